@@ -1,0 +1,30 @@
+PYTHON ?= python3
+VENV := .venv
+LSTR := $(VENV)/bin/lstr
+
+.PHONY: install demo test test-slow lint clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("lstr needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+demo: install
+	$(LSTR) demo
+
+test: install
+	$(VENV)/bin/pytest -m "not slow"
+
+test-slow: install
+	$(VENV)/bin/pytest -m slow
+
+lint: install
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+clean:
+	rm -rf $(VENV) *.egg-info build .pytest_cache .ruff_cache demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,315 @@
+"""Checkpoints: one file of tensors under the published names and JSON text, read without running any code in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import platform
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lstr import __version__
+from lstr.config import LSTRConfig, from_json, override, to_json
+from lstr.errors import CheckpointError, ConfigError
+from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.model import LSTR
+
+FORMAT = "lstr-checkpoint/1"
+PUBLISHED = "published"
+TENSORS = "model_state_dict"
+CALIBRATION = "calibration"
+
+THUMOS_CLASSES = (
+    BACKGROUND, "BaseballPitch", "BasketballDunk", "Billiards", "CleanAndJerk", "CliffDiving", "CricketBowling",
+    "CricketShot", "Diving", "FrisbeeCatch", "GolfSwing", "HammerThrow", "HighJump", "JavelinThrow", "LongJump",
+    "PoleVault", "Shotput", "SoccerPenalty", "TennisSwing", "ThrowDiscus", "VolleyballSpiking", AMBIGUOUS,
+)  # fmt: skip
+"""Columns of the published THUMOS'14 model."""
+
+INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
+"""rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model ready to score, and what is known of it."""
+
+    model: LSTR
+    """In eval mode, on the CPU."""
+    config: LSTRConfig
+    classes: tuple[str, ...]
+    recipe: dict[str, Any] | None
+    """The feature recipe it was trained on; None when not recorded."""
+    metrics: dict[str, Any]
+    extra: dict[str, Any]
+    calibration: dict[str, dict[str, Tensor]]
+    """Batch-norm statistics of random feature networks by stream: part of the recipe that JSON cannot hold."""
+    versions: dict[str, str]
+    format: str
+    path: Path
+
+
+def save(
+    path: str | Path,
+    model: LSTR,
+    classes: Sequence[str],
+    recipe: Mapping[str, Any] | None,
+    metrics: Mapping[str, Any],
+    extra: Mapping[str, Any] | None = None,
+    calibration: Mapping[str, Mapping[str, Tensor]] | None = None,
+) -> None:
+    """Write a checkpoint; the file appears whole or not at all, and replaces an older one.
+
+    recipe, metrics and extra are stored as JSON, calibration as tensors. Raises CheckpointError when the classes
+    do not fit the model, a value is not JSON, or the file cannot be written.
+    """
+    path = Path(path)
+    if len(classes) != model.n_classes:
+        raise CheckpointError(
+            f"The model scores {model.n_classes} classes but {len(classes)} names were given.",
+            "Give one name for each column of the scores.",
+        )
+    versions = {
+        "lstr": __version__, "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__
+    }  # fmt: skip
+    content = {
+        "format": FORMAT,
+        "config": to_json(model.config),
+        "classes": _json("classes", list(classes)),
+        "recipe": _json("recipe", None if recipe is None else dict(recipe)),
+        "metrics": _json("metrics", dict(metrics)),
+        "extra": _json("extra", dict(extra or {})),
+        "versions": _json("versions", versions),
+        CALIBRATION: {
+            stream: {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+            for stream, tensors in (calibration or {}).items()
+        },
+        TENSORS: {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()},
+    }
+    write_atomically(path, content)
+
+
+def write_atomically(path: str | Path, content: Any) -> None:
+    """torch.save to a temporary name in the same folder, synced, then renamed. Raises CheckpointError."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(
+            f"The checkpoint {path} cannot be written ({error}).", "Give an existing folder with free space."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Read a checkpoint of ours, or of the published code ({epoch, model_state_dict, ...}).
+
+    A published one is read with grid "sliding" and positions "slot"; its tensors give what shapes can say, and
+    `overrides` (LSTRConfig field to value) the rest: n_heads, long_length, long_stride. Raises CheckpointError when
+    the file is missing, damaged, unsafe, or contradicts its configuration, and ConfigError on a bad override.
+    """
+    path = Path(path)
+    overrides = dict(overrides or {})
+    content = read(path)
+    tensors = content.get(TENSORS) if isinstance(content, dict) else None
+    if not isinstance(tensors, dict) or not tensors or not all(isinstance(t, Tensor) for t in tensors.values()):
+        raise CheckpointError(
+            f"{path} holds no table of tensors named {TENSORS}.",
+            "Give a file that lstr train or the published code saved.",
+        )
+    found = content.get("format", PUBLISHED)
+    if found == FORMAT:
+        config = override(from_json(_text(path, content, "config")), overrides)
+        parts = {name: _parsed(path, content, name) for name in ("classes", "recipe", "metrics", "extra", "versions")}
+        classes = tuple(parts.pop("classes"))
+        calibration = content.get(CALIBRATION, {})
+        if not _is_tables(calibration):
+            raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
+    elif found == PUBLISHED:
+        config = _published_config(path, tensors, overrides)
+        classes = _published_classes(tensors)
+        calibration = {}
+        epoch = content.get("epoch")
+        parts = {"recipe": None, "metrics": {}, "extra": {} if epoch is None else {"epoch": epoch}, "versions": {}}
+    else:
+        raise CheckpointError(
+            f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "Update lstr, or save it again."
+        )
+    _check_shapes(path, tensors, config)
+    if len(classes) != len(tensors["classifier.weight"]):
+        raise CheckpointError(
+            f"{path} names {len(classes)} classes but its classifier has {len(tensors['classifier.weight'])} rows.",
+            "Save the checkpoint again with the classes it was trained on.",
+        )
+    model = LSTR(config, len(classes))
+    _fill(path, model, tensors)
+    return Checkpoint(model.eval(), config, classes, calibration=calibration, format=found, path=path, **parts)
+
+
+def read(path: str | Path) -> Any:
+    """What torch.save wrote to a file, tensors on the CPU, nothing in it executed. Raises CheckpointError."""
+    path = Path(path)
+    again = "Fetch or copy the file again."
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder, not a checkpoint.", f"Give a file, such as {path / 'best.pt'}.")
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"There is no checkpoint {path}.", "Train one with: lstr train, or lstr demo") from error
+    except OSError as error:
+        raise CheckpointError(
+            f"The checkpoint {path} cannot be read ({error}).", "Check the file's permissions."
+        ) from error
+    if head == b"PK" and not zipfile.is_zipfile(path):
+        raise CheckpointError(f"The checkpoint {path} is cut short.", again)
+    if head not in (b"PK", b"\x80\x02"):
+        raise CheckpointError(f"{path} is not a checkpoint.", "Give a .pt or .pth file that torch.save wrote.")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} holds Python objects, and reading those can run any code.",
+            "Load it where you trust it, keep only tensors, numbers and text, and save it again with torch.save.",
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", again) from error
+
+
+def shapes_say(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Configuration that tensor shapes give away: those of d_model, d_feedforward, n0, n1, l_enc, l_dec, input_dim
+    and n_classes whose tensors are there, and long_memory, 1 or 0."""
+    sizes = {
+        "n_classes": ("classifier.weight", 0),
+        "d_model": ("classifier.weight", 1),
+        "input_dim": ("feature_head_work.input_linear.0.weight", 1),
+        "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
+        "n0": ("enc_queries.0.weight", 0),
+        "n1": ("enc_queries.1.weight", 0),
+    }
+    said = {
+        name: tensors[key].shape[axis] for name, (key, axis) in sizes.items() if key in tensors and tensors[key].ndim
+    }
+    for name, prefix in (("l_enc", "enc_modules.1.layers."), ("l_dec", "dec_modules.layers.")):
+        layers = {key.removeprefix(prefix).split(".")[0] for key in tensors if key.startswith(prefix)}
+        if layers:
+            said[name] = len(layers)
+    return {**said, "long_memory": int("enc_queries.0.weight" in tensors)}
+
+
+def _published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapping[str, Any]) -> LSTRConfig:
+    said = shapes_say(tensors)
+    missing = [name for name in ("d_model", "input_dim", "d_feedforward", "l_dec") if name not in said]
+    if missing:
+        raise CheckpointError(
+            f"{path} lacks the tensors that give {', '.join(missing)}.", "Give a checkpoint of the LSTR architecture."
+        )
+    known = {name: said[name] for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec") if name in said}
+    input_dim = said["input_dim"]
+    if input_dim in INPUT_DIMS:
+        known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
+    elif not {"rgb_dim", "flow_dim"} <= set(overrides):
+        raise CheckpointError(
+            f"{path} takes features {input_dim} wide, which may be split in many ways.",
+            "Add --set model.rgb_dim=... --set model.flow_dim=...",
+        )
+    if not said["long_memory"]:
+        known["long_length"] = 0
+    config = {"grid": "sliding", "positions": "slot", **known, **overrides}
+    try:
+        return override(LSTRConfig(), config)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}", f"{error.hint} Add for example --set model.n_heads=8") from error
+
+
+def _published_classes(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+    n_classes = len(tensors["classifier.weight"])
+    if n_classes == len(THUMOS_CLASSES):
+        return THUMOS_CLASSES
+    # Column 0 is background in every published data set.
+    return (BACKGROUND, *(f"class_{index}" for index in range(1, n_classes)))
+
+
+def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
+    """Refuse a configuration that the tensors contradict, naming both values."""
+    for name, value in shapes_say(tensors).items():
+        if name == "n_classes":
+            continue
+        asked = int(config.n_long > 0) if name == "long_memory" else getattr(config, name)
+        if asked != value:
+            raise CheckpointError(
+                f"{path}: {name} is {asked} in the configuration but {value} in the tensors.",
+                f"Leave {name} as it was trained, or give another checkpoint.",
+            )
+
+
+def _fill(path: Path, model: LSTR, tensors: Mapping[str, Tensor]) -> None:
+    """Copy the tensors into the model, or say what does not fit."""
+    expected = model.state_dict()
+    tensors = dict(tensors)
+    table = "pos_encoding.pe"
+    if table in tensors and tensors[table].shape[1:] == expected[table].shape[1:]:
+        # The table is computed, never trained: a longer or shorter one is no reason to refuse the weights.
+        if tensors[table].shape != expected[table].shape:
+            tensors[table] = expected[table]
+    for what, names in (("lacks", set(expected) - set(tensors)), ("has unknown", set(tensors) - set(expected))):
+        if names:
+            shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            raise CheckpointError(f"{path} {what} tensors: {shown}.", "Give a checkpoint of the LSTR architecture.")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise CheckpointError(
+                f"{path}: {name} has shape {tuple(tensor.shape)}, the model takes {tuple(expected[name].shape)}.",
+                "Give a checkpoint of this configuration.",
+            )
+        if not torch.isfinite(tensor).all():
+            raise CheckpointError(f"{path}: {name} holds values that are not finite.", "Give an earlier checkpoint.")
+    model.load_state_dict(tensors)
+
+
+def _is_tables(value: Any) -> bool:
+    """Whether a value is {stream: {name: tensor}}."""
+    return isinstance(value, dict) and all(
+        isinstance(table, dict) and all(isinstance(tensor, Tensor) for tensor in table.values())
+        for table in value.values()
+    )
+
+
+def _json(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value, default=lambda scalar: scalar.item())
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(
+            f"The checkpoint's {name} is not JSON ({error}).", "Keep to numbers, text, lists."
+        ) from error
+
+
+def _text(path: Path, content: Mapping[str, Any], name: str) -> str:
+    value = content.get(name)
+    if not isinstance(value, str):
+        raise CheckpointError(f"{path} has no {name}.", "Save the checkpoint again with lstr train.")
+    return value
+
+
+def _parsed(path: Path, content: Mapping[str, Any], name: str) -> Any:
+    try:
+        return json.loads(_text(path, content, name))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path}: {name} is not JSON ({error}).", "Save the checkpoint again with lstr train."
+        ) from error

@@ -1,0 +1,192 @@
+"""Shape of the model, and typed changes to any frozen dataclass of settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from lstr.errors import ConfigError
+
+FEATURES_PER_SECOND = 4
+"""Chunks a second: 24 frames a second, 6 frames a chunk (paper, Feature Encoding)."""
+
+GRIDS = ("fixed", "sliding")
+POSITIONS = ("slot", "distance")
+
+Settings = TypeVar("Settings")
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTRConfig:
+    """What the model is made of. Lengths are in chunks of 0.25 s.
+
+    The defaults are the published THUMOS'14 model, save for `grid`: the published batch evaluation slides
+    its grid, the published stream and the models trained here keep it fixed.
+
+    Raises ConfigError that names the field and its value.
+    """
+
+    rgb_dim: int = 2048
+    """Width of the appearance feature; 0 leaves that stream out."""
+    flow_dim: int = 1024
+    """Width of the motion feature; 0 leaves that stream out."""
+    d_model: int = 1024
+    n_heads: int = 16
+    d_feedforward: int = 1024
+    dropout: float = 0.2
+    work_length: int = 32
+    """Chunks of short-term memory, all of them seen."""
+    long_length: int = 2048
+    """Chunks of long-term memory before the work memory; 0 leaves it out."""
+    long_stride: int = 4
+    """Distance in chunks between two samples of the long memory."""
+    grid: str = "fixed"
+    """fixed: multiples of the stride. sliding: every stride-th chunk from the start of the range."""
+    positions: str = "slot"
+    """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
+    n0: int = 16
+    """Queries of encoder stage 1, which has one layer."""
+    n1: int = 32
+    """Queries of encoder stage 2."""
+    l_enc: int = 2
+    """Layers of encoder stage 2."""
+    l_dec: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "n_heads", "d_feedforward", "work_length", "long_stride", "n0", "n1", "l_enc", "l_dec"):
+            _check_count(name, getattr(self, name), least=1)
+        for name in ("rgb_dim", "flow_dim", "long_length"):
+            _check_count(name, getattr(self, name), least=0)
+        if isinstance(self.dropout, bool) or not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout is {self.dropout!r}.", "Give a number from 0 up to, but not including, 1.")
+        if self.rgb_dim + self.flow_dim == 0:
+            raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "Keep at least one of the two streams.")
+        if self.d_model % self.n_heads:
+            raise ConfigError(
+                f"d_model is {self.d_model}, which n_heads {self.n_heads} does not divide.",
+                f"Choose n_heads among the divisors of {self.d_model}.",
+            )
+        if self.d_model % 2:
+            raise ConfigError(
+                f"d_model is {self.d_model}.", "Give an even number: positions come in sine-cosine pairs."
+            )
+        if self.long_length % self.long_stride:
+            raise ConfigError(
+                f"long_length is {self.long_length}, which long_stride {self.long_stride} does not divide.",
+                f"Use a long_length that is a multiple of {self.long_stride}.",
+            )
+        for name, choices in (("grid", GRIDS), ("positions", POSITIONS)):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}.", f"Choose one of: {', '.join(choices)}.")
+
+    @property
+    def n_long(self) -> int:
+        """Slots of the long memory."""
+        return self.long_length // self.long_stride
+
+    @property
+    def input_dim(self) -> int:
+        """Width D of a chunk's features: appearance first, then motion."""
+        return self.rgb_dim + self.flow_dim
+
+
+PRESETS = {
+    "thumos14": LSTRConfig(),
+    "tvseries": LSTRConfig(),
+    "hacs": LSTRConfig(),
+    "small": LSTRConfig(
+        d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, long_length=128, n0=8, n1=8, l_enc=1, l_dec=1
+    ),
+}
+"""Model shapes by name. `small` is for data sets of minutes, where the published size only memorises."""
+
+
+def override(config: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Copy of a frozen dataclass with fields changed; text is read as the type the field has now.
+
+    Raises ConfigError for an unknown name (listing the known ones) and for text of the wrong type.
+    """
+    names = [field.name for field in dataclasses.fields(config) if field.init]  # type: ignore[arg-type]
+    typed = {}
+    for name, value in changes.items():
+        if name not in names:
+            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(names)}.")
+        typed[name] = _typed(name, value, getattr(config, name))
+    return dataclasses.replace(config, **typed)  # type: ignore[type-var]
+
+
+def to_json(config: Any) -> str:
+    """Canonical JSON of a dataclass: sorted keys, no spaces, so equal settings give equal text."""
+    return json.dumps(dataclasses.asdict(config), sort_keys=True, separators=(",", ":"))
+
+
+def from_json(text: str) -> LSTRConfig:
+    """LSTRConfig from its JSON. Fields it lacks keep their defaults. Raises ConfigError."""
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"The model configuration is not JSON ({error}).", "Save the checkpoint again.") from error
+    if not isinstance(values, dict):
+        raise ConfigError("The model configuration is not a JSON object.", "Save the checkpoint again.")
+    return override(LSTRConfig(), values)
+
+
+def _typed(name: str, value: Any, current: Any) -> Any:
+    """Value converted to the type of the field's current value."""
+    if not isinstance(value, str):
+        return _accepted(name, value, current)
+    text = value.strip()
+    if isinstance(current, bool):
+        if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
+            raise ConfigError(f"{name} is {value!r}, not a yes or a no.", f"Type {name}=true or {name}=false.")
+        return text.lower() in ("true", "yes", "1")
+    if isinstance(current, int):
+        try:
+            return int(text)
+        except ValueError as error:
+            raise ConfigError(
+                f"{name} is {value!r}, not a whole number.", f"Type for example {name}={current}."
+            ) from error
+    if isinstance(current, float):
+        try:
+            number = float(text)
+        except ValueError as error:
+            raise ConfigError(f"{name} is {value!r}, not a number.", f"Type for example {name}={current}.") from error
+        if not math.isfinite(number):
+            raise ConfigError(f"{name} is {value!r}, not a finite number.", f"Type for example {name}={current}.")
+        return number
+    if isinstance(current, tuple):
+        parts = [part for part in text.split(",") if part.strip()]
+        return tuple(_typed(name, part, current[0] if current else "") for part in parts)
+    if current is None:
+        # An unset field says nothing of its type, so JSON's own types are tried before plain text.
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    if isinstance(current, str):
+        return value
+    raise ConfigError(f"{name} cannot be changed from text.", "Change it in Python with dataclasses.replace.")
+
+
+def _accepted(name: str, value: Any, current: Any) -> Any:
+    """A value that already has a type, if it is the field's."""
+    if current is None or value is None:
+        return value
+    if isinstance(current, tuple) and isinstance(value, (list, tuple)):
+        return tuple(value)
+    if isinstance(current, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(current):
+        raise ConfigError(
+            f"{name} is {value!r}, which is not of type {type(current).__name__}.", f"Give a value like {current!r}."
+        )
+    return value

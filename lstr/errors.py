@@ -1,0 +1,31 @@
+"""Errors a person can act on: one sentence of what is wrong, and a hint of what to type or fix next."""
+
+from __future__ import annotations
+
+
+class LstrError(Exception):
+    """Root of all errors raised on purpose. `hint` says what to do next; `exit_code` is the command's status."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(LstrError):
+    """A setting that is unknown, of the wrong type, or in conflict with another."""
+
+    exit_code = 2
+
+
+class LabelsError(LstrError):
+    """A label file that is missing, malformed, or contradicts itself."""
+
+    exit_code = 2
+
+
+class CheckpointError(LstrError):
+    """A checkpoint that is missing, damaged, unsafe to read, or unfit for the model asked for."""
+
+    exit_code = 4

@@ -1,0 +1,39 @@
+"""The training loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lstr.errors import LstrError
+
+
+def multi_hot_cross_entropy(
+    logits: Tensor, targets: Tensor, ignore: int | None = None, valid: Tensor | None = None
+) -> Tensor:
+    """Mean over chunks of the sum over classes of -target * log_softmax(logits): a scalar (published code, criterion).
+
+    logits and targets (..., C); targets are multi-hot and not normalised, so a chunk of two classes weighs double.
+    ignore: the column of the ambiguous class; it takes no part in the softmax, and chunks that carry it are left
+    out. valid (...) bool: chunks that count. When none is left the loss is 0, with a gradient of 0.
+    Raises LstrError when the shapes differ.
+    """
+    if logits.shape != targets.shape:
+        raise LstrError(
+            f"Logits have shape {tuple(logits.shape)} and targets {tuple(targets.shape)}.",
+            "Make the targets with the classes the model was made for.",
+        )
+    n_classes = logits.shape[-1]
+    logits = logits.reshape(-1, n_classes)  # (N, C)
+    targets = targets.reshape(-1, n_classes).to(logits.dtype)
+    keep = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+    if valid is not None:
+        keep &= valid.reshape(-1)
+    if ignore is not None:
+        keep &= targets[:, ignore] == 0
+        columns = [c for c in range(n_classes) if c != ignore]
+        logits, targets = logits[:, columns], targets[:, columns]  # (N, C - 1)
+    logits, targets = logits[keep], targets[keep]
+    if len(logits) == 0:
+        return logits.sum()
+    return -(targets * logits.log_softmax(dim=-1)).sum(dim=-1).mean()

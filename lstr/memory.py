@@ -1,0 +1,97 @@
+"""Which chunks a window sees: index arithmetic alone, shared by training, batch evaluation and streaming.
+
+The window at chunk T has a work memory, the last `work_length` chunks, and a long memory, the chunks
+`long_stride` apart among the `long_length` chunks just before it. Both grids agree until the memory is full.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lstr.config import LSTRConfig
+from lstr.errors import LstrError
+
+Indices = NDArray[np.int64]
+
+
+def work_start(T: ArrayLike, config: LSTRConfig) -> Indices:
+    """First chunk of the work memory of the window(s) at T; 0 while the work memory is filling.
+
+    T is an int or an array (B,). Raises LstrError when T is negative.
+    """
+    ends = np.asarray(T, dtype=np.int64)
+    if (ends < 0).any():
+        raise LstrError(f"There is no window at chunk {int(ends.min())}.", "Count chunks from 0.")
+    return np.maximum(ends - config.work_length + 1, 0)
+
+
+def long_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
+    """Chunks of the long memory at T, oldest first, left-padded.
+
+    T is an int or an array (B,); the results are indices (n_long,) or (B, n_long), 0 in hidden slots, and a mask
+    of the same shape, True = visible. While nothing precedes the work memory the newest slot holds chunk 0,
+    visible, so that no softmax is empty (published code, data layers of the batch evaluation and the stream).
+    """
+    start = work_start(T, config)[..., None]  # (..., 1)
+    stride = config.long_stride
+    newest = np.maximum((start - 1) // stride * stride, 0)
+    if config.grid == "sliding":
+        newest = np.where(start > config.long_length, start - stride, newest)
+    back = stride * np.arange(config.n_long - 1, -1, -1, dtype=np.int64)
+    indices = newest - back  # (..., n_long)
+    mask = indices >= 0
+    return np.where(mask, indices, 0), mask
+
+
+def long_distances(T: ArrayLike, config: LSTRConfig) -> Indices:
+    """Chunks from each long slot to the newest work slot, shape of `long_indices`; 0 in hidden slots.
+
+    The newest work slot belongs to chunk T, or to chunk `work_length - 1` while the work memory is filling:
+    chunk t then already sits at slot t, where it will be when the window is full. A work slot i is therefore
+    always `work_length - 1 - i` away, and the whole range is 0 to `work_length + long_length - 1`.
+    """
+    start = work_start(T, config)[..., None]  # (..., 1)
+    indices, mask = long_indices(T, config)
+    return np.where(mask, start + config.work_length - 1 - indices, 0)
+
+
+def work_indices(T: int, config: LSTRConfig) -> tuple[Indices, Indices]:
+    """Chunks of the work memory at T, oldest first, and the slots they sit in.
+
+    Both have shape (min(T + 1, work_length),): for T < work_length - 1 chunk t sits at slot t and the slots
+    after T are not there yet.
+    """
+    start = int(work_start(T, config))
+    indices = np.arange(start, int(T) + 1, dtype=np.int64)
+    return indices, indices - start
+
+
+def padded_work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
+    """Work memory with a fixed shape, for batches of windows.
+
+    T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not there yet, and a mask,
+    True = present. Absent slots come last, so the causal mask already keeps them from every present one.
+    """
+    ends = np.asarray(T, dtype=np.int64)[..., None]
+    indices = work_start(T, config)[..., None] + np.arange(config.work_length, dtype=np.int64)
+    mask = indices <= ends
+    return np.where(mask, indices, 0), mask
+
+
+def window_ends(n_chunks: int, offset: int, config: LSTRConfig) -> Indices:
+    """Ends T of the training windows of one video: back to back, the first starting at chunk `offset`.
+
+    Published training draws `offset` anew each epoch in [0, work_length) and drops what is left over at the end.
+    Here the left-over chunks get a window of their own that overlaps the one before, and a video shorter than
+    a window gets one that is not full, so that every chunk from `offset` on is supervised.
+    """
+    if n_chunks <= 0:
+        return np.zeros(0, dtype=np.int64)
+    width = config.work_length
+    if n_chunks <= width:
+        return np.array([n_chunks - 1], dtype=np.int64)
+    ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, width, dtype=np.int64)
+    if ends[-1] != n_chunks - 1:
+        ends = np.append(ends, n_chunks - 1)
+    return ends

@@ -1,0 +1,146 @@
+"""Attention, post-norm layers and stacks of them, with parameters named as in torch's and the published code."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def sinusoid(length: int, d_model: int) -> Tensor:
+    """Table (length, d_model) of sines and cosines, interleaved, base 10000 (Vaswani et al. 2017, section 3.5)."""
+    position = torch.arange(length, dtype=torch.float32).unsqueeze(1)  # (length, 1)
+    rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float32) * (-math.log(10000.0) / d_model))
+    table = torch.zeros(length, d_model)
+    table[:, 0::2] = torch.sin(position * rate)
+    table[:, 1::2] = torch.cos(position * rate)
+    return table
+
+
+class Attention(nn.Module):
+    """Multi-head attention with packed projections; same numbers and keys as nn.MultiheadAttention.
+
+    Its parts are public because a stream calls them one by one, on what is new.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.dropout = dropout
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
+        self.out_proj = nn.Linear(d_model, d_model)
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def split(self, x: Tensor) -> Tensor:
+        """(..., N, D) to (..., n_heads, N, D / n_heads)."""
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(-3, -2)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Projected queries of x (..., N, D): (..., n_heads, N, D / n_heads)."""
+        d_model = x.shape[-1]
+        return self.split(F.linear(x, self.in_proj_weight[:d_model], self.in_proj_bias[:d_model]))
+
+    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Projected keys and values of x (..., N, D), each (..., n_heads, N, D / n_heads)."""
+        d_model = x.shape[-1]
+        keys, values = F.linear(x, self.in_proj_weight[d_model:], self.in_proj_bias[d_model:]).chunk(2, dim=-1)
+        return self.split(keys), self.split(values)
+
+    def attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Attention output (..., N, D). `mask` is bool, True = may be seen, broadcast to (..., n_heads, N, M)."""
+        dropout = self.dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(queries, keys, values, mask, dropout, causal)
+        return self.merge(heads)
+
+    def merge(self, heads: Tensor) -> Tensor:
+        """(..., n_heads, N, D / n_heads) to (..., N, D), through the output projection."""
+        return self.out_proj(heads.transpose(-3, -2).flatten(-2))
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Tokens x (B, N, D) look at memory (B, M, D)."""
+        return self.attend(self.queries(x), *self.keys_values(memory), mask)
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, cross-attention, feed-forward, each added and then normalised (paper, section 3.3)."""
+
+    def __init__(self, d_model: int, n_heads: int, d_feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.self_attn = Attention(d_model, n_heads, dropout)
+        self.multihead_attn = Attention(d_model, n_heads, dropout)
+        self.linear1 = nn.Linear(d_model, d_feedforward)
+        self.linear2 = nn.Linear(d_feedforward, d_model)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.norm3 = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Tokens x (..., N, D) after the self-attention output `attended` joins them."""
+        return self.norm1(x + self.dropout(attended))
+
+    def after_cross(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Tokens x (..., N, D) after the cross-attention output joins them, and the feed-forward that follows."""
+        x = self.norm2(x + self.dropout(attended))
+        hidden = self.linear2(self.dropout(F.relu(self.linear1(x))))
+        return self.norm3(x + self.dropout(hidden))
+
+    def forward(
+        self, x: Tensor, memory: Tensor, mask: Tensor | None = None, memory_mask: Tensor | None = None
+    ) -> Tensor:
+        """x (B, N, D) and memory (B, M, D) to (B, N, D); masks are bool, True = may be seen."""
+        x = self.after_self(x, self.self_attn(x, x, mask))
+        return self.after_cross(x, self.multihead_attn(x, memory, memory_mask))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward: the decoder layer of a model that has no long memory."""
+
+    def __init__(self, d_model: int, n_heads: int, d_feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.self_attn = Attention(d_model, n_heads, dropout)
+        self.linear1 = nn.Linear(d_model, d_feedforward)
+        self.linear2 = nn.Linear(d_feedforward, d_model)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Tokens x (..., N, D) after the self-attention output joins them, and the feed-forward that follows."""
+        x = self.norm1(x + self.dropout(attended))
+        hidden = self.linear2(self.dropout(F.relu(self.linear1(x))))
+        return self.norm2(x + self.dropout(hidden))
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
+    ) -> Tensor:
+        """x (B, N, D) to (B, N, D); there is no memory to look at."""
+        return self.after_self(x, self.self_attn(x, x, mask))
+
+
+class Stack(nn.Module):
+    """Layers of one shape one after the other, then a LayerNorm."""
+
+    def __init__(self, layer: DecoderLayer | EncoderLayer, n_layers: int, d_model: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(n_layers))
+        self.norm = nn.LayerNorm(d_model)
+        # As published: copies begin with equal packed projections, and only their Linear weights are drawn anew.
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5))
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
+    ) -> Tensor:
+        """x (B, N, D) and memory (B, M, D) to (B, N, D)."""
+        for layer in self.layers:
+            x = layer(x, memory, mask, memory_mask)
+        return self.norm(x)

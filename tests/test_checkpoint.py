@@ -1,0 +1,219 @@
+"""Checkpoints: what comes back, and how a bad file is told from a good one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import pytest
+import torch
+
+from lstr import batch, checkpoint
+from lstr.config import LSTRConfig
+from lstr.errors import CheckpointError, ConfigError
+from lstr.model import LSTR
+
+TINY = dict(d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
+CLASSES = ("Background", "A", "B")
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return LSTR(LSTRConfig(rgb_dim=5, flow_dim=3, **TINY), 3).eval()
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    path = tmp_path / "best.pt"
+    checkpoint.save(path, model, CLASSES, {"flow": "tvl1"}, {"mAP": 0.5}, {"epoch": 3})
+    return path
+
+
+def published(path, n_classes=22, config=None, **changes):
+    """A file as the published code leaves it, of random weights."""
+    model = LSTR(config or LSTRConfig(rgb_dim=2048, flow_dim=1024, **TINY), n_classes)
+    tensors = {**model.state_dict(), **changes}
+    content = {"epoch": 7, "model_state_dict": {k: v for k, v in tensors.items() if v is not None}}
+    torch.save({**content, "optimizer_state_dict": {"state": {}, "param_groups": [{"lr": 7e-5}]}}, path)
+    return model.eval()
+
+
+def test_round_trip(model, saved):
+    loaded = checkpoint.load(saved)
+    assert (loaded.config, loaded.classes) == (model.config, CLASSES)
+    assert (loaded.recipe, loaded.metrics, loaded.extra) == ({"flow": "tvl1"}, {"mAP": 0.5}, {"epoch": 3})
+    assert loaded.versions.keys() == {"lstr", "python", "torch", "numpy"}
+    assert loaded.format == "lstr-checkpoint/1" and not loaded.model.training
+    features = torch.randn(30, 8)
+    assert torch.equal(batch.predict(loaded.model, features), batch.predict(model, features))
+
+
+def test_the_file_holds_only_tensors_and_json_text(saved):
+    content = torch.load(saved, weights_only=True)
+    tensors = content.pop("model_state_dict")
+    assert content.pop("calibration") == {}
+    assert all(isinstance(value, str) for value in content.values())
+    assert json.loads(content["classes"]) == list(CLASSES)
+    assert "enc_modules.0.layers.0.multihead_attn.in_proj_weight" in tensors
+
+
+def test_statistics_of_untrained_backbones_travel_with_the_model(model, tmp_path):
+    path = tmp_path / "a.pt"
+    mean = torch.randn(3, requires_grad=True)
+    checkpoint.save(path, model, CLASSES, None, {}, None, {"flow": {"bn.running_mean": mean}})
+    assert torch.equal(checkpoint.load(path).calibration["flow"]["bn.running_mean"], mean)
+    torch.save({**torch.load(path, weights_only=True), "calibration": {"flow": 3}}, path)
+    with pytest.raises(CheckpointError, match="calibration"):
+        checkpoint.load(path)
+
+
+def test_a_failed_save_leaves_the_old_file(model, saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match="No space"):
+        checkpoint.save(saved, model, CLASSES, None, {})
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == ["best.pt"]
+
+
+def test_what_cannot_be_saved_is_refused(model, tmp_path):
+    with pytest.raises(CheckpointError, match="2 names"):
+        checkpoint.save(tmp_path / "a.pt", model, ("Background", "A"), None, {})
+    with pytest.raises(CheckpointError, match="metrics"):
+        checkpoint.save(tmp_path / "a.pt", model, CLASSES, None, {"mAP": object()})
+    with pytest.raises(CheckpointError, match="written"):
+        checkpoint.save(tmp_path / "none" / "a.pt", model, CLASSES, None, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_published_file(tmp_path):
+    model = published(tmp_path / "epoch-7.pth")
+    loaded = checkpoint.load(tmp_path / "epoch-7.pth", {"n_heads": "4", "work_length": "6", "long_length": 16})
+    assert (loaded.config.grid, loaded.config.positions) == ("sliding", "slot")
+    said = {name: getattr(loaded.config, name) for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec")}
+    assert said == dict(d_model=16, d_feedforward=24, n0=3, n1=4, l_enc=2, l_dec=2)
+    assert (loaded.config.rgb_dim, loaded.config.flow_dim) == (2048, 1024)
+    assert loaded.classes == checkpoint.THUMOS_CLASSES and len(set(loaded.classes)) == 22
+    assert loaded.extra == {"epoch": 7} and loaded.format == "published"
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], tensor), name
+
+
+def test_published_file_of_other_widths_and_classes(tmp_path):
+    path = tmp_path / "a.pth"
+    published(path, 31, LSTRConfig(rgb_dim=2048, flow_dim=2048, **{**TINY, "l_enc": 1, "l_dec": 3}))
+    loaded = checkpoint.load(path)
+    assert (loaded.config.rgb_dim, loaded.config.flow_dim) == (2048, 2048)
+    assert (loaded.config.l_enc, loaded.config.l_dec) == (1, 3)
+    assert loaded.classes[:2] == ("Background", "class_1") and len(loaded.classes) == 31
+    published(path, 31, LSTRConfig(rgb_dim=5, flow_dim=3, **TINY))
+    with pytest.raises(CheckpointError, match="8 wide"):
+        checkpoint.load(path)
+    assert checkpoint.load(path, {"rgb_dim": 3, "flow_dim": 5}).config.flow_dim == 5
+    published(path, 31, LSTRConfig(rgb_dim=2048, flow_dim=1024, **{**TINY, "long_length": 0}))
+    assert checkpoint.load(path).config.n_long == 0
+
+
+def test_positions_beyond_the_published_table(tmp_path):
+    published(tmp_path / "a.pth")
+    loaded = checkpoint.load(tmp_path / "a.pth", {"long_length": 24_000, "long_stride": 4})
+    assert loaded.model.pos_encoding.pe.shape[0] == 6032
+
+
+def test_contradictions_name_both_values(saved, tmp_path):
+    with pytest.raises(CheckpointError, match="d_model is 32 .* but 16"):
+        checkpoint.load(saved, {"d_model": "32"})
+    with pytest.raises(CheckpointError, match="l_dec is 3 .* but 2"):
+        checkpoint.load(saved, {"l_dec": 3})
+    with pytest.raises(CheckpointError, match="input_dim is 9 .* but 8"):
+        checkpoint.load(saved, {"rgb_dim": 6})
+    with pytest.raises(CheckpointError, match="long_memory"):
+        checkpoint.load(saved, {"long_length": 0})
+    with pytest.raises(ConfigError, match="heads"):
+        checkpoint.load(saved, {"heads": 2})
+    published(tmp_path / "a.pth")
+    with pytest.raises(ConfigError, match="n_heads") as caught:
+        checkpoint.load(tmp_path / "a.pth", {"n_heads": 3})
+    assert "--set model.n_heads" in caught.value.hint
+
+
+def test_missing_unknown_misshapen_and_broken_tensors_are_named(tmp_path):
+    path = tmp_path / "a.pth"
+    published(path, **{"dec_modules.norm.bias": None})
+    with pytest.raises(CheckpointError, match=r"lacks tensors: dec_modules\.norm\.bias"):
+        checkpoint.load(path)
+    published(path, **{"final.weight": torch.zeros(3)})
+    with pytest.raises(CheckpointError, match=r"unknown tensors: final\.weight"):
+        checkpoint.load(path)
+    published(path, **{"dec_modules.norm.bias": torch.zeros(3)})
+    with pytest.raises(CheckpointError, match=r"dec_modules\.norm\.bias has shape \(3,\), the model takes \(16,\)"):
+        checkpoint.load(path)
+    published(path, **{"dec_modules.norm.bias": torch.full((16,), float("nan"))})
+    with pytest.raises(CheckpointError, match="finite"):
+        checkpoint.load(path)
+    published(path, **{"classifier.weight": None})
+    with pytest.raises(CheckpointError, match="lacks"):
+        checkpoint.load(path)
+
+
+def test_a_file_that_runs_code_is_refused(tmp_path):
+    marker = tmp_path / "ran"
+
+    class Trap:
+        def __reduce__(self):
+            return (marker.touch, ())
+
+    torch.save({"model_state_dict": {"a": torch.zeros(1)}, "trap": Trap()}, tmp_path / "zip.pt")
+    with (tmp_path / "plain.pt").open("wb") as file:
+        pickle.dump(Trap(), file, protocol=2)
+    for name in ("zip.pt", "plain.pt"):
+        with pytest.raises(CheckpointError, match="run any code"):
+            checkpoint.load(tmp_path / name)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 0.5, 0.99])
+def test_a_file_cut_short_is_refused(saved, kept):
+    data = saved.read_bytes()
+    saved.write_bytes(data[: kept if isinstance(kept, int) else int(kept * len(data))])
+    with pytest.raises(CheckpointError, match=r"best\.pt") as caught:
+        checkpoint.load(saved)
+    assert caught.value.hint
+
+
+def test_a_file_with_changed_bytes_is_refused(saved):
+    data = bytearray(saved.read_bytes())
+    start = data.index(b"lstr-checkpoint/1")
+    data[start - 40 : start] = bytes(40)
+    saved.write_bytes(data)
+    with pytest.raises(CheckpointError):
+        checkpoint.load(saved)
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        checkpoint.load(tmp_path / "none.pt")
+    with pytest.raises(CheckpointError, match="folder"):
+        checkpoint.load(tmp_path)
+    (tmp_path / "a.txt").write_text("weights: none")
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "a.txt")
+    for content in ([1, 2], {"epoch": 3}, {"model_state_dict": {}}, {"model_state_dict": {"a": 1}}):
+        torch.save(content, tmp_path / "a.pt")
+        with pytest.raises(CheckpointError, match="model_state_dict"):
+            checkpoint.load(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"format": "lstr-checkpoint/9"}, {"classes": '["A"]'}, {"classes": "["}, {"metrics": 3}, {"recipe": None}],
+)
+def test_a_checkpoint_of_ours_that_is_not_whole_is_refused(saved, change):
+    torch.save({**torch.load(saved, weights_only=True), **change}, saved)
+    with pytest.raises(CheckpointError):
+        checkpoint.load(saved)

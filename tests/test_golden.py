@@ -1,0 +1,67 @@
+"""Numbers recorded from the published implementation, and from its evaluation."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from lstr import batch, checkpoint, metrics, streaming
+from lstr.loss import multi_hot_cross_entropy
+
+
+@pytest.fixture(scope="module")
+def golden(shared):
+    folder = shared / "data" / "golden"
+    missing = [name for name in ("lstr_small.pth", "metrics_small.npz") if not (folder / name).is_file()]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} in {folder}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(golden):
+    return checkpoint.load(golden / "lstr_small.pth", {"n_heads": "4", "long_length": "128"}).model
+
+
+@pytest.fixture(scope="module")
+def video(golden):
+    with np.load(golden / "lstr_small.npz") as arrays:
+        return dict(arrays)
+
+
+def test_batch_probabilities(model, video):
+    scores = batch.predict(model, np.concatenate([video["rgb"], video["flow"]], axis=1))
+    assert scores.shape == (260, 22)
+    np.testing.assert_allclose(scores, video["probabilities"], atol=1e-5, rtol=0)
+
+
+def test_stream_probabilities(model, video):
+    state = streaming.create(model)
+    scores = [streaming.step(model, state, *chunk) for chunk in zip(video["rgb"], video["flow"], strict=True)]
+    np.testing.assert_allclose(torch.stack(scores), video["probabilities"], atol=1e-5, rtol=0)
+
+
+def test_first_window_logits_and_loss(golden, model, video):
+    features = np.concatenate([video["rgb"], video["flow"]], axis=1)
+    with torch.no_grad():
+        logits = model(*batch.gather(features, [31], model.config))[0]
+    np.testing.assert_allclose(logits, video["first_window_logits"], atol=1e-5, rtol=0)
+    loss = multi_hot_cross_entropy(logits, torch.from_numpy(video["target"][:32]), ignore=21)
+    expected = json.loads((golden / "lstr_small.json").read_text())["first_window_loss"]
+    assert loss.item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_metrics(golden):
+    """The recorded mAP leaves out ambiguous chunks, the recorded mcAP leaves out none."""
+    expected = json.loads((golden / "metrics_small.json").read_text())
+    with np.load(golden / "metrics_small.npz") as arrays:
+        scores, targets = arrays["scores"], arrays["target"]
+    assert tuple(expected["class_names"]) == checkpoint.THUMOS_CLASSES
+    for name, key, ignore in (("mAP", "AP", "Ambiguous"), ("mcAP", "cAP", None)):
+        result = metrics.per_frame(scores, targets, expected["class_names"], ignore=ignore)
+        assert result[name] == pytest.approx(expected[name]["mean"], abs=1e-6)
+        ours = {label: entry[key] for label, entry in result["per_class"].items()}
+        assert ours == pytest.approx(expected[name]["per_class"], abs=1e-6)

@@ -1,0 +1,56 @@
+"""The loss against its definition, and where it has nothing to learn from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lstr.errors import LstrError
+from lstr.loss import multi_hot_cross_entropy
+
+
+def test_one_class_a_chunk_is_cross_entropy():
+    logits, labels = torch.randn(2, 7, 5), torch.randint(0, 5, (2, 7))
+    loss = multi_hot_cross_entropy(logits, F.one_hot(labels, 5))
+    torch.testing.assert_close(loss, F.cross_entropy(logits.flatten(0, 1), labels.flatten()))
+
+
+def test_two_classes_weigh_double():
+    logits = torch.zeros(1, 4)
+    one = multi_hot_cross_entropy(logits, torch.tensor([[0, 1, 0, 0]]))
+    two = multi_hot_cross_entropy(logits, torch.tensor([[0, 1, 1, 0]]))
+    torch.testing.assert_close(two, 2 * one)
+
+
+def test_ambiguous_leaves_the_softmax_and_its_chunks_leave_the_mean():
+    logits = torch.randn(6, 4, requires_grad=True)
+    targets = torch.eye(4)[[0, 1, 2, 3, 3, 1]]
+    targets[3, 0] = 1
+    loss = multi_hot_cross_entropy(logits, targets, ignore=3)
+    rows = [0, 1, 2, 5]
+    torch.testing.assert_close(loss, F.cross_entropy(logits[rows, :3], torch.tensor([0, 1, 2, 1])))
+    loss.backward()
+    assert logits.grad[:, 3].abs().max() == 0 and logits.grad[3:5].abs().max() == 0
+    assert logits.grad[rows, :3].abs().min() > 0
+
+
+def test_valid_chooses_chunks():
+    logits, labels = torch.randn(2, 3, 4), torch.randint(0, 4, (2, 3))
+    valid = torch.tensor([[True, True, False], [True, False, False]])
+    loss = multi_hot_cross_entropy(logits, F.one_hot(labels, 4), valid=valid)
+    torch.testing.assert_close(loss, F.cross_entropy(logits[valid], labels[valid]))
+
+
+@pytest.mark.parametrize("ignore, valid", [(1, None), (None, torch.zeros(3, dtype=torch.bool))])
+def test_nothing_to_learn_gives_zero_and_not_nan(ignore, valid):
+    """The published loss is NaN on a batch of ambiguous chunks, and so is the model after it."""
+    logits = torch.randn(3, 2, requires_grad=True)
+    loss = multi_hot_cross_entropy(logits, torch.tensor([[0, 1]] * 3), ignore=ignore, valid=valid)
+    loss.backward()
+    assert loss.item() == 0 and logits.grad.abs().max() == 0
+
+
+def test_other_shapes_are_refused():
+    with pytest.raises(LstrError, match="shape"):
+        multi_hot_cross_entropy(torch.zeros(3, 4), torch.zeros(3, 5))

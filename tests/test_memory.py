@@ -1,0 +1,113 @@
+"""Which chunks a window sees, against the definition written out chunk by chunk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lstr import memory
+from lstr.config import LSTRConfig
+from lstr.errors import LstrError
+
+SMALL = dict(d_model=8, n_heads=2, work_length=4, long_length=12)
+
+
+def visible(T, config):
+    indices, mask = memory.long_indices(T, config)
+    assert indices.shape == mask.shape == (config.n_long,)
+    return indices[mask].tolist()
+
+
+def defined(T, config):
+    """Long memory at T by the words of the definition."""
+    start = max(0, T - config.work_length + 1)
+    if start == 0:
+        return [0]
+    seen = range(max(0, start - config.long_length), start)
+    if config.grid == "sliding":
+        return list(seen[:: config.long_stride])
+    return [chunk for chunk in seen if chunk % config.long_stride == 0]
+
+
+@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+def test_long_memory_is_the_definition(grid, stride):
+    config = LSTRConfig(grid=grid, long_stride=stride, **SMALL)
+    for T in range(60):
+        assert visible(T, config) == defined(T, config), T
+
+
+@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+def test_long_memory_is_left_padded_and_never_empty(grid):
+    config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
+    for T in range(60):
+        indices, mask = memory.long_indices(T, config)
+        assert mask[-1] and (np.diff(mask.astype(int)) >= 0).all()
+        assert (indices[~mask] == 0).all()
+
+
+def test_grids_agree_until_the_memory_is_full_and_part_afterwards():
+    fixed, sliding = (LSTRConfig(grid=grid, long_stride=4, **SMALL) for grid in ("fixed", "sliding"))
+    full = fixed.work_length - 1 + fixed.long_length
+    assert all(visible(T, fixed) == visible(T, sliding) for T in range(full + 1))
+    assert visible(full + 1, fixed) != visible(full + 1, sliding)
+
+
+def test_counts_of_the_published_loader():
+    """Visible slots of the published test loader by first work chunk, as measured on it."""
+    config = LSTRConfig(grid="sliding")
+    counts = {start: len(visible(start + 31, config)) for start in (0, 5, 40, 400, 2048, 5000)}
+    assert counts == {0: 1, 5: 2, 40: 10, 400: 100, 2048: 512, 5000: 512}
+
+
+def test_work_memory_fills_from_slot_0():
+    config = LSTRConfig(long_stride=4, **SMALL)
+    for T, chunks in ((0, [0]), (2, [0, 1, 2]), (3, [0, 1, 2, 3]), (9, [6, 7, 8, 9])):
+        indices, slots = memory.work_indices(T, config)
+        assert indices.tolist() == chunks and slots.tolist() == list(range(len(chunks)))
+        padded, mask = memory.padded_work_indices(T, config)
+        assert padded[mask].tolist() == chunks and padded.shape == (4,) and mask[: len(chunks)].all()
+
+
+@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+def test_a_batch_of_windows_is_its_windows(grid):
+    config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
+    ends = np.arange(50)
+    for function in (memory.long_indices, memory.padded_work_indices):
+        together = function(ends, config)
+        for T in ends:
+            for batched, single in zip(together, function(int(T), config), strict=True):
+                assert (batched[T] == single).all()
+    assert (memory.long_distances(ends, config)[7] == memory.long_distances(7, config)).all()
+
+
+@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+def test_distances_are_to_the_newest_chunk_and_stay_in_the_table(grid):
+    config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
+    for T in range(60):
+        indices, mask = memory.long_indices(T, config)
+        distances = memory.long_distances(T, config)
+        assert (distances[mask] == max(T, config.work_length - 1) - indices[mask]).all()
+        assert 0 <= distances.min() and distances.max() < config.work_length + config.long_length
+
+
+def test_no_long_memory():
+    indices, mask = memory.long_indices(5, LSTRConfig(**{**SMALL, "long_length": 0}))
+    assert indices.shape == mask.shape == (0,)
+
+
+def test_training_windows_supervise_every_chunk():
+    config = LSTRConfig(long_stride=4, **SMALL)
+    for n_chunks in range(1, 30):
+        for offset in range(config.work_length):
+            ends = memory.window_ends(n_chunks, offset, config)
+            assert (np.diff(ends) > 0).all() and ends[-1] == n_chunks - 1
+            first = min(offset, max(n_chunks - config.work_length, 0))
+            seen = {chunk for T in ends for chunk in memory.work_indices(int(T), config)[0].tolist()}
+            assert seen == set(range(first, n_chunks))
+    assert len(memory.window_ends(0, 0, config)) == 0
+
+
+def test_a_negative_chunk_is_refused():
+    with pytest.raises(LstrError, match="-1"):
+        memory.long_indices(-1, LSTRConfig())

@@ -1,0 +1,87 @@
+"""Average precision by hand, what is left out of it, and baselines that know only labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lstr.errors import LstrError
+from lstr.metrics import calibrated_average_precision, chance, per_frame, time_prior
+
+CLASSES = ("Background", "A", "B", "Ambiguous")
+
+
+def test_by_hand():
+    scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5])
+    on = np.array([1, 0, 1, 0, 0])
+    targets = np.stack([1 - on, on, 0 * on, 0 * on], axis=1)
+    result = per_frame(np.stack([scores] * 4, axis=1), targets, CLASSES)
+    assert result["per_class"].keys() == {"A"}
+    assert result["per_class"]["A"]["positives"] == 2
+    assert result["mAP"] == pytest.approx((1 / 1 + 2 / 3) / 2)
+    assert result["mcAP"] == pytest.approx((1 / 1 + 2 / (2 + 1 / 1.5)) / 2)
+
+
+def test_ambiguous_chunks_count_only_when_asked():
+    scores = np.array([[0, 0.9, 0, 0], [0, 0.8, 0, 0], [0, 0.1, 0, 0]])
+    targets = np.array([[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]])
+    assert per_frame(scores, targets, CLASSES)["mAP"] == 1.0
+    kept = per_frame(scores, targets, CLASSES, ignore=None)
+    assert kept["mAP"] == 0.5 and kept["per_class"].keys() == {"A"}
+
+
+def test_no_class_to_average_gives_nan():
+    result = per_frame(np.zeros((3, 4)), np.eye(4)[[0, 0, 3]], CLASSES)
+    assert np.isnan(result["mAP"]) and np.isnan(result["mcAP"]) and result["per_class"] == {}
+
+
+def test_order_of_tied_chunks_does_not_matter():
+    rng = np.random.default_rng(0)
+    scores, on = rng.integers(0, 4, 200) / 4, rng.random(200) < 0.2
+    values = set()
+    for _ in range(5):
+        order = rng.permutation(200)
+        values.add(round(calibrated_average_precision(scores[order], on[order]), 12))
+    assert len(values) == 1
+    assert calibrated_average_precision(np.ones(200), on) == pytest.approx(0.5)
+    assert calibrated_average_precision(scores, np.ones(200, dtype=bool)) == pytest.approx(1.0)
+
+
+def test_calibration_removes_how_rare_a_class_is():
+    rng = np.random.default_rng(1)
+    positive, negative = rng.normal(1, 1, 400), rng.normal(0, 1, 400)
+    even = calibrated_average_precision(np.r_[positive, negative], np.arange(800) < 400)
+    rare = calibrated_average_precision(np.r_[positive, np.repeat(negative, 20)], np.arange(8400) < 400)
+    assert rare == pytest.approx(even, abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 5), (2, 4, 1)])
+def test_other_shapes_are_refused(shape):
+    with pytest.raises(LstrError, match="shape"):
+        per_frame(np.zeros(shape), np.zeros((2, 4)), CLASSES)
+
+
+def test_nan_is_refused():
+    scores = np.zeros((3, 4))
+    scores[1, 2] = np.nan
+    with pytest.raises(LstrError, match="1 of 3 chunks"):
+        per_frame(scores, np.eye(4)[[0, 1, 2]], CLASSES)
+
+
+def test_chance_is_the_share_of_each_class():
+    videos = [np.array([[1, 0], [0, 1]]), np.array([[1, 0], [1, 0]])]
+    assert chance(videos, 3).tolist() == [[0.75, 0.25]] * 3
+    with pytest.raises(LstrError):
+        chance([], 3)
+
+
+def test_time_prior_follows_time_and_backs_off():
+    early = np.zeros((100, 2))
+    early[:50, 1] = early[50:, 0] = 1
+    scores = time_prior([early] * 20, 300)
+    assert scores.shape == (300, 2)
+    assert scores[20, 1] > 0.9 and scores[80, 1] < 0.1
+    np.testing.assert_allclose(scores[150:], 0.5)
+    np.testing.assert_allclose(scores.sum(axis=1), 1, rtol=1e-6)
+    assert per_frame(scores[:100], early, ("Background", "A"))["mAP"] > 0.9
+    assert time_prior([early], 0).shape == (0, 2)
