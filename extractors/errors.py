@@ -1,0 +1,39 @@
+"""Typed failures of reading videos, computing flow and loading networks."""
+
+
+class ExtractorError(Exception):
+    """A failure a person can act on: one sentence, one hint of what to type next, one exit code."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = ""):
+        super().__init__(message)
+        self.hint = hint
+
+
+class VideoError(ExtractorError):
+    """A source that is not there, is no video, or breaks while it is read."""
+
+    exit_code = 3
+
+
+class MissingPathError(ExtractorError):
+    """A path that is not there or cannot be used."""
+
+    exit_code = 2
+
+
+class FlowError(ExtractorError):
+    """No usable optical flow on this machine, or a worker that died."""
+
+
+class WeightsError(ExtractorError):
+    """A weights file that is missing, damaged, or made for another network."""
+
+    exit_code = 4
+
+
+class RecipeError(ExtractorError):
+    """Features, networks or a checkpoint that were not made by the same recipe."""
+
+    exit_code = 4

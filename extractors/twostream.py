@@ -1,0 +1,248 @@
+"""The two TSN networks as one: chunks and their flow to feature rows."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from extractors.errors import WeightsError
+from extractors.flow import ChunkFlow, FlowWorkers
+from extractors.recipe import NetworkRecipe, Recipe
+from extractors.resnet import build_backbone
+from extractors.video import Chunk
+from extractors.weights import dataset_of, fingerprint, load_statistics, load_weights, randomise, statistics
+
+BATCH = 8  # chunks a forward pass; larger is no faster on a CPU (facts, ms an image)
+SEED = 2021  # of random weights
+# Published input scales (facts, section 0): ImageNet's for RGB; flow bytes minus 128, never divided
+INPUTS = {
+    "resnet50": ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
+    "bninception": ((128.0,) * 10, (1.0,) * 10),
+}
+NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
+
+
+@dataclass(frozen=True)
+class FeatureRow:
+    """One chunk's features: rgb (2048,) and flow (1024,) float32; `end_time` in seconds."""
+
+    index: int
+    end_time: float
+    rgb: np.ndarray
+    flow: np.ndarray
+
+
+@dataclass
+class StageSeconds:
+    """Wall seconds spent waiting for each stage; flow is what the networks waited for the workers."""
+
+    decode: float = 0.0
+    flow: float = 0.0
+    rgb_network: float = 0.0
+    flow_network: float = 0.0
+
+
+def fit(image: np.ndarray, short_side: int) -> np.ndarray:
+    """(H, W, C) uint8 so that its shorter side is `short_side` pixels, bilinear."""
+    height, width = image.shape[:2]
+    scale = short_side / min(height, width)
+    size = (max(short_side, round(width * scale)), max(short_side, round(height * scale)))
+    return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
+
+
+def centre_crop(image: np.ndarray, crop: int) -> np.ndarray:
+    """(H, W, C) → (1, crop, crop, C)."""
+    y, x = (image.shape[0] - crop) // 2, (image.shape[1] - crop) // 2
+    return image[None, y : y + crop, x : x + crop]
+
+
+def ten_crops(image: np.ndarray, crop: int) -> np.ndarray:
+    """Four corners, centre, and their mirror images (x flow inverted): (H, W, 10) uint8 → (10, crop, crop, 10).
+
+    Offsets in quarter steps as SSN's transforms; the mirrored x component is 255 − v.
+    """
+    height, width = image.shape[:2]
+    h, w = (height - crop) // 4, (width - crop) // 4
+    crops = []
+    for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
+        patch = image[y : y + crop, x : x + crop]
+        mirrored = patch[:, ::-1].copy()
+        mirrored[..., ::2] = 255 - mirrored[..., ::2]
+        crops += [patch, mirrored]
+    return np.stack(crops)
+
+
+class TwoStream:
+    """ResNet-50 on RGB and BN-Inception on flow, in evaluation mode on one device, with their recipe.
+
+    `device` is a torch device name. Batches are given in channels-last, which is faster on CPU and GPU.
+    """
+
+    def __init__(self, rgb: nn.Module, flow: nn.Module, recipe: Recipe, device: str):
+        self.networks = {"rgb": rgb, "flow": flow}
+        for network in self.networks.values():
+            network.to(device=device, memory_format=torch.channels_last)
+            network.eval()
+        self.recipe = recipe
+        self.device = device
+        self.seconds = StageSeconds()
+
+    def rgb_input(self, frames: np.ndarray) -> np.ndarray:
+        """A chunk's frames (6, H, W, 3) → (1, 224, 224, 3) uint8: one centre crop of the central frame."""
+        recipe = self.recipe
+        return centre_crop(fit(frames[recipe.rgb_frame], recipe.short_side), recipe.crop)
+
+    def flow_input(self, flow: np.ndarray) -> np.ndarray:
+        """A chunk's flow (10, H, W) → (crops, 224, 224, 10) uint8."""
+        recipe = self.recipe
+        image = fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), recipe.short_side)
+        return ten_crops(image, recipe.crop) if recipe.flow.crops == 10 else centre_crop(image, recipe.crop)
+
+    @torch.inference_mode()
+    def _pooled(self, stream: str, images: np.ndarray) -> np.ndarray:
+        """(B, crops, 224, 224, C) uint8 → (B, D) float32, averaged over space and crops."""
+        batch, crops = images.shape[:2]
+        x = torch.from_numpy(images).to(self.device).flatten(0, 1)  # (B · crops, 224, 224, C)
+        return self._maps(stream, x).mean((2, 3)).unflatten(0, (batch, crops)).mean(1).cpu().numpy()
+
+    def _maps(self, stream: str, x: Tensor) -> Tensor:
+        """(N, 224, 224, C) uint8 → (N, D, 7, 7): scaled as published; the permuted view is channels-last already."""
+        part: NetworkRecipe = getattr(self.recipe, stream)
+        mean = torch.tensor(part.mean, device=self.device)
+        std = torch.tensor(part.std, device=self.device)
+        return self.networks[stream](((x.float() - mean) / std).permute(0, 3, 1, 2))
+
+    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers, batch: int = BATCH) -> Iterator[FeatureRow]:
+        """Feature rows in order; chunks are taken ahead only as far as keeps the flow workers busy.
+
+        A row never depends on a later chunk. Raises FlowError and what `chunks` raises.
+        """
+        ahead = batch + 2 * workers.workers
+        waiting: deque[tuple[Chunk, ChunkFlow]] = deque()
+        chunks = iter(chunks)
+        ended = False
+        while not ended or waiting:
+            start = perf_counter()
+            while not ended and len(waiting) < ahead:
+                chunk = next(chunks, None)
+                if chunk is None:
+                    ended = True
+                else:
+                    waiting.append((chunk, workers.submit(chunk.frames)))
+            self.seconds.decode += perf_counter() - start
+            ready = [waiting.popleft() for _ in range(min(batch, len(waiting)))]
+            if ready:
+                yield from self._batch(ready)
+
+    def _batch(self, ready: list[tuple[Chunk, ChunkFlow]]) -> Iterator[FeatureRow]:
+        marks = [perf_counter()]
+        rgb = self._pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready]))
+        marks.append(perf_counter())
+        fields = [self.flow_input(flow.result()) for _, flow in ready]
+        marks.append(perf_counter())
+        flow = self._pooled("flow", np.stack(fields))
+        marks.append(perf_counter())
+        self.seconds.rgb_network += marks[1] - marks[0]
+        self.seconds.flow += marks[2] - marks[1]
+        self.seconds.flow_network += marks[3] - marks[2]
+        for (chunk, _), r, f in zip(ready, rgb, flow, strict=True):
+            yield FeatureRow(chunk.index, chunk.end_time, r, f)
+
+    @torch.no_grad()
+    def calibrate(self, stream: str, images: np.ndarray, batch: int = 32) -> None:
+        """Give a random network batch-norm statistics measured on images (N, 224, 224, C) uint8.
+
+        Without them a random network's activations carry little (its layers do not normalise). The recipe must be
+        made again afterwards, because the network's hash changes.
+        """
+        network = self.networks[stream]
+        norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # a plain average over the batches
+        network.train()
+        for start in range(0, len(images), batch):
+            part = images[start : start + batch]
+            if len(part) > 1:
+                self._maps(stream, torch.from_numpy(part).to(self.device))
+        network.eval()
+
+
+def default_device() -> str:
+    """`cuda` when there is one, else `cpu`."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the networks' weights come from: a published file, or None for seeded random weights."""
+
+    rgb: str | None = None
+    flow: str | None = None
+    calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Stored batch-norm statistics by stream, for random weights."""
+    calibrated_on: tuple[str, ...] = ()
+
+
+def build_twostream(sources: Sources, flow_crops: int, device: str) -> TwoStream:
+    """Both networks with their weights and the recipe that follows from them.
+
+    Raises WeightsError or MissingPathError for an unusable file.
+    """
+    networks, parts = {}, {}
+    for stream, network in NETWORKS.items():
+        path = getattr(sources, stream)
+        backbone = build_backbone(network)
+        if path:
+            load_weights(backbone, path, network)
+            origin = {"weights": dataset_of(path)}
+        else:
+            randomise(backbone, SEED)
+            if stream in sources.calibration:
+                load_statistics(backbone, sources.calibration[stream])
+            calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
+            origin = {"weights": "random", "seed": SEED, "calibrated_on": calibrated_on}
+        mean, std = INPUTS[network]
+        crops = 1 if stream == "rgb" else flow_crops
+        parts[stream] = NetworkRecipe(network, sha256=fingerprint(backbone), crops=crops, mean=mean, std=std, **origin)
+        networks[stream] = backbone
+    return TwoStream(networks["rgb"], networks["flow"], Recipe(parts["rgb"], parts["flow"]), device)
+
+
+def rebuild_twostream(recipe: Recipe, sources: Sources, device: str) -> TwoStream:
+    """The networks that a recipe names, checked against its hashes.
+
+    Raises WeightsError when the files at hand (or this machine's random numbers) give other networks.
+    """
+    for stream, option in (("rgb", "--rgb-weights"), ("flow", "--flow-weights")):
+        part: NetworkRecipe = getattr(recipe, stream)
+        if part.weights != "random" and getattr(sources, stream) is None:
+            raise WeightsError(
+                f"The features come from {part.weights} {part.network} weights, and no file of them was given.",
+                f"add `{option} PATH`.",
+            )
+    built = build_twostream(sources, recipe.flow.crops, device)
+    for stream in NETWORKS:
+        want, have = getattr(recipe, stream), getattr(built.recipe, stream)
+        if want.sha256 != have.sha256:
+            raise WeightsError(
+                f"The {stream} network here is {have.weights} {have.sha256}, "
+                f"the features come from {want.weights} {want.sha256}.",
+                f"give the file they were made with as --{stream}-weights.",
+            )
+    built.recipe = recipe
+    return built
+
+
+def calibration_of(twostream: TwoStream) -> dict[str, dict[str, Tensor]]:
+    """The batch-norm statistics of each random network, to be stored with the recipe."""
+    return {
+        stream: statistics(network)
+        for stream, network in twostream.networks.items()
+        if getattr(twostream.recipe, stream).weights == "random"
+    }

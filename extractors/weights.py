@@ -1,0 +1,158 @@
+"""Published weight files into the two networks, and seeded random weights where there are none.
+
+ResNet-50: mmaction2 0.x and 1.x files (`backbone.` keys, classifier dropped) and torchvision's names.
+BN-Inception: the tsn-pytorch, Cadene and mmaction v0 layouts, with their prefixes and wrappers, and the [1, C]
+batch-norm tensors of torch ≤ 0.1.12. Only `num_batches_tracked` may be missing; nothing may be left over.
+"""
+
+import hashlib
+import json
+import math
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from extractors.errors import MissingPathError, WeightsError
+
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
+CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classifier)\.")
+MANIFEST = Path(__file__).parents[1] / "checkpoints" / "manifest.json"
+
+
+def read_state_dict(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a weights file by name, out of whatever published wrapper holds them.
+
+    Raises MissingPathError when nothing is there, WeightsError when it holds no tensors or needs code to load.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingPathError(f"{path} is not a file.", "check the path of the weights.")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise WeightsError(
+            f"{path} is no plain weights file, or holds objects that would run code.",
+            "download it again, or save only its state_dict with torch.save.",
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise WeightsError(f"{path} is damaged or no weights file.", "download it again.") from error
+    for wrapper in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
+    if not tensors:
+        raise WeightsError(f"{path} holds no tensors.", "give a .pth file with a state_dict.")
+    return tensors
+
+
+def _bare_name(name: str) -> str:
+    while prefix := next((p for p in PREFIXES if name.startswith(p)), None):
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _resnet_name(name: str) -> str:
+    """torchvision's names as mmaction2's: layer1.0.conv1.weight → layer1.0.conv1.conv.weight."""
+    name = re.sub(r"(^|\.)conv(\d)\.(weight|bias)$", r"\1conv\2.conv.\3", name)
+    name = re.sub(r"(^|\.)bn(\d)\.", r"\1conv\2.bn.", name)
+    return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")
+
+
+def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
+    """Load a published file into `resnet50` or `bninception`, in place.
+
+    Raises WeightsError that names the first tensor which is missing, left over, or of another shape.
+    """
+    rename: Callable[[str], str] = _resnet_name if network == "resnet50" else str
+    wanted = backbone.state_dict()
+    given = {}
+    for name, tensor in read_state_dict(path).items():
+        name = _bare_name(name)
+        if CLASSIFIERS.match(name):
+            continue
+        name = rename(name)
+        if "_bn." in name and tensor.dim() == 2 and tensor.shape[0] == 1:
+            tensor = tensor[0]  # (1, C) → (C,)
+        given[name] = tensor
+
+    hint = f"give {network} weights to this stream (`lstr doctor` lists what is expected)."
+    missing = [n for n in wanted if n not in given and not n.endswith("num_batches_tracked")]
+    if len(missing) == len([n for n in wanted if not n.endswith("num_batches_tracked")]):
+        raise WeightsError(f"{path} holds no {network} tensor (its first is {next(iter(given), 'none')!r}).", hint)
+    if missing:
+        raise WeightsError(f"{path} lacks {len(missing)} tensors of {network}; the first is {missing[0]!r}.", hint)
+    extra = [n for n in given if n not in wanted]
+    if extra:
+        raise WeightsError(f"{path} has {len(extra)} tensors that {network} has not; the first is {extra[0]!r}.", hint)
+    for name, tensor in given.items():
+        if tensor.shape != wanted[name].shape:
+            shapes = f"{list(tensor.shape)} where {list(wanted[name].shape)} is needed"
+            reason = " (RGB weights offered as flow weights)" if _is_rgb_stem(name, tensor, wanted[name]) else ""
+            raise WeightsError(f"{path}: {name} is {shapes}{reason}.", hint)
+    backbone.load_state_dict({**wanted, **given})
+
+
+def _is_rgb_stem(name: str, given: Tensor, wanted: Tensor) -> bool:
+    return name == "conv1_7x7_s2.weight" and given.shape[1] == 3 and wanted.shape[1] == 10
+
+
+def randomise(backbone: nn.Module, seed: int) -> None:
+    """Seeded random weights in place: He-normal convolutions (fan out), unit batch norm, zero biases."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in backbone.modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
+            with torch.no_grad():
+                module.weight.normal_(0, math.sqrt(2 / fan_out), generator=generator)
+                if module.bias is not None:
+                    module.bias.zero_()
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
+
+
+def fingerprint(backbone: nn.Module) -> str:
+    """16 hex digits of the SHA-256 over the network's tensors in float32, by sorted name; counters left out."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(backbone.state_dict().items()):
+        if not name.endswith("num_batches_tracked"):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def statistics(backbone: nn.Module) -> dict[str, Tensor]:
+    """The running means and variances of every batch norm, by state-dict name."""
+    return {n: t.clone() for n, t in backbone.state_dict().items() if n.endswith(("running_mean", "running_var"))}
+
+
+def load_statistics(backbone: nn.Module, stored: Mapping[str, Tensor]) -> None:
+    """Put calibrated batch-norm statistics back, in place."""
+    state = backbone.state_dict()
+    if stored.keys() != statistics(backbone).keys():
+        raise WeightsError(
+            "The stored batch-norm statistics belong to another network.",
+            "make the features again with `lstr extract`.",
+        )
+    backbone.load_state_dict({**state, **stored})
+
+
+def read_manifest() -> list[dict]:
+    """The published weight files: name, network, dataset, address, sha256 prefix, licence."""
+    return json.loads(MANIFEST.read_text())["weights"]
+
+
+def dataset_of(path: str | Path) -> str:
+    """`kinetics` (or another published set) when the file's SHA-256 starts as the manifest says, else `custom`."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    for entry in read_manifest():
+        if digest.hexdigest().startswith(entry["sha256_prefix"]):
+            return entry["dataset"]
+    return "custom"
