@@ -1,0 +1,99 @@
+"""What a person sees: progress and warnings on standard error, tables on standard output."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from time import monotonic
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
+
+_err = Console(stderr=True, highlight=False)
+_out = Console(highlight=False)
+
+
+def say(text: str) -> None:
+    """A line on standard error."""
+    _err.print(text, markup=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """A yellow line on standard error."""
+    _err.print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
+
+
+def show(text: str) -> None:
+    """A line of the result on standard output."""
+    _out.print(text, markup=False, soft_wrap=True)
+
+
+def show_json(value) -> None:
+    """The result as one JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
+    """A table on standard output; `right` are the columns of numbers. Tab-separated when piped."""
+    rows = [[str(cell) for cell in row] for row in rows]
+    if not _out.is_terminal:
+        for row in ([title], columns, *rows):
+            sys.stdout.write("\t".join(row) + "\n")
+        return
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i in right else "left")
+    for row in rows:
+        table.add_row(*row)
+    _out.print(table)
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return _out.is_terminal
+
+
+class Bar:
+    """Progress with rate and remaining time; a plain line every ten seconds when standard error is no terminal.
+
+    A context manager. `update` takes (what, done, total), so it can be handed to any job as its callback.
+    """
+
+    def __init__(self, unit: str):
+        self.unit = unit
+        self._rich = None
+        self._tasks: dict[str, int] = {}
+        self._said = monotonic()
+        if _err.is_terminal:
+            self._rich = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn(f"{unit}  {{task.fields[note]}}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=_err,
+            )
+
+    def update(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Show that `done` of `total` units of `what` are finished."""
+        if self._rich:
+            if what not in self._tasks:
+                self._tasks[what] = self._rich.add_task(what, total=total, note=note)
+            self._rich.update(self._tasks[what], completed=done, total=total, note=note)
+            if done >= total:
+                self._rich.remove_task(self._tasks.pop(what))
+        elif monotonic() - self._said >= PLAIN_SECONDS:
+            self._said = monotonic()
+            say(f"{what}: {done}/{total} {self.unit} {note}".rstrip())
+
+    def __enter__(self) -> "Bar":
+        if self._rich:
+            self._rich.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._rich:
+            self._rich.stop()

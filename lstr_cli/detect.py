@@ -1,0 +1,107 @@
+"""`lstr detect`: a video to a causal timeline of actions."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from lstr_cli.options import device_option, model_settings, set_option, weights_options, workers_option
+
+SOME_FAILED = 3
+FORMATS = ("json", "jsonl", "npy", "html")
+
+
+def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    chosen = FORMATS if value == "all" else tuple(part.strip() for part in value.split(","))
+    for name in chosen:
+        if name not in FORMATS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
+    return chosen
+
+
+@click.command("detect")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("-c", "--checkpoint", metavar="FILE", help="Checkpoint; else $LSTR_CHECKPOINT, else the default one.")
+@click.option("-o", "--output", metavar="DIR", help="Folder for the timelines.")
+@click.option(
+    "-f",
+    "--format",
+    "formats",
+    metavar="LIST",
+    default="all",
+    show_default=True,
+    callback=_formats,
+    help="What DIR gets: json, jsonl, npy, html, with commas between.",
+)
+@click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
+@weights_options
+@workers_option
+@set_option
+@device_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON timeline a source instead of a table.")
+def command(
+    sources, checkpoint, output, formats, labels, rgb_weights, flow_weights, workers, settings, device, as_json
+):
+    """Say which action is happening at each quarter second of a video, without looking ahead.
+
+    SOURCE is a video, a folder of videos, or a feature folder. DIR gets ID.json (segments), ID.jsonl (a line a
+    decision, written as it is made), ID.scores.npy and ID.html. Without -o the JSONL goes to standard output when
+    that is a pipe.
+
+    \b
+    Examples:
+      lstr detect game.mp4 -o timeline
+      lstr detect game.mp4 -c run/checkpoint.pt -o timeline -f json,html
+      lstr detect game.mp4 | jq -c 'select(.event)'
+    """
+    from extractors.errors import ExtractorError
+    from lstr_cli import console
+    from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
+
+    loaded = load_checkpoint(checkpoint, model_settings(settings))
+    for text in warnings_of(loaded):
+        console.warn(text)
+    folder = Path(output) if output else None
+    lines = sys.stdout if not folder and not as_json and not console.is_terminal() else None
+    failed = 0
+    opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, device)
+    with closing(opened), console.Bar("decisions") as bar:
+        for source in opened:
+            try:
+                if isinstance(source, ExtractorError):
+                    raise source
+                decisions = run(source, loaded, folder, formats, lines, truth_of(labels, source.id))
+                timeline = _follow(decisions, source, bar)
+            except ExtractorError as error:
+                if error.exit_code != SOME_FAILED:
+                    raise
+                failed += 1
+                console.say(f"failed: {error}\nhint: {error.hint}")
+                continue
+            if as_json:
+                console.show_json(timeline)
+            elif lines is None:
+                _show(console, timeline)
+            speed = timeline["speed"]
+            console.say(f"{speed['decisions_per_second']} decisions a second, {speed['realtime_factor']} × real time")
+            if folder and "html" in formats:
+                console.say(f"report: {folder / f'{source.id}.html'}")
+    if failed:
+        sys.exit(SOME_FAILED)
+
+
+def _follow(decisions, source, bar) -> dict:
+    """Run a source to its end, showing each decision; its timeline."""
+    while True:
+        try:
+            decision = next(decisions)
+        except StopIteration as ended:
+            return ended.value
+        bar.update(source.id, decision.chunk + 1, source.n_chunks, f"{decision.label} {decision.score:.2f}")
+
+
+def _show(console, timeline: dict) -> None:
+    rows = [(f"{s['start']:.2f}", f"{s['end']:.2f}", s["label"], f"{s['score']:.2f}") for s in timeline["segments"]]
+    title = f"{timeline['source']}: {timeline['chunks']} decisions, {len(rows)} actions"
+    console.show_table(title, ("start s", "end s", "action", "score"), rows, right=(0, 1, 3))

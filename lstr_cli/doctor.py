@@ -1,0 +1,31 @@
+"""`lstr doctor`: what this machine has, and what is missing."""
+
+import sys
+
+import click
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(as_json):
+    """Check versions, decoders, optical flow, mmaction2, GPU and weights; leaves with 1 when something is missing.
+
+    \b
+    Examples:
+      lstr doctor
+      lstr doctor --json
+    """
+    from lstr_cli import console
+    from pipelines.doctor import examine
+
+    findings = examine()
+    if as_json:
+        console.show_json([vars(finding) for finding in findings])
+    else:
+        rows = [("ok" if f.ok else "MISSING", f.what, f.found) for f in findings]
+        console.show_table("lstr doctor", ("", "what", "found"), rows)
+        for finding in findings:
+            if finding.hint:
+                console.say(f"hint: {finding.what}: {finding.hint}")
+    if not all(finding.ok for finding in findings):
+        sys.exit(1)

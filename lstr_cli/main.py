@@ -1,0 +1,86 @@
+"""The `lstr` command: finds the sub-command, and turns every failure into one sentence, a hint and an exit code."""
+
+import importlib
+import os
+import sys
+
+import click
+
+from lstr import __version__
+
+COMMANDS = {
+    "demo": "Make a small labelled set of videos and run everything on it.",
+    "extract": "Videos to two-stream features.",
+    "train": "Features and labels to a checkpoint.",
+    "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
+    "detect": "A video to a causal timeline of actions.",
+    "info": "What a video, feature folder, checkpoint or timeline holds.",
+    "doctor": "What this machine has, and what is missing.",
+}
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only when that command is asked for, so that --help answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order a new user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command called `name`, or None."""
+        return importlib.import_module(f"lstr_cli.{name}").command if name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="lstr")
+def cli() -> None:
+    """Watch a video and say, each quarter second and without looking ahead, which action is happening.
+
+    \b
+    Examples:
+      lstr demo
+      lstr detect game.mp4 -o timeline
+    """
+
+
+def main() -> None:
+    """Run the command and leave with its documented exit code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "lstr"
+        code = _fail(error.format_message(), f"`{command} --help` shows how it is used.", error.exit_code)
+    except click.ClickException as error:
+        code = _fail(error.format_message(), "", error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        code = _fail("Interrupted.", "everything finished so far is kept; the same command goes on.", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:  # the last net: a user never sees a traceback unless asking for it
+        if os.environ.get("LSTR_DEBUG"):
+            raise
+        if hasattr(error, "hint"):  # the typed errors of lstr and extractors
+            code = _fail(str(error), error.hint, error.exit_code)
+        else:
+            detail = str(error).strip().splitlines()
+            sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
+            code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
+    sys.exit(code or 0)
+
+
+def _fail(sentence: str, hint: str, code: int) -> int:
+    click.echo(f"error: {sentence}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Options that several commands share."""
+
+import click
+
+
+def device_option(command):
+    """`--device auto|cpu|cuda`, given to the command as a torch device name or None for auto."""
+    return click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="Where networks run; auto is the GPU when there is one.",
+        callback=lambda ctx, param, value: None if value == "auto" else value,
+    )(command)
+
+
+def weights_options(command):
+    """`--rgb-weights` and `--flow-weights`."""
+    for stream, network in (("flow", "BN-Inception"), ("rgb", "ResNet-50")):
+        command = click.option(
+            f"--{stream}-weights", metavar="FILE", help=f"Published {network} weights; random without it."
+        )(command)
+    return command
+
+
+def workers_option(command):
+    """`--workers`: processes that compute flow; None for one a core."""
+    return click.option(
+        "--workers", type=click.IntRange(min=1), help="Processes that compute optical flow.  [default: one a core]"
+    )(command)
+
+
+def set_option(command):
+    """`--set key=value`, repeatable, as a dict."""
+    return click.option(
+        "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=_parse, help="Change one setting; repeatable."
+    )(command)
+
+
+def _parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE, as in model.n_heads=8.")
+        settings[key] = text
+    return settings
+
+
+def model_settings(settings: dict[str, str]) -> dict[str, str]:
+    """The `model.` settings without that prefix. Raises click.BadParameter for any other."""
+    for key in settings:
+        if not key.startswith("model."):
+            raise click.BadParameter(f"{key!r} is no model setting; write --set model.NAME=VALUE.")
+    return {key.removeprefix("model."): value for key, value in settings.items()}

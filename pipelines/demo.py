@@ -1,0 +1,75 @@
+"""The whole chain on videos made on the spot: render, extract, train, evaluate, detect."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+from extractors.flow import FlowWorkers, default_workers
+from extractors.twostream import Sources, default_device
+from extractors.video import find_videos
+from lstr.checkpoint import load
+from pipelines.dataset import read_split
+from pipelines.detect import FORMATS, leave_default, open_video_source, truth_of
+from pipelines.detect import run as run_detection
+from pipelines.evaluate import evaluate
+from pipelines.extract import extract, prepare
+from pipelines.scenes import SceneConfig, render_scenes
+from pipelines.store import write_json
+from pipelines.train import resolve, train
+
+PRESET = "small"
+
+
+def run(output: Path, progress: Callable[[str, int, int], None], say: Callable[[str], None]) -> dict:
+    """Everything in `output`; what is there from an earlier run is kept, but the detection is made again.
+
+    Returns metrics of LSTR and both baselines, seconds a stage, and the paths of report, checkpoint and video.
+    """
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        say(f"{name} …")
+        start = perf_counter()
+        yield
+        seconds[name] = perf_counter() - start
+
+    device = default_device()
+    with stage("render"):
+        labels = render_scenes(output, SceneConfig(), lambda done, total: progress("render", done, total))
+    videos = find_videos([output / "videos"])
+    with FlowWorkers(default_workers()) as workers:
+        with stage("extract"):
+            twostream, folder = prepare(
+                videos, output / "features", "fast", Sources(), labels, workers, device, progress
+            )
+            for outcome in extract(videos, folder, twostream, workers, progress):
+                if outcome.state == "failed":
+                    raise RuntimeError(outcome.reason)
+        run_folder = output / "run"
+        with stage("train"):
+            split = read_split(folder.path, labels, "training")
+            model, config = resolve(PRESET, {}, split.dims)
+            resumed = (run_folder / "resume.pt").exists()
+            for step in train(split, model, config, run_folder, device, resumed):
+                progress("train", step.step, step.steps)
+        loaded = load(run_folder / "checkpoint.pt")
+        with stage("evaluate"):
+            held_out = read_split(folder.path, labels, "testing")
+            metrics = evaluate(loaded, held_out, progress)
+        write_json(output / "metrics.json", metrics)
+        with stage("detect"):
+            video_id = held_out.videos[0].id
+            source = open_video_source(video_id, videos[video_id], twostream, workers)
+            for decision in run_detection(
+                source, loaded, output / "timeline", FORMATS, None, truth_of(labels, video_id)
+            ):
+                progress("detect", decision.chunk + 1, source.n_chunks)
+    return {
+        "metrics": metrics,
+        "seconds": seconds,
+        "report": str((output / "timeline" / f"{video_id}.html").resolve()),
+        "checkpoint": str(leave_default(run_folder / "checkpoint.pt")),
+        "video": str(videos[video_id]),
+    }

@@ -1,0 +1,310 @@
+"""A source and a checkpoint to decisions, one a chunk, each made before the next chunk is looked at."""
+
+import json
+import os
+import shutil
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import TextIO
+
+import numpy as np
+
+from extractors.errors import ExtractorError, MissingPathError, RecipeError, VideoError
+from extractors.flow import FlowWorkers, default_workers
+from extractors.recipe import Recipe, differences
+from extractors.twostream import FeatureRow, Sources, TwoStream, default_device, rebuild_twostream
+from extractors.video import CHUNK_SECONDS, find_videos
+from lstr import checkpoint as checkpoints
+from lstr import streaming
+from lstr.checkpoint import Checkpoint
+from lstr.errors import CheckpointError
+from lstr.labels import read_labels
+from pipelines.extract import open_chunks
+from pipelines.report import write_report
+from pipelines.store import FeatureFolder, open_features, replacing, write_json
+from pipelines.timeline import FORMAT, Event, Timeline, sorted_segments, write_scores
+
+FORMATS = ("json", "jsonl", "npy", "html")
+TOP = 3
+CHECKOUT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is said at the end of one chunk. `time` in seconds, scores (C,), latency from features to scores."""
+
+    chunk: int
+    time: float
+    label: str
+    score: float
+    top: list[tuple[str, float]]
+    latency_ms: float
+    events: list[Event]
+    scores: np.ndarray = field(repr=False)
+
+    def to_dict(self) -> dict:
+        """The chunk's JSON object."""
+        return {
+            "chunk": self.chunk,
+            "time": self.time,
+            "label": self.label,
+            "score": round(self.score, 4),
+            "top": [[label, round(score, 4)] for label, score in self.top],
+            "latency_ms": round(self.latency_ms, 2),
+        }
+
+
+def home() -> Path:
+    """Where the default checkpoint is: $LSTR_HOME, else this checkout's checkpoints/, else ~/.cache/lstr."""
+    if os.environ.get("LSTR_HOME"):
+        return Path(os.environ["LSTR_HOME"])
+    if (CHECKOUT / "setup.cfg").exists():
+        return CHECKOUT / "checkpoints"
+    return Path.home() / ".cache" / "lstr"
+
+
+def find_checkpoint(given: str | Path | None) -> Path:
+    """The checkpoint given, else $LSTR_CHECKPOINT, else the default one.
+
+    Raises CheckpointError when there is none.
+    """
+    if given:
+        return Path(given)
+    if os.environ.get("LSTR_CHECKPOINT"):
+        return Path(os.environ["LSTR_CHECKPOINT"])
+    default = home() / "default.pt"
+    if not default.exists():
+        raise CheckpointError(
+            "There is no checkpoint to detect with.", "give one with -c PATH, or run `lstr demo` to make one."
+        )
+    return default
+
+
+def leave_default(checkpoint: Path) -> Path:
+    """Copy a checkpoint to where `lstr detect` looks when none is given; returns that path."""
+    target = home() / "default.pt"
+    with replacing(target) as temporary:
+        shutil.copyfile(checkpoint, temporary)
+    return target
+
+
+def load_checkpoint(given: str | Path | None, overrides: Mapping[str, str] | None = None) -> Checkpoint:
+    """The checkpoint to use. Raises CheckpointError when there is none, or it cannot be read."""
+    return checkpoints.load(find_checkpoint(given), overrides)
+
+
+def recipe_of(loaded: Checkpoint) -> Recipe | None:
+    """The recipe of the features a checkpoint was trained on; None when it does not say."""
+    return Recipe.from_dict(loaded.recipe) if loaded.recipe else None
+
+
+def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path) -> None:
+    """Raise RecipeError, with the difference, when features and checkpoint have different recipes."""
+    trained = recipe_of(loaded)
+    if trained and recipe and trained != recipe:
+        raise RecipeError(
+            f"{features} and {loaded.path} were made by different recipes ({'; '.join(differences(recipe, trained))}).",
+            "extract the videos with the options the checkpoint's features were made with (`lstr info` shows them).",
+        )
+
+
+def networks_of(loaded: Checkpoint, rgb_weights: str | None, flow_weights: str | None, device: str) -> TwoStream:
+    """The feature networks a checkpoint needs for raw video.
+
+    Raises CheckpointError when it does not record its recipe, WeightsError when the weights are not at hand.
+    """
+    recipe = recipe_of(loaded)
+    if recipe is None:
+        raise CheckpointError(
+            f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
+            "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
+        )
+    sources = Sources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
+    return rebuild_twostream(recipe, sources, device)
+
+
+def decide(loaded: Checkpoint, rows: Iterable[FeatureRow], timeline: Timeline) -> Iterator[Decision]:
+    """The causal loop: one feature row in, one decision out, over an explicit stream state."""
+    state = streaming.create(loaded.model)
+    for row in rows:
+        start = perf_counter()
+        scores = streaming.step(loaded.model, state, row.rgb, row.flow).cpu().numpy()
+        latency_ms = (perf_counter() - start) * 1000
+        order = np.argsort(-scores)[:TOP]
+        top = [(loaded.classes[c], float(scores[c])) for c in order]
+        events = timeline.push(row.end_time, scores)
+        yield Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something to detect on: its id, where it came from, its length, and its feature rows in order."""
+
+    id: str
+    origin: str
+    video: Path | None
+    """The file to show beside the timeline; None for stored features."""
+    duration: float
+    n_chunks: int
+    rows: Iterable[FeatureRow]
+
+
+def open_video_source(video_id: str, path: Path, twostream: TwoStream, workers: FlowWorkers) -> Source:
+    """A video file as a source. Raises VideoError or MissingPathError."""
+    video, _, chunks = open_chunks(path, twostream.recipe.long_side)
+    return Source(video_id, str(path), path, video.duration, video.n_chunks, twostream.rows(chunks, workers))
+
+
+def open_stored_source(folder: FeatureFolder, video_id: str) -> Source:
+    """A video of a feature folder as a source. Raises RecipeError when its arrays are damaged."""
+    rgb, flow = folder.load(video_id)
+    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in range(len(rgb)))
+    return Source(video_id, f"{folder.path}:{video_id}", None, len(rgb) * CHUNK_SECONDS, len(rgb), rows)
+
+
+def is_feature_folder(path: Path) -> bool:
+    """Whether a folder holds features rather than videos."""
+    return path.is_dir() and ((path / "recipe.json").exists() or any(path.glob("rgb_*/")))
+
+
+def open_sources(
+    given: Iterable[str | Path],
+    loaded: Checkpoint,
+    rgb_weights: str | None = None,
+    flow_weights: str | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+) -> Iterator[Source | ExtractorError]:
+    """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
+
+    Networks and flow workers are made when the first video needs them, and end with the generator. Raises
+    MissingPathError for a path that is not there, RecipeError for features of another recipe.
+    """
+    videos: dict[str, Path] = {}
+    stored: list[tuple[FeatureFolder, str]] = []
+    for path in map(Path, given):
+        if is_feature_folder(path):
+            folder = open_features(path)
+            check_recipe(loaded, folder.recipe, path)
+            stored += [(folder, video_id) for video_id in folder.ids()]
+        else:
+            videos |= find_videos([path])
+    for folder, video_id in stored:
+        yield open_stored_source(folder, video_id)
+    if not videos:
+        return
+    twostream = networks_of(loaded, rgb_weights, flow_weights, device or default_device())
+    with FlowWorkers(workers or default_workers()) as pool:
+        for video_id, path in videos.items():
+            try:
+                yield open_video_source(video_id, path, twostream, pool)
+            except VideoError as error:
+                yield error
+
+
+def detect(source: str | Path, checkpoint: str | Path | None = None) -> Iterator[Decision]:
+    """Decisions of a video file, one each quarter second of it, each made without looking ahead.
+
+    `checkpoint` as for `lstr detect -c`. Raises the typed errors of `lstr.errors` and `extractors.errors`.
+    """
+    loaded = load_checkpoint(checkpoint)
+    for opened in open_sources([source], loaded):
+        if isinstance(opened, ExtractorError):
+            raise opened
+        yield from decide(loaded, opened.rows, Timeline(loaded.classes))
+
+
+def run(
+    source: Source,
+    loaded: Checkpoint,
+    output: Path | None,
+    formats: Collection[str],
+    lines: TextIO | None = None,
+    truth: list[dict] | None = None,
+) -> Generator[Decision, None, dict]:
+    """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
+
+    `output` gets ID.jsonl (flushed a line at a time), and at the end ID.json, ID.scores.npy and ID.html, as
+    `formats` asks. `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do not appear.
+    """
+    timeline = Timeline(loaded.classes)
+    scores, events, latencies = [], [], []
+    start = perf_counter()
+    with ExitStack() as stack:
+        sinks = [lines] if lines else []
+        if output and "jsonl" in formats:
+            sinks.append(stack.enter_context(open_output(output / f"{source.id}.jsonl")))
+        for decision in decide(loaded, source.rows, timeline):
+            scores.append(decision.scores)
+            latencies.append(decision.latency_ms)
+            events += decision.events
+            _emit(sinks, [decision.to_dict(), *(event.to_dict() for event in decision.events)])
+            yield decision
+        last = timeline.finish(len(scores) * CHUNK_SECONDS)
+        events += last
+        _emit(sinks, [event.to_dict() for event in last])
+    seconds = perf_counter() - start
+    document = {
+        "format": FORMAT,
+        "source": source.origin,
+        "duration": source.duration,
+        "checkpoint": str(loaded.path),
+        "recipe": recipe_of(loaded).id if loaded.recipe else None,
+        "classes": list(loaded.classes),
+        "seconds_per_chunk": CHUNK_SECONDS,
+        "chunks": len(scores),
+        "segments": sorted_segments(timeline.segments),
+        "gaps": [],
+        "speed": {
+            "seconds": round(seconds, 2),
+            "decisions_per_second": round(len(scores) / seconds, 2),
+            "realtime_factor": round(len(scores) * CHUNK_SECONDS / seconds, 3),
+            "lstr_step_ms_median": round(float(np.median(latencies)), 2),
+        },
+        "warnings": warnings_of(loaded),
+    }
+    if output:
+        stacked = np.stack(scores)
+        if "npy" in formats:
+            write_scores(output / f"{source.id}.scores.npy", stacked)
+        if "html" in formats:
+            shown = [event.to_dict() for event in events]
+            page = output / f"{source.id}.html"
+            write_report(page, document, stacked, video=source.video, truth=truth, events=shown)
+        if "json" in formats:
+            write_json(output / f"{source.id}.json", document)
+    return document
+
+
+def truth_of(labels: str | Path | None, video_id: str) -> list[dict] | None:
+    """A video's labelled segments, to draw beside the detected ones; None without a label file or entry."""
+    video = read_labels(labels).videos.get(video_id) if labels else None
+    return [{"label": label, "start": start, "end": end} for label, start, end in video.segments] if video else None
+
+
+def open_output(path: Path) -> TextIO:
+    """Open a text file for writing, folders made. Raises MissingPathError where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise MissingPathError(
+            f"{path.parent} cannot be written ({error.strerror}).", "choose another output folder with -o."
+        ) from error
+
+
+def warnings_of(loaded: Checkpoint) -> list[str]:
+    """What a reader of the scores must know."""
+    recipe = recipe_of(loaded)
+    if recipe and recipe.is_random:
+        return [f"the {recipe.random_streams} networks carry random weights: the features are untrained."]
+    return []
+
+
+def _emit(sinks: list[TextIO], values: list[dict]) -> None:
+    for sink in sinks:
+        sink.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+        sink.flush()

@@ -1,0 +1,110 @@
+"""What this machine has for each stage of the chain."""
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from extractors.errors import ExtractorError
+from pipelines.detect import home
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "mmaction2",
+    "mmcv-lite",
+    "mmengine",
+    "decord",
+    "av",
+    "opencv-contrib-python",
+    "numpy",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: whether it is as it should be, what was found, and what to type if not."""
+
+    what: str
+    ok: bool
+    found: str
+    hint: str = ""
+
+
+def examine() -> list[Finding]:
+    """Everything `lstr doctor` shows; a missing optional thing (GPU, checkpoint) is no failure."""
+    findings = [Finding("python", True, f"{platform.python_version()}, {os.cpu_count()} cores")]
+    findings += _packages()
+    for what, check in (("decoder", _decoder), ("optical flow", _flow), ("networks", _networks)):
+        findings.append(_try(what, check))
+    findings += [_gpu(), _checkpoint(), _weights()]
+    return findings
+
+
+def _packages() -> Iterator[Finding]:
+    for name in PACKAGES:
+        try:
+            yield Finding(name, True, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(name, False, "not installed", f"pip install {name}")
+
+
+def _try(what: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, check())
+    except ExtractorError as error:
+        return Finding(what, False, str(error), error.hint)
+    except (ImportError, OSError, RuntimeError) as error:
+        return Finding(what, False, str(error), "make clean install")
+
+
+def _decoder() -> str:
+    import av
+    import decord
+
+    return f"decord {decord.__version__}; timestamps by PyAV {av.__version__}"
+
+
+def _flow() -> str:
+    import cv2
+
+    from extractors.flow import check_optflow
+
+    check_optflow()
+    return f"TV-L1 of OpenCV {cv2.__version__}"
+
+
+def _networks() -> str:
+    from extractors.resnet import FEATURES, build_backbone
+
+    for network in FEATURES:
+        build_backbone(network)
+    return "ResNet-50 and BN-Inception build through mmaction2"
+
+
+def _gpu() -> Finding:
+    import torch
+
+    if torch.cuda.is_available():
+        return Finding("GPU", True, torch.cuda.get_device_name())
+    return Finding("GPU", True, "none; networks run on the CPU")
+
+
+def _checkpoint() -> Finding:
+    default = home() / "default.pt"
+    if default.exists():
+        return Finding("default checkpoint", True, str(default))
+    return Finding("default checkpoint", True, f"none at {default}", "`lstr demo` makes one.")
+
+
+def _weights() -> Finding:
+    from extractors.weights import read_manifest
+
+    found = [entry["name"] for entry in read_manifest() if (home() / entry["name"]).exists()]
+    wanted = "; ".join(f"{entry['stream']}: {entry['name']}" for entry in read_manifest())
+    if found:
+        return Finding("published weights", True, ", ".join(found))
+    return Finding(
+        "published weights", True, f"none in {home()}", f"bring them with --rgb-weights and --flow-weights ({wanted})."
+    )

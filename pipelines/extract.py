@@ -1,0 +1,254 @@
+"""Videos to a feature folder, resumable by running again."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+import cv2
+import numpy as np
+
+from extractors.errors import MissingPathError, RecipeError, VideoError
+from extractors.flow import FlowWorkers
+from extractors.resnet import FEATURES
+from extractors.twostream import (
+    NETWORKS,
+    FeatureRow,
+    Sources,
+    StageSeconds,
+    TwoStream,
+    build_twostream,
+    calibration_of,
+)
+from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
+from lstr.labels import read_labels
+from pipelines.store import FeatureFolder, RowFile, create_features, open_features, replacing, write_json, write_jsonl
+
+CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
+FLOW_CROPS = {"faithful": 10, "fast": 1}
+Progress = Callable[[str, int, int], None]
+"""Called as (video id, chunks done, chunks in all)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one video: `done`, `kept` (finished before) or `failed` with a reason and a hint."""
+
+    id: str
+    source: Path
+    state: str
+    chunks: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+    hint: str = ""
+
+
+def open_chunks(path: Path, long_side: int) -> tuple[Video, FrameReader, Iterator]:
+    """A video's facts, its reader, and its chunks.
+
+    Raises MissingPathError or VideoError, also when it is shorter than one chunk.
+    """
+    video = probe(path)
+    if video.n_chunks == 0:
+        raise VideoError(
+            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 a second.",
+            "give a video of at least a quarter of a second.",
+        )
+    reader = FrameReader(video)
+    return video, reader, read_chunks(reader, long_side)
+
+
+def training_ids(calibrate: Path, videos: dict[str, Path]) -> list[str]:
+    """Ids to calibrate on: the training subset of a label file (.json), or the lines of a text file.
+
+    Raises MissingPathError when the file is not there or names none of the videos.
+    """
+    if not calibrate.is_file():
+        raise MissingPathError(f"{calibrate} is not a file.", "give --calibrate a label file or a list of videos.")
+    if calibrate.suffix == ".json":
+        named = [i for i, video in read_labels(calibrate).videos.items() if video.subset == "training"]
+    else:
+        named = [line.strip() for line in calibrate.read_text().splitlines() if line.strip()]
+    by_path = {path.resolve(): video_id for video_id, path in videos.items()}
+    ids = sorted({i if i in videos else by_path.get(Path(i).resolve(), "") for i in named} - {""})
+    if not ids:
+        raise MissingPathError(
+            f"{calibrate} names none of the {len(videos)} videos given.", "name them by id, or give their folder too."
+        )
+    return ids
+
+
+def calibrate_twostream(
+    twostream: TwoStream,
+    videos: dict[str, Path],
+    workers: FlowWorkers,
+    progress: Progress,
+    n_chunks: int = CALIBRATION_CHUNKS,
+) -> dict:
+    """Batch-norm statistics for random networks from chunks spread evenly over videos, by stream.
+
+    Raises VideoError when a video cannot be read.
+    """
+    lengths = {video_id: probe(path).n_chunks for video_id, path in videos.items()}
+    total = sum(lengths.values())
+    picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
+    rgb, waiting, start = [], [], 0
+    for video_id, path in videos.items():
+        wanted = set(picked[(picked >= start) & (picked < start + lengths[video_id])] - start)
+        start += lengths[video_id]
+        if not wanted:
+            continue
+        for chunk in open_chunks(path, twostream.recipe.long_side)[2]:
+            if chunk.index in wanted:
+                rgb.append(twostream.rgb_input(chunk.frames)[0])
+                waiting.append(workers.submit(chunk.frames))
+    flow = []
+    for pending in waiting:
+        flow.append(twostream.flow_input(pending.result())[0])
+        progress("calibration", len(flow), len(waiting))
+    images = {"rgb": rgb, "flow": flow}
+    for stream in NETWORKS:
+        if getattr(twostream.recipe, stream).weights == "random":
+            # neighbours in time are alike: a batch must mix videos
+            order = np.random.default_rng(0).permutation(len(rgb))
+            twostream.calibrate(stream, np.stack([images[stream][i] for i in order]))
+    return calibration_of(twostream)
+
+
+def prepare(
+    videos: dict[str, Path],
+    output: Path,
+    recipe: str,
+    sources: Sources,
+    calibrate: Path | None,
+    workers: FlowWorkers,
+    device: str,
+    progress: Progress,
+) -> tuple[TwoStream, FeatureFolder]:
+    """The networks and the folder: as the folder was begun when it exists, new otherwise.
+
+    Raises RecipeError when the folder's recipe cannot be what these options ask for.
+    """
+    crops = FLOW_CROPS[recipe]
+    if (output / "recipe.json").exists():
+        existing = open_features(output)
+        begun = existing.recipe
+        kept = Sources(sources.rgb, sources.flow, existing.calibration(), begun.calibrated_on)
+        asked = build_twostream(kept, crops, device)
+        folder = create_features(output, asked.recipe, {})
+        if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
+            raise RecipeError(
+                f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
+            )
+        return asked, folder
+    twostream = build_twostream(sources, crops, device)
+    if calibrate and twostream.recipe.is_random:
+        ids = training_ids(calibrate, videos)
+        statistics = calibrate_twostream(twostream, {i: videos[i] for i in ids}, workers, progress)
+        twostream = build_twostream(Sources(sources.rgb, sources.flow, statistics, tuple(ids)), crops, device)
+    return twostream, create_features(output, twostream.recipe, calibration_of(twostream))
+
+
+def plan(videos: dict[str, Path], output: Path) -> list[tuple[str, str, int, str]]:
+    """(id, seconds, chunks, state) of each video, reading headers only; the state is `done`, `to do` or an error."""
+    folder = open_features(output) if (output / "recipe.json").exists() else None
+    rows = []
+    for video_id, path in videos.items():
+        try:
+            video = probe(path)
+        except VideoError as error:
+            rows.append((video_id, "", 0, str(error)))
+        else:
+            done = folder is not None and folder.is_done(video_id, path)
+            rows.append((video_id, f"{video.duration:.1f}", video.n_chunks, "done" if done else "to do"))
+    return rows
+
+
+def extract(
+    videos: dict[str, Path], folder: FeatureFolder, twostream: TwoStream, workers: FlowWorkers, progress: Progress
+) -> Iterator[Outcome]:
+    """Extract each video that is not done; one bad video does not stop the rest.
+
+    Yields an Outcome a video. `videos.jsonl` and `failed.jsonl` are compiled at the end, also after an interruption.
+    """
+    failures = [f for f in read_jsonl(folder.path / "failed.jsonl") if f["id"] not in videos]
+    try:
+        for video_id, source in videos.items():
+            if folder.is_done(video_id, source):
+                yield Outcome(video_id, source, "kept", chunks=len(folder.load(video_id)[0]))
+                continue
+            start = perf_counter()
+            try:
+                chunks = extract_video(video_id, source, folder, twostream, workers, progress)
+            except (VideoError, MissingPathError) as error:
+                if not os.access(folder.path, os.W_OK):
+                    raise
+                failures.append({"id": video_id, "source": str(source), "reason": str(error)})
+                yield Outcome(video_id, source, "failed", reason=str(error), hint=error.hint)
+            else:
+                yield Outcome(video_id, source, "done", chunks, perf_counter() - start)
+    finally:
+        records = sorted((folder.path / "records").rglob("*.json"))
+        write_jsonl(folder.path / "videos.jsonl", [json.loads(path.read_text()) for path in records])
+        if failures or (folder.path / "failed.jsonl").exists():
+            write_jsonl(folder.path / "failed.jsonl", failures)
+
+
+def extract_video(
+    video_id: str, source: Path, folder: FeatureFolder, twostream: TwoStream, workers: FlowWorkers, progress: Progress
+) -> int:
+    """Write one video's two arrays, then its record; returns its number of chunks.
+
+    Nothing appears under a final name before both arrays are whole. Raises VideoError when the video is damaged.
+    """
+    stat = source.stat() if source.exists() else None
+    video, reader, chunks = open_chunks(source, twostream.recipe.long_side)
+    start, twostream.seconds = perf_counter(), StageSeconds()
+    with ExitStack() as stack:
+        files = {}
+        for stream, network in NETWORKS.items():
+            temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
+            files[stream] = RowFile(temporary, FEATURES[network])
+            stack.callback(files[stream].close)
+        for row in twostream.rows(chunks, workers):
+            _append(files, row)
+            progress(video_id, row.index + 1, video.n_chunks)
+        for file in files.values():
+            file.finish()
+        n_chunks = files["rgb"].rows
+    write_json(
+        folder.record(video_id),
+        {
+            "id": video_id,
+            "source": str(source),
+            "bytes": stat.st_size,
+            "mtime": stat.st_mtime,
+            "recipe": twostream.recipe.id,
+            "duration": video.duration,
+            "chunks": n_chunks,
+            "frames_24fps": video.n_frames,
+            "tail_frames_dropped": video.n_frames - n_chunks * CHUNK,
+            "decoded_frames": reader.decoded,
+            "header_frames": video.header_frames,
+            "decode_errors": 0,
+            "clock": video.clock,
+            "decoder": reader.decoder,
+            "flow_backend": f"opencv {cv2.__version__}",
+            "device": twostream.device,
+            "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
+        },
+    )
+    return n_chunks
+
+
+def _append(files: dict[str, RowFile], row: FeatureRow) -> None:
+    files["rgb"].append(row.rgb)
+    files["flow"].append(row.flow)
+
+
+def read_jsonl(path: Path) -> list[dict]:
+    """The objects of a JSONL file; empty when it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -1,0 +1,136 @@
+"""The HTML report of one video: the player beside a lane of scores and segments for each class."""
+
+import base64
+import hashlib
+import json
+import math
+import os
+import re
+import uuid
+from importlib import resources
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most half a step, 7.7e-6
+MISSING = 65535  # the code of a chunk without a score (NaN)
+MAX_UP = 3  # folders to climb before a relative link is less likely to survive a move than an absolute one
+
+
+def write_report(
+    path: Path,
+    timeline: dict,
+    scores: np.ndarray,
+    *,
+    video: Path | None = None,
+    truth: list[dict] | None = None,
+    events: list[dict] = (),
+) -> None:
+    """Write one self-contained HTML page: the lanes of `timeline` and `scores` beside `video`.
+
+    timeline: an lstr-timeline/1 dict; its "warnings" (list of text), if any, stand at the top of the page.
+    scores: float (chunks, classes), probabilities; NaN where a chunk has none.
+    truth: labelled segments {label, start, end} in seconds, drawn under the detected ones.
+    events: started / ended events; a notch marks the moment at which a segment was announced.
+
+    Raises ValueError when scores and timeline do not fit together. The page appears whole or not at all.
+    """
+    path = Path(path)
+    scores = np.asarray(scores)
+    expected = (timeline["chunks"], len(timeline["classes"]))
+    if scores.shape != expected:
+        raise ValueError(f"scores are {scores.shape}, the timeline says (chunks, classes) = {expected}")
+
+    document = {
+        "timeline": timeline,
+        "truth": truth,
+        "events": list(events),
+        "video": None if video is None else video_url(Path(video), path.parent),
+        "scores": {"full_scale": FULL_SCALE, "missing": MISSING, "base64": encode_scores(scores)},
+    }
+    write_whole(path, fill_template(read_template(), document))
+
+
+def encode_scores(scores: np.ndarray) -> str:
+    """Scores (chunks, classes) in 0..1 as base64 of little-endian uint16, one class after the other."""
+    codes = np.rint(np.clip(scores, 0.0, 1.0).astype(np.float64) * FULL_SCALE)
+    codes = np.where(np.isnan(codes), MISSING, codes).astype("<u2")
+    # class by class, so that the page scans each curve in one run
+    return base64.b64encode(codes.T.tobytes()).decode("ascii")
+
+
+def decode_scores(text: str, chunks: int, classes: int) -> np.ndarray:
+    """The inverse of `encode_scores`: float32 (chunks, classes), NaN where missing."""
+    codes = np.frombuffer(base64.b64decode(text), "<u2").reshape(classes, chunks).T
+    return np.where(codes == MISSING, np.nan, codes / FULL_SCALE).astype(np.float32)
+
+
+def video_url(video: Path, folder: Path) -> str:
+    """The address of `video` for a page in `folder`: relative when near, so that both can move together."""
+    video, folder = Path(os.path.abspath(video)), Path(os.path.abspath(folder))
+    try:
+        relative = Path(os.path.relpath(video, folder))
+        shared = Path(os.path.commonpath([video, folder]))
+    except ValueError:  # another drive
+        return video.as_uri()
+    climbs = relative.parts.count("..")
+    if climbs > MAX_UP or (climbs and shared == Path(shared.anchor)):
+        return video.as_uri()
+    return quote(os.fsencode(relative.as_posix()))
+
+
+def read_template() -> str:
+    """The page without its data."""
+    return resources.files("pipelines").joinpath("report.html").read_text("utf-8")
+
+
+def fill_template(template: str, document: dict) -> str:
+    """The page with its data and a policy that lets only its own script and style run."""
+    script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
+    style = re.search(r"<style>(.*?)</style>", template, re.DOTALL)[1]
+    policy = (
+        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
+        "media-src file: 'self' blob: data:; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    # the data goes in last: nothing looks for a placeholder in what a label or a path may hold
+    before, after = template.replace("{{policy}}", policy).split("{{data}}")
+    return before + embed_json(document) + after
+
+
+def source_hash(text: str) -> str:
+    """The content security policy's name for one inline script or style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def embed_json(document: dict) -> str:
+    """JSON that is safe inside a script element: no character of it can end the element or start another."""
+    # ASCII output escapes U+2028, U+2029 and the lone surrogates of undecodable file names as well
+    text = json.dumps(plain(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def plain(value):
+    """`value` in what JSON has: numpy scalars as numbers, paths as text, NaN and infinity as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, os.PathLike) else value
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` under a temporary name beside `path`, then put it in place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    try:
+        # the hashes in the policy are of text with plain newlines, on every system
+        temporary.write_text(text, "utf-8", newline="\n")
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,350 @@
+"""A small labelled set of real MP4 files: a jointed figure that acts, with every boundary known."""
+
+from __future__ import annotations
+
+import colorsys
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+
+ACTIONS = ("wave", "jump", "walk", "squat", "punch")
+CLASSES = ("Background", *ACTIONS)
+ACTION_SECONDS = (1.5, 2.5)
+PAUSE_SECONDS = (1.0, 1.8)
+LEAD_SECONDS, TAIL_SECONDS = (0.5, 1.8), 0.5
+FADE_SECONDS, TURN_SECONDS = 0.25, 0.4
+SIDE_YAW = math.radians(78)
+
+# Part of each file's mark: raise it when the drawing changes, so that old files are made again.
+DRAWING = 1
+
+# Lengths in body heights.
+TORSO, NECK, HEAD, SHOULDER, HIP, ARM, LEG = 0.29, 0.07, 0.075, 0.115, 0.06, 0.19, 0.24
+SIDES = np.array([-1, 1, -1, 1])
+HALVES = np.array([ARM, ARM, LEG, LEG])[:, None, None]
+REST, STAND = (4, 10, 10, 6), (2, 5, -2, 4)
+
+Segment = tuple[str, float, float]
+
+
+@dataclass(frozen=True)
+class SceneConfig:
+    """What to render: lengths in seconds, sizes in pixels, `fps` an int or a Fraction.
+
+    Raises ValueError where no video could be made from it.
+    """
+
+    n_videos: int = 10
+    n_testing: int = 3
+    seconds: float = 9.0
+    width: int = 160
+    height: int = 120
+    fps: Fraction | int = 30
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.n_testing < self.n_videos:
+            raise ValueError(f"n_testing must lie between 1 and n_videos - 1, got {self.n_testing}")
+        least = LEAD_SECONDS[1] + ACTION_SECONDS[0] + TAIL_SECONDS
+        if self.seconds < least:
+            raise ValueError(f"seconds must be {least:g} or more so that an action fits, got {self.seconds}")
+        if self.width % 2 or self.height % 2 or min(self.width, self.height) < 64:
+            raise ValueError(f"width and height must be even and at least 64, got {self.width}x{self.height}")
+        if not 10 <= self.fps <= 240:
+            raise ValueError(f"fps must lie between 10 and 240, got {self.fps}")
+
+    @property
+    def n_frames(self) -> int:
+        return round(self.seconds * self.fps)
+
+    @property
+    def duration(self) -> float:
+        return float(self.n_frames / Fraction(self.fps))
+
+    def mark(self) -> str:
+        """Identity written into each file; equal marks mean equal pixels for the same id."""
+        text = json.dumps({"drawing": DRAWING, **vars(self)}, sort_keys=True, default=str)
+        return "lstr scenes " + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def schedule(config: SceneConfig = SceneConfig()) -> dict[str, tuple[str, list[Segment]]]:
+    """Draw which action happens when: id -> (subset, [(label, start s, end s), ...]).
+
+    Each subset is dealt from its own shuffled decks of the five actions, so it holds every class n times
+    once it has room for 5 n actions. A 9 s video holds two or three.
+    """
+    rng = np.random.default_rng(config.seed)
+    drawn: dict[str, tuple[str, list[Segment]]] = {}
+    decks = {"training": _deal(rng), "testing": _deal(rng)}
+    for index in range(config.n_videos):
+        subset = "training" if index < config.n_videos - config.n_testing else "testing"
+        segments: list[Segment] = []
+        start = rng.uniform(*LEAD_SECONDS)
+        while (room := config.duration - TAIL_SECONDS - start) >= ACTION_SECONDS[0]:
+            end = start + rng.uniform(ACTION_SECONDS[0], min(ACTION_SECONDS[1], room))
+            segments.append((next(decks[subset]), round(start, 3), round(end, 3)))
+            start = end + rng.uniform(*PAUSE_SECONDS)
+        drawn[f"scene_{index:02d}"] = (subset, segments)
+    return drawn
+
+
+def render_scenes(
+    folder: Path, config: SceneConfig = SceneConfig(), progress: Callable[[int, int], None] | None = None
+) -> Path:
+    """Render `folder/videos/<id>.mp4` and return the path of `folder/labels.json` (ActivityNet form).
+
+    Files of the same config that are already there are kept. `progress(done, total)` counts videos.
+    """
+    folder = Path(folder)
+    videos = folder / "videos"
+    videos.mkdir(parents=True, exist_ok=True)
+    for leftover in (*videos.glob("scene_*.part"), *folder.glob("labels.json.part")):
+        leftover.unlink()
+    drawn = schedule(config)
+    for done, (name, (_, segments)) in enumerate(drawn.items(), start=1):
+        path = videos / f"{name}.mp4"
+        if _mark_of(path) != config.mark():
+            _write_video(path, config, _frames(config, done - 1, segments))
+        if progress is not None:
+            progress(done, len(drawn))
+    database = {}
+    for name, (subset, segments) in drawn.items():
+        annotations = [{"label": label, "segment": times} for label, *times in segments]
+        database[name] = {"subset": subset, "duration": config.duration, "annotations": annotations}
+    part = folder / "labels.json.part"
+    text = json.dumps({"version": "lstr scenes 1", "classes": CLASSES, "database": database}, indent=1)
+    part.write_text(text, encoding="utf-8")
+    return part.replace(folder / "labels.json")
+
+
+def _deal(rng: np.random.Generator) -> Iterator[str]:
+    last = ""
+    while True:
+        deck = rng.permutation(ACTIONS).tolist()
+        if deck[0] == last:
+            # Two runs of one action, side by side, teach nothing about its boundary with another.
+            deck = deck[1:] + deck[:1]
+        last = deck[-1]
+        yield from deck
+
+
+def _mark_of(path: Path) -> str | None:
+    try:
+        with av.open(str(path)) as container:
+            return container.metadata.get("comment")
+    except (av.FFmpegError, OSError):
+        return None
+
+
+def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray]) -> None:
+    """Encode frames (H, W, 3) BGR uint8 as H.264; the name appears only when the file is whole."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
+            container.metadata["comment"] = config.mark()
+            stream = container.add_stream("libx264", rate=Fraction(config.fps))
+            stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"
+            stream.options = {"crf": "23", "preset": "veryfast"}
+            # x264 cuts its work by thread count, so one thread gives the same bytes on any number of cores.
+            stream.codec_context.thread_count = 1
+            for image in frames:
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
+            container.mux(stream.encode())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _frames(config: SceneConfig, index: int, segments: list[Segment]) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng([config.seed, index])
+    actor, stage = Actor(rng, config, segments), _stage(rng, config)
+    # Faint on purpose: noise and light keep TV-L1 from stopping early on still frames, and the demo waits.
+    noise, lamp, lamp_hertz = rng.uniform(0.3, 0.8), rng.uniform(0.004, 0.01), rng.uniform(0.05, 0.15)
+    for k in range(config.n_frames):
+        seconds = float(k / Fraction(config.fps))
+        image = actor.draw(stage.copy(), seconds).astype(np.float32)
+        image *= 1 + lamp * math.sin(2 * math.pi * lamp_hertz * seconds)
+        image += noise * rng.standard_normal(stage.shape, dtype=np.float32)
+        yield np.clip(image + 0.5, 0, 255).astype(np.uint8)
+
+
+def _stage(rng: np.random.Generator, config: SceneConfig) -> np.ndarray:
+    """Textured wall, floor and a few flat things: (H, W, 3) BGR uint8, mid-bright and pale."""
+    width, height = config.width, config.height
+    image = np.empty((height, width, 3), np.float32)
+    horizon = int(height * rng.uniform(0.66, 0.74))
+    image[:horizon] = rng.uniform(140, 200) + rng.uniform(-20, 20, 3)
+    image[horizon:] = rng.uniform(95, 140) + rng.uniform(-15, 15, 3)
+    for _ in range(rng.integers(2, 5)):
+        x, y = int(rng.uniform(0, width * 0.9)), int(rng.uniform(0, horizon * 0.6))
+        corner = (x + int(rng.uniform(0.08, 0.25) * width), y + int(rng.uniform(0.1, 0.3) * height))
+        cv2.rectangle(image, (x, y), corner, (rng.uniform(120, 215) + rng.uniform(-25, 25, 3)).tolist(), -1)
+    # Two grain sizes, because optical flow needs something to hold on to at more than one pyramid level.
+    for cell, strength in ((10, 9.0), (3, 6.0)):
+        grain = rng.standard_normal((height // cell + 1, width // cell + 1)).astype(np.float32)
+        image += strength * cv2.resize(grain, (width, height), interpolation=cv2.INTER_CUBIC)[..., None]
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+class Actor:
+    """One figure: its looks, its place over time and its pose at any second.
+
+    A pose is an array (18,), in degrees: the lean of the trunk, then for left arm, right arm, left leg and
+    right leg the pitch (0 hangs down, 90 points forward) and spread (sideways, away from the body) of the
+    upper and of the lower half; last the lift above the floor, in body heights.
+    """
+
+    def __init__(self, rng: np.random.Generator, config: SceneConfig, segments: list[Segment]) -> None:
+        self.segments = segments
+        self.size, self.floor = config.height * rng.uniform((0.57, 0.92), (0.66, 0.96))
+        self.hand = int(rng.integers(2))
+        self.sway = rng.uniform(0, 2 * math.pi, 2)
+        self.tempo = [rng.uniform(0.88, 1.12) for _ in segments]
+        self.skin = np.array([95, 130, 185]) * rng.uniform(0.5, 0.85)
+        shirt = (rng.random(), rng.uniform(0.6, 0.9), rng.uniform(110, 190))
+        trousers = (rng.random(), rng.uniform(0.25, 0.6), rng.uniform(35, 75))
+        self.shirt, self.trousers = (np.array(colorsys.hsv_to_rgb(*hsv)) for hsv in (shirt, trousers))
+
+        margin = 0.42 * self.size
+        place = rng.uniform(margin, config.width - margin)
+        rest = math.radians(rng.uniform(40, 55))
+        yaw = rest * rng.choice((-1, 1))
+        self.home, self.walks, self.yaw_keys = place, [], [(0.0, yaw)]
+        for start, end in (times for label, *times in segments if label == "walk"):
+            side = 1 if place < config.width / 2 else -1
+            far = config.width - margin if side > 0 else margin
+            # A long stride over a short time would be a run, so the speed has a ceiling.
+            target = place + side * min(abs(far - place), 0.65 * self.size * (end - start))
+            self.yaw_keys += [(start - TURN_SECONDS, yaw), (start, side * SIDE_YAW)]
+            self.yaw_keys += [(end, side * SIDE_YAW), (end + TURN_SECONDS, side * rest)]
+            yaw = side * rest
+            self.walks.append((start, end, place, target))
+            place = target
+
+    def _place(self, seconds: float) -> float:
+        place = self.home
+        for start, end, x0, x1 in self.walks:
+            place = x0 + (x1 - x0) * _smooth((seconds - start) / (end - start)) if seconds > start else place
+        return place
+
+    def pose(self, seconds: float) -> np.ndarray:
+        """The pose (18,) at that second."""
+        breath = math.sin(2 * math.pi * 0.3 * seconds + self.sway[0])
+        drift = math.sin(2 * math.pi * 0.17 * seconds + self.sway[1])
+        arm = (REST[0] + 3 * breath, REST[1], REST[2] + 3 * breath, REST[3])
+        idle = _join(1 + 1.5 * drift, arm, arm, STAND, STAND)
+        for (label, start, end), tempo in zip(self.segments, self.tempo, strict=True):
+            if not start <= seconds < end:
+                continue
+            t, length = seconds - start, end - start
+            move, period = MOVES[label]
+            # A whole number of cycles, so that the move ends where it began.
+            cycles = t / length * max(1, round(length * tempo / period))
+            if label == "walk":
+                cycles = tempo / period * abs(self._place(seconds) - self._place(start)) / self.size
+            act = move(cycles % 1)
+            if self.hand == 0:
+                act = act[[0, 5, 6, 7, 8, 1, 2, 3, 4, 13, 14, 15, 16, 9, 10, 11, 12, 17]]
+            return idle + _smooth(min(t, length - t) / FADE_SECONDS) * (act - idle)
+        return idle
+
+    def draw(self, image: np.ndarray, seconds: float) -> np.ndarray:
+        """Paint the figure onto an image (H, W, 3) BGR uint8, in place."""
+        pose = self.pose(seconds)
+        angle = np.radians(pose[:17])
+        yaw = float(np.interp(seconds, *zip(*self.yaw_keys, strict=True)))
+        up = np.array([math.sin(angle[0]), 0.0, math.cos(angle[0])])
+        pitch, spread = np.moveaxis(angle[1:].reshape(4, 2, 2), 2, 0)  # (4 limbs, 2 halves) each
+        flat = np.cos(spread)
+        along = (np.sin(pitch) * flat, SIDES[:, None] * np.sin(spread), -np.cos(pitch) * flat)
+        roots = SIDES[:, None] * np.array([[0, SHOULDER, 0]] * 2 + [[0, HIP, 0]] * 2)
+        roots[:2] += TORSO * up
+        joints = np.concatenate([roots[:, None], HALVES * np.stack(along, axis=-1)], axis=1).cumsum(axis=1)
+        # The feet carry the body: the lower one stands on the floor and their middle stays in place.
+        feet = joints[2:, 2]
+        origin = np.array([*feet[:, :2].mean(axis=0), feet[:, 2].min() - pose[17]])
+        turn = np.array([[math.sin(yaw), math.cos(yaw), 0], [0, 0, -1], [math.cos(yaw), -math.sin(yaw), 0]])
+        corner = np.array([self._place(seconds), self.floor, 0])
+
+        def seen(points: np.ndarray) -> np.ndarray:
+            """Body points (..., 3) forward, right, up as (..., 3) x, y in pixels and nearness."""
+            return corner + self.size * (points - origin) @ turn.T
+
+        arm = ((0.072, self.shirt * 0.85), (0.064, self.skin))
+        leg = ((0.10, self.trousers), (0.085, self.trousers * 1.3))
+        parts = []
+        for (a, b, c), looks in zip(seen(joints), (arm, arm, leg, leg), strict=True):
+            parts.append((a[2] + b[2] + c[2], [(a, b, *looks[0]), (b, c, *looks[1])]))
+        trunk = seen(np.array([up * high + [0, wide, 0] for high in (0.03, 0.27) for wide in (-0.07, 0.07)]))
+        strokes = [(trunk[a], trunk[b], 0.12, self.shirt) for a, b in ((0, 2), (1, 3), (0, 3))]
+        parts.append((1.5 * (trunk[0][2] + trunk[3][2]), strokes))
+        neck, head = seen(np.array([TORSO * up, (TORSO + NECK + HEAD) * up]))
+        parts.append((3 * head[2], [(neck, head, 0.07, self.skin), (head, head, 2 * HEAD, self.skin)]))
+        for _, strokes in sorted(parts, key=lambda part: part[0]):
+            for a, b, wide, colour in strokes:
+                # Ends in sixteenths of a pixel (shift 4): whole pixels would make slow moves stutter.
+                ends = [tuple(round(v * 16) for v in p[:2].tolist()) for p in (a, b)]
+                cv2.line(image, *ends, colour.tolist(), max(1, round(wide * self.size)), cv2.LINE_AA, 4)
+        return image
+
+
+def _smooth(u: float) -> float:
+    u = min(max(u, 0.0), 1.0)
+    return u * u * (3 - 2 * u)
+
+
+def _join(lean: float, *limbs: tuple[float, float, float, float], lift: float = 0.0) -> np.ndarray:
+    return np.array([lean, *(value for limb in limbs for value in limb), lift])
+
+
+def _wave(phase: float) -> np.ndarray:
+    swing = math.sin(2 * math.pi * phase)
+    return _join(0, REST, (165, 35 + 14 * swing, 175, 8 + 48 * swing), STAND, STAND)
+
+
+def _jump(phase: float) -> np.ndarray:
+    air = min(max((phase - 0.3) / 0.45, 0.0), 1.0)
+    bend = math.sin(math.pi * phase / 0.3) if phase < 0.3 else 0.0
+    if phase > 0.75:
+        bend = 0.6 * math.sin(math.pi * (phase - 0.75) / 0.25)
+    fly = math.sin(math.pi * air)
+    arm = (-20 * bend, 12 + 115 * fly, -10 * bend, 8 + 130 * fly)
+    leg = (45 * bend, 5 + 14 * fly, -35 * bend, 4 + 14 * fly)
+    return _join(14 * bend, arm, arm, leg, leg, lift=0.24 * 4 * air * (1 - air))
+
+
+def _walk(phase: float) -> np.ndarray:
+    arms, legs = [], []
+    for shift in (0.0, math.pi):
+        swing, back = (f(2 * math.pi * phase + shift) for f in (math.sin, math.cos))
+        arms.append((-30 * swing, 6, 18 - 34 * swing, 3))
+        legs.append((28 * swing, 2, 28 * swing - 45 * max(0.0, back), 2))
+    return _join(5, *arms, *legs)
+
+
+def _squat(phase: float) -> np.ndarray:
+    depth = (1 - math.cos(2 * math.pi * phase)) / 2
+    arm, leg = (5 + 83 * depth, 8, 8 + 84 * depth, 4), (88 * depth, 6 + 10 * depth, -42 * depth, 4)
+    return _join(34 * depth, arm, arm, leg, leg)
+
+
+def _punch(phase: float) -> np.ndarray:
+    # Out in an eighth of a second and back in a quarter: the fastest thing in the set.
+    reach = _smooth(2 * phase % 1 / 0.28) * _smooth((1 - 2 * phase % 1) / 0.5)
+    hit, guard = (18 + 74 * reach, 8 - 8 * reach, 140 - 50 * reach, -14 + 6 * reach), (18, 8, 140, -14)
+    arms = (hit, guard) if phase < 0.5 else (guard, hit)
+    return _join(6 + 12 * reach, *arms, (30, 5, 8, 4), (-8, 5, -32, 4))
+
+
+# The pose at a phase (0 to 1) and the length of a cycle in seconds; of a walk in body heights of way, because
+# legs that follow the clock slide.
+CYCLES = (_wave, 0.55), (_jump, 0.85), (_walk, 0.78), (_squat, 1.4), (_punch, 0.95)
+MOVES = dict(zip(ACTIONS, CYCLES, strict=True))

@@ -1,0 +1,206 @@
+"""The feature folder that the whole field reads: a directory a stream, an array a video, and what made them.
+
+Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `flow_*/ID.npy`, `records/ID.json`
+(written last: the truth of what is done), `videos.jsonl`, `failed.jsonl`. A folder without recipe.json is one from
+elsewhere and is accepted as it is.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from extractors.errors import MissingPathError, RecipeError
+from extractors.recipe import Recipe, differences
+
+HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of float32
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; it takes the name on success and goes away on failure.
+
+    Raises MissingPathError where the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.tmp-")
+    except OSError as error:
+        raise MissingPathError(
+            f"{path.parent} cannot be written ({error.strerror}).", "choose another output folder."
+        ) from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value) -> None:
+    """Write a JSON file, indented, whole or not at all."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_jsonl(path: Path, values: list) -> None:
+    """Write one JSON object a line, whole or not at all."""
+    write_text(path, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
+
+
+class RowFile:
+    """An .npy of float32 (rows, width) that grows a row at a time, so that a long video needs no memory."""
+
+    def __init__(self, path: Path, width: int):
+        self.width = width
+        self.rows = 0
+        self._file = path.open("wb")
+        self._file.write(b"\0" * HEADER_BYTES)
+
+    def append(self, row: np.ndarray) -> None:
+        """Add one row (width,)."""
+        self._file.write(np.ascontiguousarray(row, dtype="<f4").tobytes())
+        self.rows += 1
+
+    def finish(self) -> None:
+        """Write the header, now that the number of rows is known, and put everything on disk."""
+        entry = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
+        header = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little") + entry.encode()
+        self._file.seek(0)
+        self._file.write(header.ljust(HEADER_BYTES - 1) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def close(self) -> None:
+        """Give up the file unfinished."""
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class FeatureFolder:
+    """A feature folder: where its two streams are, and its recipe (None when it comes from elsewhere)."""
+
+    path: Path
+    rgb: Path
+    flow: Path
+    recipe: Recipe | None
+
+    def array(self, stream: str, video_id: str) -> Path:
+        """Path of one stream's array of a video."""
+        return getattr(self, stream) / f"{video_id}.npy"
+
+    def record(self, video_id: str) -> Path:
+        """Path of a video's record."""
+        return self.path / "records" / f"{video_id}.json"
+
+    def ids(self) -> list[str]:
+        """Videos that have both arrays (and a record, where the folder is ours), sorted."""
+        found = (p.relative_to(self.rgb).with_suffix("").as_posix() for p in self.rgb.rglob("*.npy"))
+        return sorted(
+            i for i in found if self.array("flow", i).exists() and (self.recipe is None or self.record(i).exists())
+        )
+
+    def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
+        """RGB (L, D) and flow (L, D), memory-mapped. Raises RecipeError when absent, damaged or of unequal length."""
+        arrays = []
+        for stream in ("rgb", "flow"):
+            path = self.array(stream, video_id)
+            try:
+                arrays.append(np.load(path, mmap_mode="r"))
+            except (OSError, ValueError, EOFError) as error:
+                raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
+        rgb, flow = arrays
+        if rgb.ndim != 2 or flow.ndim != 2 or len(rgb) != len(flow):
+            raise RecipeError(
+                f"{video_id!r} has {rgb.shape} RGB and {flow.shape} flow features; both must be (L, D) of one length.",
+                "run `lstr extract` again for this video.",
+            )
+        return rgb, flow
+
+    def calibration(self) -> dict:
+        """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
+        path = self.path / "calibration.pt"
+        return torch.load(path, weights_only=True) if path.exists() else {}
+
+    def is_done(self, video_id: str, source: Path) -> bool:
+        """Whether this source (by size and time) is finished under this recipe, with both arrays whole."""
+        try:
+            record = json.loads(self.record(video_id).read_text())
+            stat = source.stat()
+            same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
+            return same and all(len(array) == record["chunks"] for array in self.load(video_id))
+        except (OSError, ValueError, KeyError, RecipeError):
+            return False
+
+
+def open_features(path: str | Path) -> FeatureFolder:
+    """Open a feature folder for reading.
+
+    Raises MissingPathError when it is not there, RecipeError when it holds no (or several) pairs of streams.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise MissingPathError(f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {path}`.")
+    recipe = None
+    if (path / "recipe.json").exists():
+        try:
+            recipe = Recipe.from_dict(json.loads((path / "recipe.json").read_text()))
+        except ValueError as error:
+            raise RecipeError(f"{path / 'recipe.json'} is not JSON.", "extract into a new folder.") from error
+        return FeatureFolder(path, path / recipe.rgb.folder("rgb"), path / recipe.flow.folder("flow"), recipe)
+    streams = {}
+    for stream in ("rgb", "flow"):
+        found = sorted(p for p in path.glob(f"{stream}_*") if p.is_dir())
+        if len(found) != 1:
+            what = f"{len(found)} folders named {stream}_*" if found else f"no folder named {stream}_*"
+            raise RecipeError(
+                f"{path} has no recipe.json and {what}.",
+                "give a folder with one rgb_* and one flow_* folder of .npy files.",
+            )
+        streams[stream] = found[0]
+    return FeatureFolder(path, streams["rgb"], streams["flow"], None)
+
+
+def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> FeatureFolder:
+    """Open a feature folder for writing, making it when it is new.
+
+    Raises RecipeError, with the difference, when it holds features of another recipe.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise MissingPathError(f"{path} is a file, not a folder.", "give -o a folder.")
+    if (path / "recipe.json").exists():
+        existing = open_features(path)
+        if existing.recipe != recipe:
+            raise RecipeError(
+                f"{path} holds features of another recipe ({'; '.join(differences(existing.recipe, recipe))}).",
+                "choose another folder with -o, or the options the folder was made with.",
+            )
+        return existing
+    elif path.is_dir() and any(path.glob("rgb_*/*.npy")):
+        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
+    if calibration:
+        with replacing(path / "calibration.pt") as temporary:
+            torch.save(calibration, temporary)
+    write_text(path / "recipe.json", recipe.to_json() + "\n")
+    return open_features(path)
