@@ -1,7 +1,8 @@
 """TV-L1 optical flow between the six frames of a chunk, in worker processes.
 
 OpenCV's DualTVL1 with its defaults (the published features used the CUDA twin of it through denseflow,
-`-a=tvl1 -b=20`). Workers are spawned, never forked (OpenCV deadlocks after a fork), one thread each: that beats
+`-a=tvl1 -b=20`): by the compiled kernel of `extractors.tvl1` where there is one, by OpenCV itself otherwise; the
+result is the same. Workers are spawned, never forked (OpenCV deadlocks after a fork), one thread each: that beats
 OpenCV's own threads. A worker ignores Ctrl-C and ends itself when its parent is gone.
 """
 
@@ -16,6 +17,7 @@ from multiprocessing.connection import wait
 import cv2
 import numpy as np
 
+from extractors import tvl1
 from extractors.errors import FlowError
 
 BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
@@ -37,18 +39,29 @@ def to_bytes(flow: np.ndarray) -> np.ndarray:
     return np.rint(scaled).astype(np.uint8)
 
 
-_tvl1: dict[tuple[int, int], object] = {}
+_opencv: dict[tuple[int, ...], object] = {}
+
+
+def opencv_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """OpenCV's TV-L1 of one pair of grey images (H, W) uint8 as (H, W, 2) float32, pixels.
+
+    One object a size: it lowers its own number of scales for ever after a small image.
+    """
+    if before.shape not in _opencv:
+        check_optflow()
+        _opencv[before.shape] = cv2.optflow.DualTVL1OpticalFlow_create()
+    return _opencv[before.shape].calc(before, after, None)
+
+
+def flow_backend() -> str:
+    """What computes flow here: `native`, or OpenCV with its version."""
+    return "native" if tvl1.available() else f"opencv {cv2.__version__}"
 
 
 def pair_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """TV-L1 flow of one pair of grey images (H, W) uint8 as (2, H, W) uint8, x then y.
-
-    One OpenCV object a size: it lowers its own number of scales for ever after a small image.
-    """
-    if before.shape not in _tvl1:
-        check_optflow()
-        _tvl1[before.shape] = cv2.optflow.DualTVL1OpticalFlow_create()
-    flow = _tvl1[before.shape].calc(before, after, None)  # (H, W, 2) float32, pixels
+    """TV-L1 flow of one pair of grey images (H, W) uint8 as (2, H, W) uint8, x then y."""
+    native = tvl1.available() and min(before.shape) >= tvl1.SMALLEST
+    flow = tvl1.flow(before, after) if native else opencv_flow(before, after)  # (H, W, 2)
     return to_bytes(flow).transpose(2, 0, 1)
 
 
@@ -82,7 +95,8 @@ class FlowWorkers:
     """A pool of processes that compute flow; use it as a context manager so that none outlives it."""
 
     def __init__(self, workers: int):
-        check_optflow()
+        if not tvl1.available():
+            check_optflow()
         self.workers = workers
         self._pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
 

@@ -47,7 +47,7 @@ class Recipe:
     long_side: int = 320
     """Pixels; aspect kept, never enlarged."""
     resize: str = "area"
-    flow_algorithm: str = "tvl1-opencv"
+    flow_algorithm: str = "tvl1-opencv5"
     flow_bound: float = BOUND
     short_side: int = 256
     crop: int = 224

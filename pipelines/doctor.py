@@ -36,9 +36,7 @@ def examine() -> list[Finding]:
     """Everything `lstr doctor` shows; a missing optional thing (GPU, checkpoint) is no failure."""
     findings = [Finding("python", True, f"{platform.python_version()}, {os.cpu_count()} cores")]
     findings += _packages()
-    for what, check in (("decoder", _decoder), ("optical flow", _flow), ("networks", _networks)):
-        findings.append(_try(what, check))
-    findings += [_gpu(), _checkpoint(), _weights()]
+    findings += [_try("decoder", _decoder), _flow(), _try("networks", _networks), _gpu(), _checkpoint(), _weights()]
     return findings
 
 
@@ -66,13 +64,19 @@ def _decoder() -> str:
     return f"decord {decord.__version__}; timestamps by PyAV {av.__version__}"
 
 
-def _flow() -> str:
+def _flow() -> Finding:
     import cv2
 
-    from extractors.flow import check_optflow
+    from extractors.flow import check_optflow, flow_backend
 
-    check_optflow()
-    return f"TV-L1 of OpenCV {cv2.__version__}"
+    if flow_backend() == "native":
+        return Finding("optical flow", True, "TV-L1 by the compiled kernel")
+    try:
+        check_optflow()
+    except ExtractorError as error:
+        return Finding("optical flow", False, str(error), error.hint)
+    hint = "the compiled kernel is many times faster: `apt install gcc python3-dev`, then `make clean install`."
+    return Finding("optical flow", True, f"TV-L1 of OpenCV {cv2.__version__}", hint)
 
 
 def _networks() -> str:

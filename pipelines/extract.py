@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
-import cv2
 import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.flow import FlowWorkers
+from extractors.flow import FlowWorkers, flow_backend
 from extractors.resnet import FEATURES
 from extractors.twostream import (
     NETWORKS,
@@ -236,7 +235,7 @@ def extract_video(
             "decode_errors": 0,
             "clock": video.clock,
             "decoder": reader.decoder,
-            "flow_backend": f"opencv {cv2.__version__}",
+            "flow_backend": flow_backend(),
             "device": twostream.device,
             "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
         },

@@ -145,7 +145,7 @@ def fold_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) -> d
         if f"{name}.weight" in state:
             weight = state[f"{name}.weight"] / std
             folded[f"{name}.weight"] = weight
-            folded[f"{name}.bias"] = state[f"{name}.bias"] - weight @ mean
+            folded[f"{name}.bias"] = state[f"{name}.bias"] - (weight * mean).sum(1)
     return folded
 
 

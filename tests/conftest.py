@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,62 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip(f"no reference data in {folder}; set LSTR_SHARED to the folder that holds data/golden")
     return folder
+
+
+@dataclass(frozen=True)
+class SmallSet:
+    """Four tiny videos, their labels, features and a checkpoint, made once by the real jobs."""
+
+    videos: Path
+    labels: Path
+    features: Path
+    checkpoint: Path
+
+
+@pytest.fixture(scope="session")
+def small_set(tmp_path_factory) -> SmallSet:
+    """Rendered, extracted and trained: everything but the size is as a user has it."""
+    from extractors.flow import FlowWorkers
+    from extractors.twostream import Sources
+    from extractors.video import find_videos
+    from pipelines.dataset import read_split
+    from pipelines.extract import extract, prepare
+    from pipelines.scenes import SceneConfig, render_scenes
+    from pipelines.train import resolve, train
+
+    root = tmp_path_factory.mktemp("small set")  # a space, because users' folders have them
+    labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
+    videos = find_videos([root / "videos"])
+    with FlowWorkers(2) as workers:
+        twostream, folder = prepare(
+            videos, root / "features", "fast", Sources(), labels, workers, "cpu", lambda *_: None
+        )
+        assert {o.state for o in extract(videos, folder, twostream, workers, lambda *_: None)} == {"done"}
+    split = read_split(folder.path, labels, "training")
+    model, config = resolve("small", {"train.epochs": "30", "model.d_model": "64"}, split.dims)
+    for _ in train(split, model, config, root / "run"):
+        pass
+    return SmallSet(root / "videos", labels, folder.path, root / "run" / "checkpoint.pt")
+
+
+@pytest.fixture
+def lstr(monkeypatch, capsys):
+    """Run a command in this process as a user would: lstr(*arguments) -> (exit code, stdout, stderr)."""
+    from lstr_cli.main import main
+
+    def run(*arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["lstr", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        captured = capsys.readouterr()
+        return left.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch, tmp_path):
+    """No test reads or leaves a default checkpoint outside its own folder."""
+    monkeypatch.setenv("LSTR_HOME", str(tmp_path / "lstr home"))
+    monkeypatch.delenv("LSTR_CHECKPOINT", raising=False)
+    monkeypatch.delenv("LSTR_DEBUG", raising=False)

@@ -1,0 +1,20 @@
+"""Builds the optional compiled TV-L1 kernel; the metadata is in setup.cfg."""
+
+import sys
+
+from setuptools import Extension, setup
+
+# no contraction: every float operation rounds as OpenCV's does
+flags = [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+
+setup(
+    ext_modules=[
+        Extension(
+            "extractors._tvl1",
+            ["extractors/tvl1.c"],
+            depends=["extractors/tvl1_kernel.h", "extractors/tvl1_median.h"],
+            extra_compile_args=flags,
+            optional=True,  # without a compiler the install succeeds and OpenCV serves
+        )
+    ]
+)

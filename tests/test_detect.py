@@ -1,0 +1,170 @@
+"""Detection: causal on pixels, the same from stored features, and what it writes."""
+
+import json
+import shutil
+from contextlib import closing
+from dataclasses import replace
+
+import av
+import numpy as np
+import pytest
+
+from extractors.errors import RecipeError, VideoError
+from lstr.batch import predict
+from lstr.checkpoint import load, save
+from lstr.errors import CheckpointError
+from pipelines.detect import check_recipe, detect, find_checkpoint, leave_default, load_checkpoint, open_sources, run
+from pipelines.store import open_features
+
+
+def cut(source, target, share: float):
+    """Copy the packets of the first `share` of a video, cut where every frame shown so far is complete."""
+    with av.open(str(source)) as given:
+        stream = given.streams.video[0]
+        packets = [p for p in given.demux(stream) if p.size]
+        times = [p.pts for p in packets]
+        at = next(i for i in range(int(len(packets) * share), len(packets)) if max(times[:i]) < min(times[i:]))
+        with av.open(str(target), "w") as written:
+            copy = written.add_stream_from_template(stream)
+            for packet in packets[:at]:
+                packet.stream = copy
+                written.mux(packet)
+    return target
+
+
+def scores_of(path, checkpoint) -> np.ndarray:
+    return np.stack([decision.scores for decision in detect(path, checkpoint)])
+
+
+def test_the_future_does_not_change_the_past(small_set, tmp_path):
+    """Pixels in, scores out: the file cut after 60 % gives the same scores for the chunks it still has."""
+    whole = small_set.videos / "scene_03.mp4"
+    part = cut(whole, tmp_path / "cut.mp4", 0.6)
+    all_scores, cut_scores = (scores_of(path, small_set.checkpoint) for path in (whole, part))
+    assert len(all_scores) == 20 and 11 <= len(cut_scores) <= 13
+    assert np.abs(all_scores[: len(cut_scores)] - cut_scores).max() <= 1e-5
+    assert all_scores.std(0).max() > 0.01
+
+
+def test_the_future_does_not_change_the_past_of_a_real_video(shared, small_set, tmp_path):
+    whole = shared / "data" / "urfall" / "videos" / "fall-01.mp4"
+    part = cut(whole, tmp_path / "cut.mp4", 0.6)
+    all_scores, cut_scores = (scores_of(path, small_set.checkpoint) for path in (whole, part))
+    assert len(all_scores) == 21 and 12 <= len(cut_scores) <= 14
+    assert np.abs(all_scores[: len(cut_scores)] - cut_scores).max() <= 1e-5
+
+
+def test_raw_video_and_stored_features_and_the_batch_definition_agree(small_set):
+    raw = scores_of(small_set.videos / "scene_03.mp4", small_set.checkpoint)
+    loaded = load(small_set.checkpoint)
+    folder = open_features(small_set.features)
+    stored = {source.id: source for source in open_sources([small_set.features], loaded)}
+    assert list(stored) == folder.ids()
+    document = collect(run(stored["scene_03"], loaded, None, ()))
+    assert np.abs(np.stack([d.scores for d in document.decisions]) - raw).max() < 1e-4
+    batch = predict(loaded.model, np.concatenate(folder.load("scene_03"), 1)).numpy()
+    assert np.abs(batch - raw).max() < 1e-4
+
+
+class collect:
+    """Run a detection to its end: its decisions and the timeline it returns."""
+
+    def __init__(self, generator):
+        self.decisions = []
+        while True:
+            try:
+                self.decisions.append(next(generator))
+            except StopIteration as ended:
+                self.timeline = ended.value
+                return
+
+
+def test_each_line_is_out_before_the_next_decision(small_set, tmp_path):
+    loaded = load(small_set.checkpoint)
+    source = next(s for s in open_sources([small_set.features], loaded) if s.id == "scene_03")
+    pulled = []
+
+    def watched():
+        for row in source.rows:
+            pulled.append(row.index)
+            yield row
+
+    path = tmp_path / "scene_03.jsonl"
+    for decision in run(replace(source, rows=watched()), loaded, tmp_path, ("jsonl",)):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [line["chunk"] for line in lines if "chunk" in line] == list(range(decision.chunk + 1))
+        assert pulled == list(range(decision.chunk + 1)), "it looked at a later chunk"
+
+
+def test_outputs(small_set, tmp_path):
+    loaded = load(small_set.checkpoint)
+    with closing(open_sources([small_set.videos / "scene_00.mp4"], loaded)) as sources:
+        done = collect(run(next(sources), loaded, tmp_path, ("json", "jsonl", "npy", "html")))
+    names = ["scene_00.html", "scene_00.json", "scene_00.jsonl", "scene_00.scores.npy"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    timeline = json.loads((tmp_path / "scene_00.json").read_text())
+    assert timeline == done.timeline and timeline["format"] == "lstr-timeline/1"
+    keys = {"source", "duration", "checkpoint", "recipe", "classes", "seconds_per_chunk", "chunks", "segments", "gaps"}
+    assert keys | {"speed"} <= timeline.keys()
+    assert timeline["segments"], "the checkpoint has fitted this video, so it sees its actions"
+    for segment in timeline["segments"]:
+        assert 0 <= segment["start"] < segment["end"] <= timeline["duration"] and segment["label"] in loaded.classes
+    scores = np.load(tmp_path / "scene_00.scores.npy")
+    assert scores.shape == (20, 6) and scores.dtype == np.float32 and np.allclose(scores.sum(1), 1, atol=1e-4)
+    lines = [json.loads(line) for line in (tmp_path / "scene_00.jsonl").read_text().splitlines()]
+    chunks = [line for line in lines if "chunk" in line]
+    assert all({"chunk", "time", "label", "score", "top", "latency_ms"} == line.keys() for line in chunks)
+    assert [line["label"] for line in chunks] == [loaded.classes[c] for c in scores.argmax(1)]
+    events = [line for line in lines if "event" in line]
+    assert len(events) == 2 * len(timeline["segments"])
+    assert any("random weights" in text for text in timeline["warnings"])
+
+
+def test_an_interrupted_run_leaves_whole_lines_only(small_set, tmp_path):
+    loaded = load(small_set.checkpoint)
+    source = next(s for s in open_sources([small_set.features], loaded))
+    running = run(source, loaded, tmp_path, ("json", "jsonl", "npy", "html"))
+    for _ in range(5):
+        next(running)
+    running.close()
+    assert [p.name for p in tmp_path.iterdir()] == ["scene_00.jsonl"]
+    assert all(json.loads(line) for line in (tmp_path / "scene_00.jsonl").read_text().splitlines())
+
+
+def test_which_checkpoint(small_set, monkeypatch, tmp_path):
+    with pytest.raises(CheckpointError, match="no checkpoint to detect with") as caught:
+        find_checkpoint(None)
+    assert "lstr demo" in caught.value.hint and caught.value.exit_code == 4
+    left = leave_default(small_set.checkpoint)
+    assert find_checkpoint(None) == left and load_checkpoint(None).classes == load(small_set.checkpoint).classes
+    monkeypatch.setenv("LSTR_CHECKPOINT", "elsewhere.pt")
+    assert str(find_checkpoint(None)) == "elsewhere.pt" and str(find_checkpoint("given.pt")) == "given.pt"
+
+
+def test_other_recipes_are_refused(small_set, tmp_path):
+    loaded = load(small_set.checkpoint)
+    folder = open_features(small_set.features)
+    check_recipe(loaded, folder.recipe, folder.path)
+    other = replace(folder.recipe, long_side=160)
+    with pytest.raises(RecipeError, match="long_side: 160 against 320"):
+        check_recipe(loaded, other, folder.path)
+    shutil.copytree(small_set.features, tmp_path / "features")
+    (tmp_path / "features" / "recipe.json").write_text(other.to_json())
+    with pytest.raises(RecipeError):
+        list(open_sources([tmp_path / "features"], loaded))
+
+
+def test_a_checkpoint_without_a_recipe_scores_features_only(small_set, tmp_path):
+    loaded = load(small_set.checkpoint)
+    save(tmp_path / "bare.pt", loaded.model, loaded.classes, None, {})
+    bare = load(tmp_path / "bare.pt")
+    assert next(open_sources([small_set.features], bare)).n_chunks == 20
+    with pytest.raises(CheckpointError, match="does not say how its features were made"):
+        next(open_sources([small_set.videos], bare))
+
+
+def test_a_bad_video_among_good_ones(small_set, tmp_path):
+    (tmp_path / "a.mp4").write_text("no video")
+    shutil.copy(small_set.videos / "scene_00.mp4", tmp_path / "b.mp4")
+    opened = list(open_sources([tmp_path], load(small_set.checkpoint)))
+    assert isinstance(opened[0], VideoError) and opened[1].id == "b"

@@ -1,0 +1,164 @@
+"""Extraction as a job: resume, failures, interruption, plans."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from extractors.errors import MissingPathError, RecipeError
+from extractors.flow import FlowWorkers
+from extractors.twostream import Sources, build_twostream
+from extractors.video import find_videos
+from pipelines.extract import calibrate_twostream, extract, extract_video, open_chunks, plan, prepare, training_ids
+from pipelines.store import create_features, open_features
+
+QUIET = lambda *_: None  # noqa: E731
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with FlowWorkers(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def twostream():
+    return build_twostream(Sources(), 1, "cpu")
+
+
+def test_running_again_keeps_what_is_done(small_set, workers):
+    videos = find_videos([small_set.videos])
+    twostream, folder = prepare(videos, small_set.features, "fast", Sources(), small_set.labels, workers, "cpu", QUIET)
+    before = {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
+    assert {o.state for o in extract(videos, folder, twostream, workers, QUIET)} == {"kept"}
+    assert before == {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
+    assert [row[3] for row in plan(videos, small_set.features)] == ["done"] * 4
+
+
+@pytest.mark.parametrize("harm", ["array gone", "array cut", "record gone", "source changed"])
+def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm):
+    shutil.copytree(small_set.videos, tmp_path / "videos")
+    videos = {"scene_00": tmp_path / "videos" / "scene_00.mp4"}
+    folder = create_features(tmp_path / "features", twostream.recipe, {})
+    extract_video("scene_00", videos["scene_00"], folder, twostream, workers, QUIET)
+    whole = [np.array(a) for a in folder.load("scene_00")]
+    array = folder.array("flow", "scene_00")
+    if harm == "array gone":
+        array.unlink()
+    elif harm == "array cut":
+        array.write_bytes(array.read_bytes()[:-100])
+    elif harm == "record gone":
+        folder.record("scene_00").unlink()
+    else:
+        os.utime(videos["scene_00"], (1, 1))
+    assert not folder.is_done("scene_00", videos["scene_00"])
+    assert [o.state for o in extract(videos, folder, twostream, workers, QUIET)] == ["done"]
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(whole, folder.load("scene_00"), strict=True))
+
+
+def test_one_bad_video_does_not_stop_the_rest(small_set, workers, twostream, tmp_path):
+    (tmp_path / "bad.mp4").write_text("no video")
+    videos = {"bad": tmp_path / "bad.mp4", "good": small_set.videos / "scene_00.mp4"}
+    folder = create_features(tmp_path / "features", twostream.recipe, {})
+    outcomes = list(extract(videos, folder, twostream, workers, QUIET))
+    assert [o.state for o in outcomes] == ["failed", "done"] and outcomes[0].hint
+    failed = [json.loads(line) for line in (folder.path / "failed.jsonl").read_text().splitlines()]
+    assert [(f["id"], f["source"]) for f in failed] == [("bad", str(tmp_path / "bad.mp4"))]
+    shutil.copy(videos["good"], videos["bad"])
+    list(extract(videos, folder, twostream, workers, QUIET))
+    assert (folder.path / "failed.jsonl").read_text() == ""
+    assert folder.ids() == ["bad", "good"]
+
+
+def test_rows_do_not_depend_on_later_chunks(small_set, workers, twostream):
+    path = small_set.videos / "scene_00.mp4"
+
+    def rows(n):
+        chunks = open_chunks(path, 320)[2]
+        return list(twostream.rows((c for c in chunks if c.index < n), workers))
+
+    whole, part = rows(20), rows(7)
+    assert [r.index for r in whole] == list(range(20)) and [r.end_time for r in part] == [0.25 * k for k in range(1, 8)]
+    for a, b in zip(whole, part, strict=False):
+        assert np.allclose(a.rgb, b.rgb, atol=1e-5, rtol=1e-5) and np.allclose(a.flow, b.flow, atol=1e-5, rtol=1e-5)
+
+
+def test_calibration_normalises(small_set, workers):
+    twostream = build_twostream(Sources(), 1, "cpu")
+    videos = find_videos([small_set.videos])
+    stored = calibrate_twostream(twostream, videos, workers, QUIET, n_chunks=12)
+    variance = stored["flow"]["conv1_7x7_s2_bn.running_var"]
+    assert (variance != 1).all() and set(stored) == {"rgb", "flow"}
+
+
+def test_calibration_lists(small_set, tmp_path):
+    videos = find_videos([small_set.videos])
+    assert training_ids(small_set.labels, videos) == ["scene_00", "scene_01", "scene_02"]
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"scene_03\n\n{small_set.videos / 'scene_01.mp4'}\n")
+    assert training_ids(listed, videos) == ["scene_01", "scene_03"]
+    listed.write_text("other\n")
+    with pytest.raises(MissingPathError, match="names none"):
+        training_ids(listed, videos)
+
+
+def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
+    videos = find_videos([small_set.videos])
+    with pytest.raises(RecipeError, match="flow.crops"):
+        prepare(videos, small_set.features, "faithful", Sources(), small_set.labels, workers, "cpu", QUIET)
+    listed = tmp_path / "list.txt"
+    listed.write_text("scene_03\n")
+    with pytest.raises(RecipeError, match="calibrated on other videos"):
+        prepare(videos, small_set.features, "fast", Sources(), listed, workers, "cpu", QUIET)
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            child = int(stat.parent.name)
+            found += [child, *children_of(child)]
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc to find orphans")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
+    """A real signal after the first video: no orphan, nothing half-written that counts, and the rest on a rerun."""
+    output = tmp_path / "features"
+    command = [sys.executable, "-m", "lstr_cli.main", "extract", str(small_set.videos), "-o", str(output)]
+    command += ["--recipe", "fast", "--workers", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (output / "records" / "scene_00.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    children = children_of(process.pid)
+    assert len(children) >= 2
+    # Ctrl-C reaches the whole process group, a kill only the process
+    os.killpg(process.pid, sent) if sent == signal.SIGINT else process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+    if sent == signal.SIGINT:
+        assert process.returncode == 130 and "error: Interrupted." in err and "Traceback" not in err
+        assert not list(output.rglob(".*.tmp-*"))
+    while any(Path(f"/proc/{child}/cmdline").exists() for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [c for c in children if Path(f"/proc/{c}/cmdline").exists()], "an orphan is left"
+    folder = open_features(output)
+    done = folder.ids()
+    assert "scene_00" in done and len(done) < 4
+    assert all(len(folder.load(i)[0]) == 20 for i in done)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert again.returncode == 0, again.stderr
+    assert f"{4 - len(done)} done, {len(done)} kept, 0 failed" in again.stderr
+    assert len(open_features(output).ids()) == 4

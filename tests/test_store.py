@@ -1,0 +1,90 @@
+"""The feature folder on disk."""
+
+import json
+
+import numpy as np
+import pytest
+
+from extractors.errors import MissingPathError, RecipeError
+from pipelines.store import RowFile, create_features, open_features, replacing
+
+
+def test_replacing_is_all_or_nothing(tmp_path):
+    path = tmp_path / "a" / "b.txt"
+    with replacing(path) as temporary:
+        temporary.write_text("one")
+        assert not path.exists()
+    with pytest.raises(RuntimeError), replacing(path) as temporary:
+        temporary.write_text("two")
+        raise RuntimeError
+    assert path.read_text() == "one"
+    assert [p.name for p in path.parent.iterdir()] == ["b.txt"]
+    assert path.stat().st_mode & 0o077 == (0o666 & ~_umask()) & 0o077
+
+
+def _umask():
+    import os
+
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize("rows", [0, 1, 257])
+def test_row_files_are_plain_npy(tmp_path, rows):
+    values = np.random.default_rng(0).random((rows, 5), np.float32)
+    file = RowFile(tmp_path / "x.npy", 5)
+    for row in values:
+        file.append(row)
+    file.finish()
+    read = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert read.dtype == np.float32 and (read == values).all() and read.shape == values.shape
+
+
+def test_our_folder(small_set):
+    folder = open_features(small_set.features)
+    assert (folder.rgb.name, folder.flow.name) == ("rgb_random_resnet50", "flow_random_bninception")
+    assert folder.ids() == [f"scene_{i:02d}" for i in range(4)]
+    rgb, flow = folder.load("scene_00")
+    assert rgb.shape == (20, 2048) and flow.shape == (20, 1024) and rgb.dtype == flow.dtype == np.float32
+    assert np.isfinite(rgb).all() and rgb.std(0).mean() > 0.01 and flow.std(0).mean() > 0.01
+    record = json.loads(folder.record("scene_00").read_text())
+    wanted = {"id", "source", "bytes", "mtime", "recipe", "duration", "chunks", "decoded_frames", "header_frames"}
+    wanted |= {"decode_errors", "flow_backend", "device", "decoder", "seconds"}
+    assert wanted <= record.keys() and record["recipe"] == folder.recipe.id and record["chunks"] == 20
+    lines = (folder.path / "videos.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == folder.ids()
+    assert not (folder.path / "failed.jsonl").exists()
+
+
+def test_a_folder_from_elsewhere_is_accepted(tmp_path):
+    for name, width in (("rgb_kinetics_resnet50", 2048), ("flow_kinetics_bninception", 1024)):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "video_test_0000004.npy", np.zeros((7, width), np.float64))
+    folder = open_features(tmp_path)
+    assert folder.recipe is None and folder.ids() == ["video_test_0000004"]
+    assert len(folder.load("video_test_0000004")[0]) == 7
+
+
+def test_unequal_lengths_are_refused(tmp_path):
+    for name, length in (("rgb_x", 4), ("flow_x", 5)):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "v.npy", np.zeros((length, 3)))
+    with pytest.raises(RecipeError, match="one length"):
+        open_features(tmp_path).load("v")
+
+
+def test_no_features(tmp_path):
+    with pytest.raises(MissingPathError):
+        open_features(tmp_path / "none")
+    with pytest.raises(RecipeError, match="no folder named rgb"):
+        open_features(tmp_path)
+
+
+def test_another_recipe_is_refused_with_the_difference(small_set):
+    from dataclasses import replace
+
+    recipe = open_features(small_set.features).recipe
+    other = replace(recipe, flow=replace(recipe.flow, crops=10))
+    with pytest.raises(RecipeError, match="flow.crops: 1 against 10"):
+        create_features(small_set.features, other, {})
