@@ -59,7 +59,7 @@ def command(
     from lstr_cli import console
     from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
 
-    loaded = load_checkpoint(checkpoint, model_settings(settings))
+    loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     for text in warnings_of(loaded):
         console.warn(text)
     folder = Path(output) if output else None

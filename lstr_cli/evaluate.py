@@ -2,7 +2,7 @@
 
 import click
 
-from lstr_cli.options import model_settings, set_option
+from lstr_cli.options import device_option, model_settings, set_option
 
 
 @click.command("evaluate")
@@ -12,8 +12,9 @@ from lstr_cli.options import model_settings, set_option
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
 @click.option("--skip-missing", is_flag=True, help="Leave out labelled videos that have no features.")
 @set_option
+@device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(checkpoint, features, labels, subset, skip_missing, settings, as_json):
+def command(checkpoint, features, labels, subset, skip_missing, settings, device, as_json):
     """Score every chunk of a subset: per-frame mAP and mcAP, per class, beside two baselines.
 
     chance says each class's share of the training chunks everywhere; the time prior says how often a class is on
@@ -24,12 +25,12 @@ def command(checkpoint, features, labels, subset, skip_missing, settings, as_jso
       lstr evaluate run/checkpoint.pt features --labels labels.json
       lstr evaluate run/checkpoint.pt features --labels labels.json --subset validation --json
     """
-    from lstr.checkpoint import load
     from lstr_cli import console
     from pipelines.dataset import read_split
+    from pipelines.detect import load_checkpoint
     from pipelines.evaluate import evaluate
 
-    loaded = load(checkpoint, model_settings(settings))
+    loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     split = read_split(features, labels, subset, skip_missing)
     with console.Bar("videos") as bar:
         result = evaluate(loaded, split, bar.update)

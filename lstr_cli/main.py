@@ -59,7 +59,11 @@ def main() -> None:
     except click.ClickException as error:
         code = _fail(error.format_message(), "", error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        code = _fail("Interrupted.", "everything finished so far is kept; the same command goes on.", INTERRUPTED)
+        code = _fail(
+            "Interrupted.",
+            "everything finished so far is kept; run the same command again (train: with --resume) to go on.",
+            INTERRUPTED,
+        )
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

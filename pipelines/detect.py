@@ -91,9 +91,16 @@ def leave_default(checkpoint: Path) -> Path:
     return target
 
 
-def load_checkpoint(given: str | Path | None, overrides: Mapping[str, str] | None = None) -> Checkpoint:
-    """The checkpoint to use. Raises CheckpointError when there is none, or it cannot be read."""
-    return checkpoints.load(find_checkpoint(given), overrides)
+def load_checkpoint(
+    given: str | Path | None, overrides: Mapping[str, str] | None = None, device: str | None = None
+) -> Checkpoint:
+    """The checkpoint to use, its model on `device` (a GPU when there is one).
+
+    Raises CheckpointError when there is none, or it cannot be read.
+    """
+    loaded = checkpoints.load(find_checkpoint(given), overrides)
+    loaded.model.to(device or default_device())
+    return loaded
 
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:

@@ -1,6 +1,10 @@
 """Training: what it learns, what it writes, and that a stopped run goes on to the bit."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from itertools import islice
 
 import numpy as np
@@ -65,7 +69,7 @@ def video(length, id="v", dims=(3, 2), classes=3, seed=0):
 
 def test_windows_cover_and_differ_by_epoch():
     videos = [video(200), video(10)]
-    model, config = resolve("small", {}, (3, 2))
+    model, config = resolve("small", {"model.work_length": "32"}, (3, 2))
     first = draw_windows(videos, model, config, 0)
     assert first == draw_windows(videos, model, config, 0) != draw_windows(videos, model, config, 1)
     assert sorted(v for v, _ in first) == [0] * 7 + [1]
@@ -73,6 +77,20 @@ def test_windows_cover_and_differ_by_epoch():
     _, tiled = resolve("small", {"train.windows": "tiled"}, (3, 2))
     ends = sorted(end for v, end in draw_windows(videos, model, tiled, 0) if v == 0)
     assert set(np.diff(ends[:-1])) == {32} and ends[-1] == 199
+
+
+def test_hidden_slots():
+    from lstr.batch import gather
+    from pipelines.train import _hide_slots
+
+    model, _ = resolve("small", {"model.long_length": "64"}, (3, 2))
+    windows = gather(video(200).features, [20, 199, 150, 120], model)
+    torch.manual_seed(0)
+    hidden = _hide_slots(windows, 0.7)
+    assert not (hidden.long_mask & ~windows.long_mask).any(), "what was not there stays hidden"
+    assert hidden.long_mask[:, -1].all(), "no softmax is empty"
+    assert 0.15 < hidden.long_mask[1:, :-1].float().mean() < 0.45
+    assert _hide_slots(windows, 0.0) is windows
 
 
 def test_folded_statistics_change_nothing():
@@ -131,6 +149,26 @@ def test_resume_is_exact(split, tmp_path, stop_after):
         for path in (tmp_path / "whole" / "metrics.jsonl", tmp_path / "parts" / "metrics.jsonl")
     ]
     assert logs[0] == logs[1]
+
+
+def test_ctrl_c_and_resume(small_set, tmp_path):
+    """A real SIGINT in the middle: exit 130, whole files, and --resume ends as a run that was never stopped."""
+    command = [sys.executable, "-m", "lstr_cli.main", "train", str(small_set.features), "--preset", "small"]
+    command += ["--labels", str(small_set.labels), "--set", "model.d_model=16", "--set", "train.log_every=1"]
+    stopped, whole = ([*command, "--set", "train.epochs=400", "-o", str(tmp_path / n)] for n in ("stopped", "whole"))
+    process = subprocess.Popen(stopped, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "stopped" / "resume.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Interrupted" in err and "Traceback" not in err
+    assert not [p for p in (tmp_path / "stopped").iterdir() if "tmp" in p.name]
+    load(tmp_path / "stopped" / "checkpoint.pt")
+    for again in ([*stopped, "--resume"], whole):
+        subprocess.run(again, check=True, capture_output=True, timeout=300)
+    a, b = (load(tmp_path / name / "checkpoint.pt").model.state_dict() for name in ("stopped", "whole"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_runs_do_not_overwrite_each_other(split, tmp_path):

@@ -1,0 +1,56 @@
+"""What README says exists."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from lstr_cli.main import COMMANDS, cli
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def shell_lines() -> list[str]:
+    """Each command line of the shell blocks, continuation lines joined, without comments."""
+    lines = []
+    for block in re.findall(r"```(?:sh|bash)\n(.*?)```", README, re.DOTALL):
+        lines += [line.strip() for line in block.replace("\\\n", " ").splitlines()]
+    return [re.sub(r"\s+#.*", "", line) for line in lines if line and not line.startswith("#")]
+
+
+def lstr_lines() -> list[list[str]]:
+    return [shlex.split(part) for line in shell_lines() for part in [line.split("|")[0]] if part.startswith("lstr")]
+
+
+def test_readme_has_commands():
+    assert len(lstr_lines()) >= 8
+
+
+@pytest.mark.parametrize("words", lstr_lines(), ids=" ".join)
+def test_every_command_line_parses(words):
+    """The sub-command exists and takes every option written; nothing is run."""
+    assert words[1] in COMMANDS
+    command = cli.get_command(None, words[1])
+    try:
+        command.make_context(words[1], words[2:])
+    except click.UsageError as error:
+        pytest.fail(error.format_message())
+
+
+def test_every_command_is_in_readme():
+    assert {words[1] for words in lstr_lines()} >= set(COMMANDS)
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+)", README))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_linked_files_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", README) + re.findall(r'src="([^"]+)"', README):
+        if "://" not in target:
+            assert (ROOT / target).exists(), target
