@@ -18,7 +18,13 @@ class VideoError(ExtractorError):
 
 
 class MissingPathError(ExtractorError):
-    """A path that is not there or cannot be used."""
+    """An input path that is not there or is of the wrong kind."""
+
+    exit_code = 2
+
+
+class OutputError(ExtractorError):
+    """A result that cannot be written."""
 
     exit_code = 2
 

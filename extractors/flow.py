@@ -3,7 +3,8 @@
 OpenCV's DualTVL1 with its defaults (the published features used the CUDA twin of it through denseflow,
 `-a=tvl1 -b=20`): by the compiled kernel of `extractors.tvl1` where there is one, by OpenCV itself otherwise; the
 result is the same. Workers are spawned, never forked (OpenCV deadlocks after a fork), one thread each: that beats
-OpenCV's own threads. A worker ignores Ctrl-C and ends itself when its parent is gone.
+OpenCV's own threads. Ctrl-C never reaches a worker, from its first moment on, and it ends itself when its parent is
+gone.
 """
 
 import multiprocessing
@@ -66,7 +67,6 @@ def pair_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
     parent = multiprocessing.parent_process()
 
@@ -99,6 +99,13 @@ class FlowWorkers:
             check_optflow()
         self.workers = workers
         self._pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
+        # a blocked signal stays blocked in what is started meanwhile, and waits here until it is let through
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            for _ in range(workers):
+                self._pool.submit(os.getpid)  # a task that finds no idle worker starts one
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def submit(self, frames: np.ndarray) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""

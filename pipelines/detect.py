@@ -12,7 +12,7 @@ from typing import TextIO
 
 import numpy as np
 
-from extractors.errors import ExtractorError, MissingPathError, RecipeError, VideoError
+from extractors.errors import ExtractorError, RecipeError, VideoError
 from extractors.flow import FlowWorkers, default_workers
 from extractors.recipe import Recipe, differences
 from extractors.twostream import FeatureRow, Sources, TwoStream, default_device, rebuild_twostream
@@ -24,7 +24,7 @@ from lstr.errors import CheckpointError
 from lstr.labels import read_labels
 from pipelines.extract import open_chunks
 from pipelines.report import write_report
-from pipelines.store import FeatureFolder, open_features, replacing, write_json
+from pipelines.store import FeatureFolder, open_features, replacing, unwritable, write_json
 from pipelines.timeline import FORMAT, Event, Timeline, sorted_segments, write_scores
 
 FORMATS = ("json", "jsonl", "npy", "html")
@@ -293,14 +293,12 @@ def truth_of(labels: str | Path | None, video_id: str) -> list[dict] | None:
 
 
 def open_output(path: Path) -> TextIO:
-    """Open a text file for writing, folders made. Raises MissingPathError where that is not possible."""
+    """Open a text file for writing, folders made. Raises OutputError where that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("w", encoding="utf-8")
     except OSError as error:
-        raise MissingPathError(
-            f"{path.parent} cannot be written ({error.strerror}).", "choose another output folder with -o."
-        ) from error
+        raise unwritable(path.parent, error) from error
 
 
 def warnings_of(loaded: Checkpoint) -> list[str]:

@@ -1,9 +1,8 @@
 """Videos to a feature folder, resumable by running again."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -89,21 +88,29 @@ def calibrate_twostream(
 ) -> dict:
     """Batch-norm statistics for random networks from chunks spread evenly over videos, by stream.
 
-    Raises VideoError when a video cannot be read.
+    A video that cannot be read is left out; extraction names it later. Raises VideoError when none can.
     """
-    lengths = {video_id: probe(path).n_chunks for video_id, path in videos.items()}
+    lengths = {}
+    for video_id, path in videos.items():
+        with suppress(VideoError):
+            lengths[video_id] = probe(path).n_chunks
     total = sum(lengths.values())
     picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
     rgb, waiting, start = [], [], 0
-    for video_id, path in videos.items():
-        wanted = set(picked[(picked >= start) & (picked < start + lengths[video_id])] - start)
-        start += lengths[video_id]
+    for video_id, length in lengths.items():
+        wanted = set(picked[(picked >= start) & (picked < start + length)] - start)
+        start += length
         if not wanted:
             continue
-        for chunk in open_chunks(path, twostream.recipe.long_side)[2]:
-            if chunk.index in wanted:
-                rgb.append(twostream.rgb_input(chunk.frames)[0])
-                waiting.append(workers.submit(chunk.frames))
+        with suppress(VideoError):
+            for chunk in open_chunks(videos[video_id], twostream.recipe.long_side)[2]:
+                if chunk.index in wanted:
+                    rgb.append(twostream.rgb_input(chunk.frames)[0])
+                    waiting.append(workers.submit(chunk.frames))
+                if chunk.index >= max(wanted):
+                    break
+    if not waiting:
+        raise VideoError("None of the videos to calibrate on can be read.", "give --calibrate other videos.")
     flow = []
     for pending in waiting:
         flow.append(twostream.flow_input(pending.result())[0])
@@ -179,12 +186,11 @@ def extract(
             if folder.is_done(video_id, source):
                 yield Outcome(video_id, source, "kept", chunks=len(folder.load(video_id)[0]))
                 continue
+            folder.record(video_id).unlink(missing_ok=True)  # what is there is of another source or not whole
             start = perf_counter()
             try:
                 chunks = extract_video(video_id, source, folder, twostream, workers, progress)
             except (VideoError, MissingPathError) as error:
-                if not os.access(folder.path, os.W_OK):
-                    raise
                 failures.append({"id": video_id, "source": str(source), "reason": str(error)})
                 yield Outcome(video_id, source, "failed", reason=str(error), hint=error.hint)
             else:

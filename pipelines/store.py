@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from extractors.errors import MissingPathError, RecipeError
+from extractors.errors import MissingPathError, OutputError, RecipeError
 from extractors.recipe import Recipe, differences
 
 HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of float32
@@ -26,23 +26,29 @@ HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of fl
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; it takes the name on success and goes away on failure.
 
-    Raises MissingPathError where the folder cannot be written.
+    Raises OutputError where the folder cannot be written or the disk is full.
     """
+    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.tmp-")
-    except OSError as error:
-        raise MissingPathError(
-            f"{path.parent} cannot be written ({error.strerror}).", "choose another output folder."
-        ) from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary:
+            temporary.unlink(missing_ok=True)
+
+
+def unwritable(folder: Path, error: OSError) -> OutputError:
+    """The typed error for a folder that cannot be written."""
+    return OutputError(
+        f"{folder} cannot be written ({error.strerror}).", "choose another output folder with -o, or make room."
+    )
 
 
 def _umask() -> int:
@@ -188,7 +194,7 @@ def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> Feat
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
-        raise MissingPathError(f"{path} is a file, not a folder.", "give -o a folder.")
+        raise OutputError(f"{path} is a file, not a folder.", "give -o a folder.")
     if (path / "recipe.json").exists():
         existing = open_features(path)
         if existing.recipe != recipe:

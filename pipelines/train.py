@@ -57,7 +57,7 @@ class TrainConfig:
             or not 0 <= self.hide_long < 1
         ):
             raise ConfigError(
-                "train.epochs, batch_size and log_every start at 1, lr above 0; warmup and hide_long are from 0 to below 1.",
+                "train.epochs, batch_size and log_every start at 1, lr above 0; warmup and hide_long are in [0, 1).",
                 "correct the value after --set.",
             )
 

@@ -115,7 +115,7 @@ def test_outputs_that_cannot_be_written(lstr, small_set, tmp_path):
     video = small_set.videos / "scene_00.mp4"
     for output in (tmp_path / "file", tmp_path / "file" / "below", "/proc/none"):
         result = lstr("extract", video, "-o", output, "--recipe", "fast", "--workers", "1")
-        mistake(result, 2, "-o" if output == tmp_path / "file" else "cannot be written")
+        mistake(result, 2, "-o")
         mistake(lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", output), 2, "cannot be written")
         train = ("train", small_set.features, "--labels", small_set.labels, "--preset", "small")
         mistake(lstr(*train, "-o", output), 2, "cannot be written")

@@ -1,0 +1,85 @@
+"""Pair the compiled TV-L1 kernel with OpenCV on the same real pairs in one run, one thread each; writes tvl1.json.
+
+python benchmarks/tvl1.py VIDEO... [--pairs 7]
+"""
+
+import argparse
+import os
+import platform
+from datetime import date
+from pathlib import Path
+from time import process_time
+
+import cv2
+import numpy as np
+
+from extractors import tvl1
+from extractors.flow import opencv_flow
+from extractors.video import FrameReader, probe, read_chunks
+from pipelines.store import write_json
+
+SIZES = ((320, 180), (320, 240), (340, 256))
+
+
+def read_pairs(video: Path, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """n pairs of neighbouring RGB frames spread over a video."""
+    chunks = [chunk.frames[:2] for chunk in read_chunks(FrameReader(probe(video)), 1920)]
+    return [tuple(chunks[i]) for i in np.linspace(0, len(chunks) - 1, n).astype(int)]
+
+
+def timed(function, pairs) -> tuple[list[np.ndarray], float]:
+    """Flows and processor seconds."""
+    start = process_time()
+    flows = [function(a, b) for a, b in pairs]
+    return flows, process_time() - start
+
+
+def measure(pairs, size: tuple[int, int]) -> dict:
+    """Both kernels on grey pairs of one size (width, height)."""
+    grey = [
+        tuple(cv2.cvtColor(cv2.resize(f, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY) for f in pair)
+        for pair in pairs
+    ]
+    theirs, slow = timed(opencv_flow, grey)
+    ours, fast = timed(tvl1.flow, grey)
+    difference = [np.hypot(*(a - b).transpose(2, 0, 1)) for a, b in zip(theirs, ours, strict=True)]
+    return {
+        "size": list(size),
+        "pairs": len(pairs),
+        "threads": 1,
+        "native_pairs_per_second": round(len(pairs) / fast, 2),
+        "opencv_pairs_per_second": round(len(pairs) / slow, 2),
+        "ratio": round(slow / fast, 2),
+        "mean_epe_px": float(np.mean([d.mean() for d in difference])),
+        "bit_equal_pairs": sum(not d.any() for d in difference),
+    }
+
+
+def main() -> None:
+    """Measure each size on pairs of every video given and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("videos", type=Path, nargs="+")
+    parser.add_argument("--pairs", type=int, default=7, help="pairs a video")
+    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("tvl1.json"))
+    given = parser.parse_args()
+    cv2.setNumThreads(1)
+    pairs = [pair for video in given.videos for pair in read_pairs(video, given.pairs)]
+    rows = [measure(pairs, size) for size in SIZES]
+    for row in rows:
+        print(row)
+    write_json(
+        given.output,
+        {
+            "tvl1": rows,
+            "unit": "pairs a second of processor time",
+            "instruction_set": tvl1.variants()[-1],
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+            "versions": {"opencv": cv2.__version__, "numpy": np.__version__},
+            "videos": [video.name for video in given.videos],
+            "date": date.today().isoformat(),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
