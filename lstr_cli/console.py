@@ -42,7 +42,8 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], rig
         for row in ([title], columns, *rows):
             sys.stdout.write("\t".join(row) + "\n")
         return
-    table = Table(title=title, title_justify="left", title_style="bold")
+    show(title)
+    table = Table()
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i in right else "left")
     for row in rows:

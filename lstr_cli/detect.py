@@ -64,7 +64,7 @@ def command(
         console.warn(text)
     folder = Path(output) if output else None
     lines = sys.stdout if not folder and not as_json and not console.is_terminal() else None
-    failed = 0
+    failed, finished = 0, []
     opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, device)
     with closing(opened), console.Bar("decisions") as bar:
         for source in opened:
@@ -72,21 +72,22 @@ def command(
                 if isinstance(source, ExtractorError):
                     raise source
                 decisions = run(source, loaded, folder, formats, lines, truth_of(labels, source.id))
-                timeline = _follow(decisions, source, bar)
+                finished.append((source.id, _follow(decisions, source, bar)))
             except ExtractorError as error:
                 if error.exit_code != SOME_FAILED:
                     raise
                 failed += 1
                 console.say(f"failed: {error}\nhint: {error.hint}")
-                continue
-            if as_json:
-                console.show_json(timeline)
-            elif lines is None:
-                _show(console, timeline)
-            speed = timeline["speed"]
-            console.say(f"{speed['decisions_per_second']} decisions a second, {speed['realtime_factor']} × real time")
-            if folder and "html" in formats:
-                console.say(f"report: {folder / f'{source.id}.html'}")
+    # tables wait until the bar is gone, for both draw on the terminal
+    for source_id, timeline in finished:
+        if as_json:
+            console.show_json(timeline)
+        elif lines is None:
+            _show(console, timeline)
+        speed = timeline["speed"]
+        console.say(f"{speed['decisions_per_second']} decisions a second, {speed['realtime_factor']} × real time")
+        if folder and "html" in formats:
+            console.say(f"report: {folder / f'{source_id}.html'}")
     if failed:
         sys.exit(SOME_FAILED)
 
@@ -103,5 +104,5 @@ def _follow(decisions, source, bar) -> dict:
 
 def _show(console, timeline: dict) -> None:
     rows = [(f"{s['start']:.2f}", f"{s['end']:.2f}", s["label"], f"{s['score']:.2f}") for s in timeline["segments"]]
-    title = f"{timeline['source']}: {timeline['chunks']} decisions, {len(rows)} actions"
+    title = f"{timeline['source']}: {timeline['chunks']} decisions, actions: {len(rows)}"
     console.show_table(title, ("start s", "end s", "action", "score"), rows, right=(0, 1, 3))
