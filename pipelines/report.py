@@ -6,12 +6,13 @@ import json
 import math
 import os
 import re
-import uuid
 from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
+
+from pipelines.store import write_text
 
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most half a step, 7.7e-6
 MISSING = 65535  # the code of a chunk without a score (NaN)
@@ -49,7 +50,7 @@ def write_report(
         "video": None if video is None else video_url(Path(video), path.parent),
         "scores": {"full_scale": FULL_SCALE, "missing": MISSING, "base64": encode_scores(scores)},
     }
-    write_whole(path, fill_template(read_template(), document))
+    write_text(path, fill_template(read_template(), document))
 
 
 def encode_scores(scores: np.ndarray) -> str:
@@ -121,16 +122,3 @@ def plain(value):
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, os.PathLike) else value
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` under a temporary name beside `path`, then put it in place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
-        # the hashes in the policy are of text with plain newlines, on every system
-        temporary.write_text(text, "utf-8", newline="\n")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

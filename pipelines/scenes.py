@@ -15,6 +15,8 @@ import av
 import cv2
 import numpy as np
 
+from pipelines.store import replacing, write_json
+
 ACTIONS = ("wave", "jump", "walk", "squat", "punch")
 CLASSES = ("Background", *ACTIONS)
 ACTION_SECONDS = (1.5, 2.5)
@@ -105,8 +107,7 @@ def render_scenes(
     """
     folder = Path(folder)
     videos = folder / "videos"
-    videos.mkdir(parents=True, exist_ok=True)
-    for leftover in (*videos.glob("scene_*.part"), *folder.glob("labels.json.part")):
+    for leftover in folder.rglob(".*.tmp-*"):
         leftover.unlink()
     drawn = schedule(config)
     for done, (name, (_, segments)) in enumerate(drawn.items(), start=1):
@@ -119,10 +120,8 @@ def render_scenes(
     for name, (subset, segments) in drawn.items():
         annotations = [{"label": label, "segment": times} for label, *times in segments]
         database[name] = {"subset": subset, "duration": config.duration, "annotations": annotations}
-    part = folder / "labels.json.part"
-    text = json.dumps({"version": "lstr scenes 1", "classes": CLASSES, "database": database}, indent=1)
-    part.write_text(text, encoding="utf-8")
-    return part.replace(folder / "labels.json")
+    write_json(folder / "labels.json", {"version": "lstr scenes 1", "classes": CLASSES, "database": database})
+    return folder / "labels.json"
 
 
 def _deal(rng: np.random.Generator) -> Iterator[str]:
@@ -146,21 +145,16 @@ def _mark_of(path: Path) -> str | None:
 
 def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray]) -> None:
     """Encode frames (H, W, 3) BGR uint8 as H.264; the name appears only when the file is whole."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
-            container.metadata["comment"] = config.mark()
-            stream = container.add_stream("libx264", rate=Fraction(config.fps))
-            stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"
-            stream.options = {"crf": "23", "preset": "veryfast"}
-            # x264 cuts its work by thread count, so one thread gives the same bytes on any number of cores.
-            stream.codec_context.thread_count = 1
-            for image in frames:
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
-            container.mux(stream.encode())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as part, av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
+        container.metadata["comment"] = config.mark()
+        stream = container.add_stream("libx264", rate=Fraction(config.fps))
+        stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"
+        stream.options = {"crf": "23", "preset": "veryfast"}
+        # x264 cuts its work by thread count, so one thread gives the same bytes on any number of cores.
+        stream.codec_context.thread_count = 1
+        for image in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
+        container.mux(stream.encode())
 
 
 def _frames(config: SceneConfig, index: int, segments: list[Segment]) -> Iterator[np.ndarray]:

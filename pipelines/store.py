@@ -47,7 +47,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def unwritable(folder: Path, error: OSError) -> OutputError:
     """The typed error for a folder that cannot be written."""
     return OutputError(
-        f"{folder} cannot be written ({error.strerror}).", "choose another output folder with -o, or make room."
+        f"{folder} cannot be written ({error.strerror or error}).",
+        "choose another output folder with -o, or make room.",
     )
 
 
@@ -60,7 +61,7 @@ def _umask() -> int:
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
+from extractors.errors import OutputError
 from pipelines.report import FULL_SCALE, decode_scores, write_report
 
 HOSTILE = "</script><script>alert(1)</script><!-- {{data}} {{policy}} &amp; \u2028\u2029 \" ' `"
@@ -191,7 +192,7 @@ def test_failed_write_keeps_the_old_report(tmp_path, small, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OutputError, match="disk full"):
         write_report(tmp_path / "r.html", *small)
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
     assert (tmp_path / "r.html").read_text() == "old"

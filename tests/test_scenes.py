@@ -126,12 +126,12 @@ def test_second_run_keeps_whole_files_and_mends_the_rest(tmp_path):
     stamp, whole = kept.stat().st_mtime_ns, cut.read_bytes()
     cut.write_bytes(whole[:200])
     lost.unlink()
-    (videos / "scene_02.mp4.part").write_bytes(b"killed here")
-    (tmp_path / "labels.json.part").write_bytes(b"{")
+    (videos / ".scene_02.mp4.tmp-abc").write_bytes(b"killed here")
+    (tmp_path / ".labels.json.tmp-abc").write_bytes(b"{")
     render_scenes(tmp_path, config)
     assert kept.stat().st_mtime_ns == stamp
     assert cut.read_bytes() == whole and lost.exists()
-    assert not list(tmp_path.rglob("*.part"))
+    assert not list(tmp_path.rglob(".*"))
 
 
 def test_another_config_replaces_old_files(tmp_path):
