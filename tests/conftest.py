@@ -53,7 +53,7 @@ def small_set(tmp_path_factory) -> SmallSet:
         )
         assert {o.state for o in extract(videos, folder, twostream, workers, lambda *_: None)} == {"done"}
     split = read_split(folder.path, labels, "training")
-    model, config = resolve("small", {"train.epochs": "30", "model.d_model": "64"}, split.dims)
+    model, config = resolve("small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
     for _ in train(split, model, config, root / "run"):
         pass
     return SmallSet(root / "videos", labels, folder.path, root / "run" / "checkpoint.pt")

@@ -26,7 +26,8 @@ from pipelines.train import (
     train,
 )
 
-SETTINGS = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "train.epochs": "4"}
+SETTINGS = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.work_length": "32"}
+SETTINGS |= {"train.epochs": "4"}
 
 
 @pytest.fixture
