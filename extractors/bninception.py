@@ -1,6 +1,6 @@
 """BN-Inception as the flow network of TSN, with the key names and shapes of its published weights.
 
-Sources: the three published layouts agree on names, shapes and order (tsn-pytorch, Cadene, mmaction v0); only the
+WeightSources: the three published layouts agree on names, shapes and order (tsn-pytorch, Cadene, mmaction v0); only the
 classifier differs. Traps kept: pools round up (ceil), 5b pools by maximum, ReLU comes before the concatenation.
 Strided convolutions round down while strided pools round up, so sides must be multiples of 32.
 """

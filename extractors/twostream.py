@@ -179,7 +179,7 @@ def default_device() -> str:
 
 
 @dataclass(frozen=True)
-class Sources:
+class WeightSources:
     """Where the networks' weights come from: a published file, or None for seeded random weights."""
 
     rgb: str | None = None
@@ -189,7 +189,7 @@ class Sources:
     calibrated_on: tuple[str, ...] = ()
 
 
-def build_twostream(sources: Sources, flow_crops: int, device: str) -> TwoStream:
+def build_twostream(sources: WeightSources, flow_crops: int, device: str) -> TwoStream:
     """Both networks with their weights and the recipe that follows from them.
 
     Raises WeightsError or MissingPathError for an unusable file.
@@ -214,7 +214,7 @@ def build_twostream(sources: Sources, flow_crops: int, device: str) -> TwoStream
     return TwoStream(networks["rgb"], networks["flow"], Recipe(parts["rgb"], parts["flow"]), device)
 
 
-def rebuild_twostream(recipe: Recipe, sources: Sources, device: str) -> TwoStream:
+def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
     """The networks that a recipe names, checked against its hashes.
 
     Raises WeightsError when the files at hand (or this machine's random numbers) give other networks.

@@ -9,10 +9,11 @@ import click
 from lstr_cli.options import device_option, model_settings, set_option, weights_options, workers_option
 
 SOME_FAILED = 3
-FORMATS = ("json", "jsonl", "npy", "html")
 
 
 def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    from pipelines.detect import FORMATS
+
     chosen = FORMATS if value == "all" else tuple(part.strip() for part in value.split(","))
     for name in chosen:
         if name not in FORMATS:

@@ -41,7 +41,7 @@ def command(videos, output, recipe, rgb_weights, flow_weights, calibrate, worker
       lstr extract videos/ -o features --rgb-weights tsn_r50.pth --flow-weights bninception_flow.pth
     """
     from extractors.flow import FlowWorkers, default_workers
-    from extractors.twostream import Sources, default_device
+    from extractors.twostream import WeightSources, default_device
     from extractors.video import find_videos
     from lstr_cli import console
     from pipelines.extract import extract, plan, prepare
@@ -58,7 +58,7 @@ def command(videos, output, recipe, rgb_weights, flow_weights, calibrate, worker
             found,
             output,
             recipe,
-            Sources(rgb_weights, flow_weights),
+            WeightSources(rgb_weights, flow_weights),
             Path(calibrate) if calibrate else None,
             pool,
             device,

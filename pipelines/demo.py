@@ -6,7 +6,7 @@ from pathlib import Path
 from time import perf_counter
 
 from extractors.flow import FlowWorkers, default_workers
-from extractors.twostream import Sources, default_device
+from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr.checkpoint import load
 from pipelines.dataset import read_split
@@ -42,7 +42,7 @@ def run(output: Path, progress: Callable[[str, int, int], None], say: Callable[[
     with FlowWorkers(default_workers()) as workers:
         with stage("extract"):
             twostream, folder = prepare(
-                videos, output / "features", "fast", Sources(), labels, workers, device, progress
+                videos, output / "features", "fast", WeightSources(), labels, workers, device, progress
             )
             for outcome in extract(videos, folder, twostream, workers, progress):
                 if outcome.state == "failed":

@@ -15,7 +15,7 @@ import numpy as np
 from extractors.errors import ExtractorError, RecipeError, VideoError
 from extractors.flow import FlowWorkers, default_workers
 from extractors.recipe import Recipe, differences
-from extractors.twostream import FeatureRow, Sources, TwoStream, default_device, rebuild_twostream
+from extractors.twostream import FeatureRow, TwoStream, WeightSources, default_device, rebuild_twostream
 from extractors.video import CHUNK_SECONDS, find_videos
 from lstr import checkpoint as checkpoints
 from lstr import streaming
@@ -129,7 +129,7 @@ def networks_of(loaded: Checkpoint, rgb_weights: str | None, flow_weights: str |
             f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
-    sources = Sources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
+    sources = WeightSources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
     return rebuild_twostream(recipe, sources, device)
 
 

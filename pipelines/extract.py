@@ -15,9 +15,9 @@ from extractors.resnet import FEATURES
 from extractors.twostream import (
     NETWORKS,
     FeatureRow,
-    Sources,
     StageSeconds,
     TwoStream,
+    WeightSources,
     build_twostream,
     calibration_of,
 )
@@ -128,7 +128,7 @@ def prepare(
     videos: dict[str, Path],
     output: Path,
     recipe: str,
-    sources: Sources,
+    sources: WeightSources,
     calibrate: Path | None,
     workers: FlowWorkers,
     device: str,
@@ -142,7 +142,7 @@ def prepare(
     if (output / "recipe.json").exists():
         existing = open_features(output)
         begun = existing.recipe
-        kept = Sources(sources.rgb, sources.flow, existing.calibration(), begun.calibrated_on)
+        kept = WeightSources(sources.rgb, sources.flow, existing.calibration(), begun.calibrated_on)
         asked = build_twostream(kept, crops, device)
         folder = create_features(output, asked.recipe, {})
         if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
@@ -154,7 +154,7 @@ def prepare(
     if calibrate and twostream.recipe.is_random:
         ids = training_ids(calibrate, videos)
         statistics = calibrate_twostream(twostream, {i: videos[i] for i in ids}, workers, progress)
-        twostream = build_twostream(Sources(sources.rgb, sources.flow, statistics, tuple(ids)), crops, device)
+        twostream = build_twostream(WeightSources(sources.rgb, sources.flow, statistics, tuple(ids)), crops, device)
     return twostream, create_features(output, twostream.recipe, calibration_of(twostream))
 
 

@@ -94,7 +94,7 @@ def fill_template(template: str, document: dict) -> str:
         f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
         "media-src file: 'self' blob: data:; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    # the data goes in last: nothing looks for a placeholder in what a label or a path may hold
+    # the data goes in last: nothing is filled in inside what a label or a path may hold
     before, after = template.replace("{{policy}}", policy).split("{{data}}")
     return before + embed_json(document) + after
 

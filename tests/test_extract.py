@@ -14,7 +14,7 @@ import pytest
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow import FlowWorkers
-from extractors.twostream import Sources, build_twostream
+from extractors.twostream import WeightSources, build_twostream
 from extractors.video import find_videos
 from pipelines.extract import calibrate_twostream, extract, extract_video, open_chunks, plan, prepare, training_ids
 from pipelines.store import create_features, open_features
@@ -30,12 +30,14 @@ def workers():
 
 @pytest.fixture(scope="module")
 def twostream():
-    return build_twostream(Sources(), 1, "cpu")
+    return build_twostream(WeightSources(), 1, "cpu")
 
 
 def test_running_again_keeps_what_is_done(small_set, workers):
     videos = find_videos([small_set.videos])
-    twostream, folder = prepare(videos, small_set.features, "fast", Sources(), small_set.labels, workers, "cpu", QUIET)
+    twostream, folder = prepare(
+        videos, small_set.features, "fast", WeightSources(), small_set.labels, workers, "cpu", QUIET
+    )
     before = {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
     assert {o.state for o in extract(videos, folder, twostream, workers, QUIET)} == {"kept"}
     assert before == {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
@@ -91,7 +93,7 @@ def test_rows_do_not_depend_on_later_chunks(small_set, workers, twostream):
 
 
 def test_calibration_normalises(small_set, workers):
-    twostream = build_twostream(Sources(), 1, "cpu")
+    twostream = build_twostream(WeightSources(), 1, "cpu")
     videos = find_videos([small_set.videos])
     stored = calibrate_twostream(twostream, videos, workers, QUIET, n_chunks=12)
     variance = stored["flow"]["conv1_7x7_s2_bn.running_var"]
@@ -112,11 +114,11 @@ def test_calibration_lists(small_set, tmp_path):
 def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
     videos = find_videos([small_set.videos])
     with pytest.raises(RecipeError, match="flow.crops"):
-        prepare(videos, small_set.features, "faithful", Sources(), small_set.labels, workers, "cpu", QUIET)
+        prepare(videos, small_set.features, "faithful", WeightSources(), small_set.labels, workers, "cpu", QUIET)
     listed = tmp_path / "list.txt"
     listed.write_text("scene_03\n")
     with pytest.raises(RecipeError, match="calibrated on other videos"):
-        prepare(videos, small_set.features, "fast", Sources(), listed, workers, "cpu", QUIET)
+        prepare(videos, small_set.features, "fast", WeightSources(), listed, workers, "cpu", QUIET)
 
 
 def children_of(pid: int) -> list[int]:

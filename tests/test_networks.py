@@ -7,7 +7,7 @@ from mmaction.registry import MODELS
 
 from extractors.errors import MissingPathError, WeightsError
 from extractors.resnet import build_backbone
-from extractors.twostream import Sources, build_twostream, calibration_of, fit, rebuild_twostream, ten_crops
+from extractors.twostream import WeightSources, build_twostream, calibration_of, fit, rebuild_twostream, ten_crops
 from extractors.weights import (
     dataset_of,
     fingerprint,
@@ -241,19 +241,19 @@ def test_fit_keeps_the_aspect():
 
 def test_random_networks_are_the_same_each_time_and_calibration_travels():
     images = np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
-    first = build_twostream(Sources(), 1, "cpu")
-    assert first.recipe == build_twostream(Sources(), 1, "cpu").recipe
+    first = build_twostream(WeightSources(), 1, "cpu")
+    assert first.recipe == build_twostream(WeightSources(), 1, "cpu").recipe
     assert first.recipe.random_streams == "rgb and flow"
     first.calibrate("rgb", images)
     stored = calibration_of(first)
-    second = build_twostream(Sources(calibration=stored, calibrated_on=("a",)), 1, "cpu")
+    second = build_twostream(WeightSources(calibration=stored, calibrated_on=("a",)), 1, "cpu")
     assert fingerprint(second.networks["rgb"]) == fingerprint(first.networks["rgb"])
     assert second.recipe.rgb.calibrated_on == ("a",)
-    assert second.recipe.id != build_twostream(Sources(), 1, "cpu").recipe.id
+    assert second.recipe.id != build_twostream(WeightSources(), 1, "cpu").recipe.id
     assert not torch.equal(statistics(second.networks["rgb"])["conv1.bn.running_mean"], torch.zeros(64)), (
         "statistics were measured"
     )
-    rebuilt = rebuild_twostream(second.recipe, Sources(calibration=stored, calibrated_on=("a",)), "cpu")
+    rebuilt = rebuild_twostream(second.recipe, WeightSources(calibration=stored, calibrated_on=("a",)), "cpu")
     assert rebuilt.recipe == second.recipe
     with pytest.raises(WeightsError, match="rgb network here"):
-        rebuild_twostream(second.recipe, Sources(), "cpu")
+        rebuild_twostream(second.recipe, WeightSources(), "cpu")
