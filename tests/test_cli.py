@@ -291,3 +291,29 @@ def test_progress_is_quiet_when_piped(lstr, small_set, tmp_path):
     _, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path)
     lines = [line for line in err.splitlines() if "/20 decisions" in line]
     assert len(lines) <= 1 + (time.monotonic() - start) / 10
+
+
+def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
+    """A file in the published layout: named in the folder, asked for by detect, refused when it is another."""
+    import torch
+
+    from extractors.resnet import build_backbone
+    from extractors.weights import randomise
+
+    for name, seed in (("mine.pth", 5), ("other.pth", 6)):
+        backbone = build_backbone("resnet50")
+        randomise(backbone, seed)
+        state = {f"backbone.{key}": value for key, value in backbone.state_dict().items()}
+        torch.save({"meta": {}, "state_dict": state}, tmp_path / name)
+    mine, other = (("--rgb-weights", tmp_path / name) for name in ("mine.pth", "other.pth"))
+    features, run = tmp_path / "features", tmp_path / "run"
+    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *mine)
+    assert code == 0 and "flow networks carry random weights" in err and "rgb and flow" not in err
+    assert sorted(p.name for p in features.glob("*_*")) == ["flow_random_bninception", "rgb_custom_resnet50"]
+    train = ("train", features, "--labels", small_set.labels, "-o", run, "--preset", "small")
+    assert lstr(*train, "--set", "train.epochs=1", "--set", "model.d_model=16")[0] == 0
+    detect = ("detect", small_set.videos / "scene_03.mp4", "-c", run / "checkpoint.pt")
+    assert lstr(*detect, *mine)[0] == 0
+    mistake(lstr(*detect), 4, "custom resnet50 weights", "--rgb-weights")
+    mistake(lstr(*detect, *other), 4, "The rgb network here is custom")
+    mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")

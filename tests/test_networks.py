@@ -1,5 +1,7 @@
 """Published key layouts into the two networks, and what the networks compute."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -212,6 +214,14 @@ def test_weights_never_run_code(tmp_path, bninception):
     with pytest.raises(WeightsError):
         load_weights(bninception, tmp_path / "w.pth", "bninception")
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_published_file_is_known_by_its_hash(tmp_path, monkeypatch):
+    (tmp_path / "renamed.pth").write_bytes(b"published")
+    prefix = hashlib.sha256(b"published").hexdigest()[:8]
+    manifest = [{"sha256_prefix": "00000000", "dataset": "other"}, {"sha256_prefix": prefix, "dataset": "kinetics"}]
+    monkeypatch.setattr("extractors.weights.read_manifest", lambda: manifest)
+    assert dataset_of(tmp_path / "renamed.pth") == "kinetics"
 
 
 def test_manifest_is_whole(tmp_path):
