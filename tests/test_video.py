@@ -199,3 +199,11 @@ def test_shared_odd_videos_give_chunks_or_a_typed_error(shared):
             assert chunks == video.n_chunks, path.name
             readable += chunks > 0
     assert readable >= 100
+
+
+@pytest.mark.slow
+def test_the_long_1080p_video(shared):
+    """Six minutes of 1080p, reopened every 43 frames."""
+    video = probe(shared / "data" / "odd_videos" / "androidx_media" / "long_1080p_lowbitrate.mp4")
+    assert video.height == 1080 and video.duration > 300
+    assert sum(1 for _ in read_chunks(FrameReader(video), 320)) == video.n_chunks
