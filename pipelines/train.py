@@ -186,7 +186,8 @@ def train(
     A stopped run goes on from its last whole epoch with `resume`, to the bit on a CPU. Raises CheckpointError when
     there is nothing to resume or a run is in the way, LstrError when the loss is no longer finite.
     """
-    settings = json.dumps([asdict(model_config), asdict(config)], sort_keys=True)
+    videos = {video.id: len(video.features) for video in split.videos}
+    settings = {"model": asdict(model_config), "train": asdict(config), "videos": videos}
     state = _begin(run, settings, resume)
     classes = split.labels.classes
     torch.manual_seed(config.seed)
@@ -259,7 +260,7 @@ def _hide_slots(windows: Windows, share: float) -> Windows:
     return replace(windows, long_mask=windows.long_mask & kept)
 
 
-def _begin(run: Path, settings: str, resume: bool) -> dict | None:
+def _begin(run: Path, settings: dict, resume: bool) -> dict | None:
     """The state to resume from, or None for a new run in a fresh folder."""
     path = run / "resume.pt"
     if not resume:
@@ -267,16 +268,16 @@ def _begin(run: Path, settings: str, resume: bool) -> dict | None:
             raise CheckpointError(
                 f"{run} already holds a run.", "go on with --resume, or choose another folder with -o."
             )
-        model, train_config = json.loads(settings)
-        write_json(run / "config.json", {"model": model, "train": train_config})
+        write_json(run / "config.json", settings)
         return None
     if not path.exists():
         raise CheckpointError(f"{run} holds no run to resume.", "run the same command without --resume.")
     state = torch.load(path, weights_only=True, map_location="cpu")
-    if state["settings"] != settings:
+    changed = [part for part, values in json.loads(state["settings"]).items() if values != settings[part]]
+    if changed:
         raise CheckpointError(
-            f"{run} was begun with other settings than these.",
-            f"give the same --preset and --set as in {run / 'config.json'}, or begin a new run.",
+            f"{run} was begun with other settings than these ({', '.join(changed)}).",
+            f"give the --preset, --set and videos of {run / 'config.json'}, or begin a new run.",
         )
     return state
 
@@ -284,7 +285,9 @@ def _begin(run: Path, settings: str, resume: bool) -> dict | None:
 def _keep_metrics(path: Path, step: int) -> None:
     """Drop what an interrupted epoch logged after the last save."""
     if path.exists():
-        kept = [line for line in path.read_text().splitlines() if line and json.loads(line)["step"] <= step]
+        # a killed run may have cut its last line; each whole one is an object
+        whole = [line for line in path.read_text().splitlines() if line.endswith("}")]
+        kept = [line for line in whole if json.loads(line)["step"] <= step]
         with replacing(path) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in kept))
 
@@ -301,7 +304,7 @@ def _save(run, model, optimiser, split, settings, epoch, step, mean, std, loss) 
     with replacing(run / "resume.pt") as temporary:
         torch.save(
             {
-                "settings": settings,
+                "settings": json.dumps(settings),
                 "epoch": epoch,
                 "step": step,
                 "model": model.state_dict(),

@@ -180,8 +180,23 @@ def test_runs_do_not_overwrite_each_other(split, tmp_path):
     with pytest.raises(CheckpointError, match="already holds a run"):
         finish(train(split, model, config, tmp_path))
     _, other = resolve("small", {**SETTINGS, "train.epochs": "1", "train.seed": "5"}, split.dims)
-    with pytest.raises(CheckpointError, match="other settings"):
+    with pytest.raises(CheckpointError, match=r"other settings than these \(train\)"):
         finish(train(split, model, other, tmp_path, resume=True))
+    fewer = Split(split.folder, split.labels, split.videos[:2])
+    with pytest.raises(CheckpointError, match=r"other settings than these \(videos\)"):
+        finish(train(fewer, model, config, tmp_path, resume=True))
+
+
+def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
+    model, config = resolve("small", SETTINGS, split.dims)
+    running = train(split, model, config, tmp_path)
+    next(running)
+    running.close()
+    with (tmp_path / "metrics.jsonl").open("a") as log:
+        log.write('{"epoch": 2, "st')
+    finish(train(split, model, config, tmp_path, resume=True))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
 
 
 def test_a_loss_that_is_no_number_names_the_videos(split, tmp_path):
