@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -54,3 +56,12 @@ def test_linked_files_exist():
     for target in re.findall(r"\]\(([^)#]+)\)", README) + re.findall(r'src="([^"]+)"', README):
         if "://" not in target:
             assert (ROOT / target).exists(), target
+
+
+def test_the_python_example_runs_as_a_script(small_set, tmp_path):
+    block = re.search(r"```python\n(.*?)```", README, re.DOTALL).group(1)
+    block = block.replace("videos/fall-15.mp4", str(small_set.videos / "scene_03.mp4"))
+    (tmp_path / "example.py").write_text(block.replace("run/checkpoint.pt", str(small_set.checkpoint)))
+    result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 20 and result.stdout.startswith("0.25 ")
