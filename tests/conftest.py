@@ -8,6 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# A test never fails because the machine was slow.
+settings.register_profile(
+    "lstr",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
+settings.load_profile("lstr")
 
 # The models of the tests are so small that a second thread only waits for the first.
 torch.set_num_threads(1)
