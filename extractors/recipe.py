@@ -73,11 +73,6 @@ class Recipe:
         """Videos that gave the random networks their batch-norm statistics."""
         return self.rgb.calibrated_on or self.flow.calibrated_on
 
-    @property
-    def name(self) -> str:
-        """`faithful` (ten flow crops) or `fast` (one)."""
-        return "faithful" if self.flow.crops == 10 else "fast"
-
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))

@@ -57,12 +57,14 @@ def command(
       lstr detect game.mp4 | jq -c 'select(.event)'
     """
     from extractors.errors import ExtractorError
+    from lstr.labels import read_labels
     from lstr_cli import console
     from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     for text in warnings_of(loaded):
         console.warn(text)
+    truth = read_labels(labels) if labels else None
     folder = Path(output) if output else None
     lines = sys.stdout if not folder and not as_json and not console.is_terminal() else None
     failed, finished = 0, []
@@ -72,7 +74,7 @@ def command(
             try:
                 if isinstance(source, ExtractorError):
                     raise source
-                decisions = run(source, loaded, folder, formats, lines, truth_of(labels, source.id))
+                decisions = run(source, loaded, folder, formats, lines, truth_of(truth, source.id))
                 finished.append((source.id, _follow(decisions, source, bar)))
             except ExtractorError as error:
                 if error.exit_code != SOME_FAILED:

@@ -13,7 +13,7 @@ from pipelines.dataset import read_split
 from pipelines.detect import FORMATS, leave_default, open_video_source, truth_of
 from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate
-from pipelines.extract import extract, prepare
+from pipelines.extract import Progress, extract, prepare
 from pipelines.scenes import SceneConfig, render_scenes
 from pipelines.store import write_json
 from pipelines.train import resolve, train
@@ -21,7 +21,7 @@ from pipelines.train import resolve, train
 PRESET = "small"
 
 
-def run(output: Path, progress: Callable[[str, int, int], None], say: Callable[[str], None]) -> dict:
+def run(output: Path, progress: Progress, say: Callable[[str], None]) -> dict:
     """Everything in `output`; what is there from an earlier run is kept, but the detection is made again.
 
     Returns metrics of LSTR and both baselines, seconds a stage, and the paths of report, checkpoint and video.
@@ -63,7 +63,7 @@ def run(output: Path, progress: Callable[[str, int, int], None], say: Callable[[
             video_id = held_out.videos[0].id
             source = open_video_source(video_id, videos[video_id], twostream, workers)
             for decision in run_detection(
-                source, loaded, output / "timeline", FORMATS, None, truth_of(labels, video_id)
+                source, loaded, output / "timeline", FORMATS, None, truth_of(held_out.labels, video_id)
             ):
                 progress("detect", decision.chunk + 1, source.n_chunks)
     return {

@@ -21,7 +21,7 @@ from lstr import checkpoint as checkpoints
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
-from lstr.labels import read_labels
+from lstr.labels import Labels
 from pipelines.extract import open_chunks
 from pipelines.report import write_report
 from pipelines.store import FeatureFolder, open_features, replacing, unwritable, write_json
@@ -190,7 +190,7 @@ def open_sources(
     Networks and flow workers are made when the first video needs them, and end with the generator. Raises
     MissingPathError for a path that is not there, RecipeError for features of another recipe.
     """
-    videos: dict[str, Path] = {}
+    raw: list[Path] = []
     stored: list[tuple[FeatureFolder, str]] = []
     for path in map(Path, given):
         if is_feature_folder(path):
@@ -198,7 +198,8 @@ def open_sources(
             check_recipe(loaded, folder.recipe, path)
             stored += [(folder, video_id) for video_id in folder.ids()]
         else:
-            videos |= find_videos([path])
+            raw.append(path)
+    videos = find_videos(raw)
     for folder, video_id in stored:
         yield open_stored_source(folder, video_id)
     if not videos:
@@ -286,9 +287,9 @@ def run(
     return document
 
 
-def truth_of(labels: str | Path | None, video_id: str) -> list[dict] | None:
-    """A video's labelled segments, to draw beside the detected ones; None without a label file or entry."""
-    video = read_labels(labels).videos.get(video_id) if labels else None
+def truth_of(labels: Labels | None, video_id: str) -> list[dict] | None:
+    """A video's labelled segments, to draw beside the detected ones; None without labels or an entry."""
+    video = labels.videos.get(video_id) if labels else None
     return [{"label": label, "start": start, "end": end} for label, start, end in video.segments] if video else None
 
 

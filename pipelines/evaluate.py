@@ -1,6 +1,5 @@
 """Checkpoint, features and labels to per-frame mAP and mcAP, beside what the labels alone would score."""
 
-from collections.abc import Callable
 from time import perf_counter
 
 import numpy as np
@@ -12,8 +11,7 @@ from lstr.errors import CheckpointError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.dataset import Split
 from pipelines.detect import check_recipe
-
-Progress = Callable[[str, int, int], None]
+from pipelines.extract import Progress
 
 
 def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[np.ndarray]]:

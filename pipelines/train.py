@@ -22,7 +22,7 @@ from lstr.loss import multi_hot_cross_entropy
 from lstr.memory import window_ends
 from lstr.model import LSTR
 from pipelines.dataset import LabelledVideo, Split
-from pipelines.store import replacing, write_json
+from pipelines.store import replacing, write_json, write_text
 
 SAVE_SECONDS = 10.0  # at least, between two saves: an epoch over a few short videos takes less than its save
 
@@ -288,8 +288,7 @@ def _keep_metrics(path: Path, step: int) -> None:
         # a killed run may have cut its last line; each whole one is an object
         whole = [line for line in path.read_text().splitlines() if line.endswith("}")]
         kept = [line for line in whole if json.loads(line)["step"] <= step]
-        with replacing(path) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in kept))
+        write_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def _save(run, model, optimiser, split, settings, epoch, step, mean, std, loss) -> None:

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -67,6 +69,19 @@ def small_set(tmp_path_factory) -> SmallSet:
     for _ in train(split, model, config, root / "run"):
         pass
     return SmallSet(root / "videos", labels, folder.path, root / "run" / "checkpoint.pt")
+
+
+@pytest.fixture
+def sound_only(tmp_path) -> Path:
+    """An MP4 with a second of silence and no pictures: `sound.mp4` in the test's folder."""
+    path = tmp_path / "sound.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=44100)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 44100), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 44100
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 
-from extractors.errors import RecipeError, VideoError
+from extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
@@ -168,3 +168,11 @@ def test_a_bad_video_among_good_ones(small_set, tmp_path):
     shutil.copy(small_set.videos / "scene_00.mp4", tmp_path / "b.mp4")
     opened = list(open_sources([tmp_path], load(small_set.checkpoint)))
     assert isinstance(opened[0], VideoError) and opened[1].id == "b"
+
+
+def test_two_sources_of_one_id_are_refused(small_set, tmp_path):
+    """One would have overwritten the other's timeline."""
+    shutil.copy(small_set.videos / "scene_00.mp4", tmp_path / "scene_00.mp4")
+    given = [small_set.videos / "scene_00.mp4", tmp_path / "scene_00.mp4"]
+    with pytest.raises(MissingPathError, match="both be called 'scene_00'"):
+        next(open_sources(given, load(small_set.checkpoint)))
