@@ -144,12 +144,12 @@ def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 120
     while not (output / "records" / "scene_00.json").exists() and time.monotonic() < deadline:
+        children = children_of(process.pid)  # here, so that nothing lies between the record and the signal
         time.sleep(0.02)
-    children = children_of(process.pid)
-    assert len(children) >= 2
     # Ctrl-C reaches the whole process group, a kill only the process
     os.killpg(process.pid, sent) if sent == signal.SIGINT else process.send_signal(sent)
     _, err = process.communicate(timeout=60)
+    assert len(children) >= 2
     if sent == signal.SIGINT:
         assert process.returncode == 130 and "error: Interrupted." in err and "Traceback" not in err
         assert not list(output.rglob(".*.tmp-*"))
