@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 LSTR := $(VENV)/bin/lstr
 
-.PHONY: install demo test test-slow lint clean
+.PHONY: install demo test test-slow test-gpu lint clean
 
 install: $(VENV)/.installed
 
@@ -20,6 +20,9 @@ test: install
 
 test-slow: install
 	$(VENV)/bin/pytest -m slow
+
+test-gpu: install
+	$(VENV)/bin/pytest -m gpu
 
 lint: install
 	$(VENV)/bin/ruff check .

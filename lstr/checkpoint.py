@@ -19,8 +19,8 @@ from torch import Tensor
 from lstr import __version__
 from lstr.config import LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError, ConfigError
+from lstr.kinds import Model, make_model
 from lstr.labels import AMBIGUOUS, BACKGROUND
-from lstr.model import LSTR
 
 FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
@@ -42,7 +42,7 @@ INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0,
 class Checkpoint:
     """A model ready to score, and what is known of it."""
 
-    model: LSTR
+    model: Model
     """In eval mode, on the CPU."""
     config: LSTRConfig
     classes: tuple[str, ...]
@@ -55,11 +55,13 @@ class Checkpoint:
     versions: dict[str, str]
     format: str
     path: Path
+    assumed: dict[str, int]
+    """Configuration that neither the file nor the caller gave."""
 
 
 def save(
     path: str | Path,
-    model: LSTR,
+    model: Model,
     classes: Sequence[str],
     recipe: Mapping[str, Any] | None,
     metrics: Mapping[str, Any],
@@ -136,13 +138,15 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
         config = override(from_json(_text(path, content, "config")), overrides)
         parts = {name: _parsed(path, content, name) for name in ("classes", "recipe", "metrics", "extra", "versions")}
         classes = tuple(parts.pop("classes"))
-        calibration = content.get(CALIBRATION, {})
+        calibration, assumed = content.get(CALIBRATION, {}), {}
         if not _is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
     elif found == PUBLISHED:
         config = _published_config(path, tensors, overrides)
         classes = _published_classes(tensors)
         calibration = {}
+        unsaid = ("n_heads", "work_length", "long_length", "long_stride")
+        assumed = {name: getattr(config, name) for name in unsaid if name not in overrides}
         epoch = content.get("epoch")
         parts = {"recipe": None, "metrics": {}, "extra": {} if epoch is None else {"epoch": epoch}, "versions": {}}
     else:
@@ -155,9 +159,11 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
             f"{path} names {len(classes)} classes but its classifier has {len(tensors['classifier.weight'])} rows.",
             "Save the checkpoint again with the classes it was trained on.",
         )
-    model = LSTR(config, len(classes))
+    model = make_model(config, len(classes))
     _fill(path, model, tensors)
-    return Checkpoint(model.eval(), config, classes, calibration=calibration, format=found, path=path, **parts)
+    return Checkpoint(
+        model.eval(), config, classes, calibration=calibration, format=found, path=path, assumed=assumed, **parts
+    )
 
 
 def read(path: str | Path) -> Any:
@@ -234,7 +240,8 @@ def _published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapp
     try:
         return override(LSTRConfig(), config)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}", f"{error.hint} Add for example --set model.n_heads=8") from error
+        hint = f"{error.hint} Add for example --set model.n_heads=8" if "n_heads" in str(error) else error.hint
+        raise ConfigError(f"{path}: {error}", hint) from error
 
 
 def _published_classes(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -246,7 +253,9 @@ def _published_classes(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
-    """Refuse a configuration that the tensors contradict, naming both values."""
+    """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design says so much."""
+    if (config.kind, config.encoder, config.integration) != ("lstr", "two-stage", "cross-attention"):
+        return
     for name, value in shapes_say(tensors).items():
         if name == "n_classes":
             continue
@@ -258,12 +267,12 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig)
             )
 
 
-def _fill(path: Path, model: LSTR, tensors: Mapping[str, Tensor]) -> None:
+def _fill(path: Path, model: Model, tensors: Mapping[str, Tensor]) -> None:
     """Copy the tensors into the model, or say what does not fit."""
     expected = model.state_dict()
     tensors = dict(tensors)
     table = "pos_encoding.pe"
-    if table in tensors and tensors[table].shape[1:] == expected[table].shape[1:]:
+    if table in expected and table in tensors and tensors[table].shape[1:] == expected[table].shape[1:]:
         # The table is computed, never trained: a longer or shorter one is no reason to refuse the weights.
         if tensors[table].shape != expected[table].shape:
             tensors[table] = expected[table]

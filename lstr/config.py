@@ -13,8 +13,22 @@ from lstr.errors import ConfigError
 FEATURES_PER_SECOND = 4
 """Chunks a second: 24 frames a second, 6 frames a chunk (paper, Feature Encoding)."""
 
+KINDS = ("lstr", "rnn", "trn", "lfb")
+CELLS = ("lstm", "gru")
 GRIDS = ("fixed", "sliding")
 POSITIONS = ("slot", "distance")
+ENCODERS = (
+    "two-stage",
+    "one-stage",
+    "stage2-self-attention",
+    "self-attention",
+    "projection",
+    "none",
+    "joined",
+)
+INTEGRATIONS = ("cross-attention", "average", "concatenation", "mlp")
+TRN_AHEAD = 8
+"""Chunks the decoder of a TRN looks ahead where `anticipation` does not say (Xu et al. 2019, section 4.3)."""
 
 Settings = TypeVar("Settings")
 
@@ -34,6 +48,8 @@ class LSTRConfig:
     Raises ConfigError that names the field and its value.
     """
 
+    kind: str = "lstr"
+    """lstr, or a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`)."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -59,12 +75,24 @@ class LSTRConfig:
     l_enc: int = 2
     """Layers of encoder stage 2."""
     l_dec: int = 2
+    encoder: str = "two-stage"
+    """How the long memory is compressed; `lstr.model.LSTR` has a line for each choice."""
+    integration: str = "cross-attention"
+    """How the compressed long memory and the work memory meet; `lstr.model.LSTR` has a line for each choice."""
+    gru: bool = False
+    """Let a GRU sum up everything older than the memories, as one more token for the decoder (paper, figure 3)."""
+    anticipation: int = 0
+    """Chunks ahead to predict, each from a learned token after the work memory (paper, action anticipation)."""
+    cell: str = "lstm"
+    """Cell of kind rnn."""
 
     def __post_init__(self) -> None:
         for name in ("d_model", "n_heads", "d_feedforward", "work_length", "long_stride", "n0", "n1", "l_enc", "l_dec"):
             _check_count(name, getattr(self, name), least=1)
-        for name in ("rgb_dim", "flow_dim", "long_length"):
+        for name in ("rgb_dim", "flow_dim", "long_length", "anticipation"):
             _check_count(name, getattr(self, name), least=0)
+        if not isinstance(self.gru, bool):
+            raise ConfigError(f"gru is {self.gru!r}.", "Give true or false.")
         if isinstance(self.dropout, bool) or not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout!r}.", "Give a number from 0 up to, but not including, 1.")
         if self.rgb_dim + self.flow_dim == 0:
@@ -83,25 +111,59 @@ class LSTRConfig:
                 f"long_length is {self.long_length}, which long_stride {self.long_stride} does not divide.",
                 f"Use a long_length that is a multiple of {self.long_stride}.",
             )
-        for name, choices in (("grid", GRIDS), ("positions", POSITIONS)):
+        for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}.", f"Choose one of: {', '.join(choices)}.")
+        if self.encoder == "joined" and self.integration != "cross-attention":
+            raise ConfigError(
+                f'encoder is "joined", so integration cannot be {self.integration!r}.',
+                "Leave integration as it is: one self-attention model over both memories has no second way.",
+            )
+        if self.gru and self.kind != "lstr":
+            raise ConfigError(f"gru is true and kind is {self.kind}.", "Only kind lstr has memories to be older than.")
+        if self.anticipation and self.kind in ("rnn", "lfb"):
+            raise ConfigError(
+                f"anticipation is {self.anticipation}, and kind {self.kind} predicts no future.",
+                "Use kind lstr or trn to anticipate.",
+            )
+        if self.anticipation and self.integration == "mlp":
+            raise ConfigError(
+                f"anticipation is {self.anticipation}, and integration mlp has no decoder for tokens of the future.",
+                "Choose another integration.",
+            )
 
     @property
     def n_long(self) -> int:
-        """Slots of the long memory."""
-        return self.long_length // self.long_stride
+        """Slots of the long memory; a recurrent kind has none."""
+        return 0 if self.kind in ("rnn", "trn") else self.long_length // self.long_stride
 
     @property
     def input_dim(self) -> int:
         """Width D of a chunk's features: appearance first, then motion."""
         return self.rgb_dim + self.flow_dim
 
+    @property
+    def n_ahead(self) -> int:
+        """Chunks ahead of the newest that the model predicts, 0 when it only detects."""
+        return self.anticipation or (TRN_AHEAD if self.kind == "trn" else 0)
 
+
+CHOICES = {
+    "kind": KINDS,
+    "grid": GRIDS,
+    "positions": POSITIONS,
+    "encoder": ENCODERS,
+    "integration": INTEGRATIONS,
+    "cell": CELLS,
+}
+
+PUBLISHED = LSTRConfig(grid="sliding")
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
     "hacs": LSTRConfig(),
+    "thumos14-published": PUBLISHED,
+    "tvseries-published": PUBLISHED,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=64, n0=8, n1=8, l_enc=1
     ),

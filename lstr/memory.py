@@ -44,7 +44,30 @@ def long_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
     return np.where(mask, indices, 0), mask
 
 
-def long_distances(T: ArrayLike, config: LSTRConfig) -> Indices:
+def stretched_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
+    """Chunks of the long memory at T as published training samples them; shapes as `long_indices`.
+
+    The slots are spread evenly over what there is of the range, so a short past fills them all with repeats, which
+    no window at test time does. Every slot left of the last one that holds chunk 0 is hidden.
+    """
+    if not config.n_long:
+        return long_indices(T, config)
+    start = work_start(T, config)  # (...)
+    oldest, newest = np.maximum(start - config.long_length, 0), start - 1
+    spread = np.linspace(oldest, newest, config.n_long, axis=-1)  # (..., n_long)
+    indices = np.maximum(spread.astype(np.int64), 0)
+    last_zero = config.n_long - 1 - (indices[..., ::-1] == 0).argmax(axis=-1)
+    first = np.where((indices == 0).any(axis=-1), last_zero, 0)
+    mask = np.arange(config.n_long) >= first[..., None]
+    return np.where(mask, indices, 0), mask
+
+
+def older_ends(T: ArrayLike, config: LSTRConfig) -> Indices:
+    """How many chunks are older than both memories at T (int or (B,)): those are chunks 0 to that, exclusive."""
+    return np.maximum(work_start(T, config) - config.long_length, 0)
+
+
+def long_distances(T: ArrayLike, config: LSTRConfig, stretched: bool = False) -> Indices:
     """Chunks from each long slot to the newest work slot, shape of `long_indices`; 0 in hidden slots.
 
     The newest work slot belongs to chunk T, or to chunk `work_length - 1` while the work memory is filling:
@@ -52,7 +75,7 @@ def long_distances(T: ArrayLike, config: LSTRConfig) -> Indices:
     always `work_length - 1 - i` away, and the whole range is 0 to `work_length + long_length - 1`.
     """
     start = work_start(T, config)[..., None]  # (..., 1)
-    indices, mask = long_indices(T, config)
+    indices, mask = stretched_indices(T, config) if stretched else long_indices(T, config)
     return np.where(mask, start + config.work_length - 1 - indices, 0)
 
 

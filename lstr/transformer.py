@@ -40,15 +40,18 @@ class Attention(nn.Module):
         """(..., N, D) to (..., n_heads, N, D / n_heads)."""
         return x.unflatten(-1, (self.n_heads, -1)).transpose(-3, -2)
 
+    def project(self, x: Tensor, first: int, last: int) -> Tensor:
+        """Tokens x (..., D) through parts `first` up to `last` of queries, keys, values: (..., (last - first) D)."""
+        rows = slice(first * x.shape[-1], last * x.shape[-1])
+        return F.linear(x, self.in_proj_weight[rows], self.in_proj_bias[rows])
+
     def queries(self, x: Tensor) -> Tensor:
         """Projected queries of x (..., N, D): (..., n_heads, N, D / n_heads)."""
-        d_model = x.shape[-1]
-        return self.split(F.linear(x, self.in_proj_weight[:d_model], self.in_proj_bias[:d_model]))
+        return self.split(self.project(x, 0, 1))
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Projected keys and values of x (..., N, D), each (..., n_heads, N, D / n_heads)."""
-        d_model = x.shape[-1]
-        keys, values = F.linear(x, self.in_proj_weight[d_model:], self.in_proj_bias[d_model:]).chunk(2, dim=-1)
+        keys, values = self.project(x, 1, 3).chunk(2, dim=-1)
         return self.split(keys), self.split(values)
 
     def attend(
@@ -58,6 +61,23 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         heads = F.scaled_dot_product_attention(queries, keys, values, mask, dropout, causal)
         return self.merge(heads)
+
+    def attend_few(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What `forward` gives, projecting none of memory (B, M, D): cheaper when x (B, N, D) has fewer tokens.
+
+        A score is query · (W_k token), which is (W_kᵀ query) · token; and a weighted sum of projected values is the
+        projection of the weighted sum. The bias of the keys moves all scores of a query alike, so softmax drops it.
+        """
+        B, N, d_model = x.shape
+        _, key_weight, value_weight = (part.unflatten(0, (self.n_heads, -1)) for part in self.in_proj_weight.chunk(3))
+        queries = self.queries(x) * (d_model // self.n_heads) ** -0.5  # (B, n_heads, N, D / n_heads)
+        queries = torch.einsum("bhnd,hde->bhne", queries, key_weight).flatten(1, 2)  # (B, n_heads * N, D)
+        scores = (queries @ memory.transpose(1, 2)).unflatten(1, (self.n_heads, N))  # (B, n_heads, N, M)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf)
+        seen = (scores.softmax(dim=-1).flatten(1, 2) @ memory).unflatten(1, (self.n_heads, N))  # (B, n_heads, N, D)
+        heads = torch.einsum("bhne,hde->bhnd", seen, value_weight)
+        return self.merge(heads + self.in_proj_bias[2 * d_model :].unflatten(0, (self.n_heads, 1, -1)))
 
     def merge(self, heads: Tensor) -> Tensor:
         """(..., n_heads, N, D / n_heads) to (..., N, D), through the output projection."""
@@ -89,7 +109,7 @@ class DecoderLayer(nn.Module):
     def after_cross(self, x: Tensor, attended: Tensor) -> Tensor:
         """Tokens x (..., N, D) after the cross-attention output joins them, and the feed-forward that follows."""
         x = self.norm2(x + self.dropout(attended))
-        hidden = self.linear2(self.dropout(F.relu(self.linear1(x))))
+        hidden = self.linear2(self.dropout(F.relu(self.linear1(x), inplace=True)))
         return self.norm3(x + self.dropout(hidden))
 
     def forward(
@@ -115,7 +135,7 @@ class EncoderLayer(nn.Module):
     def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
         """Tokens x (..., N, D) after the self-attention output joins them, and the feed-forward that follows."""
         x = self.norm1(x + self.dropout(attended))
-        hidden = self.linear2(self.dropout(F.relu(self.linear1(x))))
+        hidden = self.linear2(self.dropout(F.relu(self.linear1(x), inplace=True)))
         return self.norm2(x + self.dropout(hidden))
 
     def forward(

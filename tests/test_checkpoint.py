@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back, and how a bad file is told from a good one."""
+"""Checkpoints and saved streams: what comes back, and how a bad file is told from a good one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,45 @@ import pickle
 import pytest
 import torch
 
-from lstr import batch, checkpoint
+from lstr import batch, checkpoint, streaming
 from lstr.config import LSTRConfig
-from lstr.errors import CheckpointError, ConfigError
+from lstr.errors import CheckpointError, ConfigError, LstrError
+from lstr.kinds import make_model
 from lstr.model import LSTR
 
 TINY = dict(d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 CLASSES = ("Background", "A", "B")
+DESIGNS = [
+    {},
+    {"encoder": "one-stage", "gru": True, "grid": "sliding", "positions": "distance"},
+    {"encoder": "stage2-self-attention", "integration": "average"},
+    {"encoder": "projection", "integration": "concatenation", "anticipation": 2},
+    {"encoder": "none", "gru": True, "anticipation": 2},
+    {"encoder": "joined"},
+    {"encoder": "self-attention", "integration": "mlp"},
+    {"long_length": 0},
+    *({"kind": "rnn", "cell": cell} for cell in ("lstm", "gru")),
+    *({"kind": kind} for kind in ("trn", "lfb")),
+]
+
+
+def tiny(seed=0, **changes):
+    torch.manual_seed(seed)
+    return make_model(LSTRConfig(**{"rgb_dim": 5, "flow_dim": 3, **TINY, **changes}), 3).eval()
+
+
+def video(length, seed=0):
+    return torch.randn(length, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def run(model, features, state):
+    """Scores of features (T, B, 8) of a state of B streams."""
+    return torch.stack([streaming.step_ahead(model, state, row[:, :5], row[:, 5:]) for row in features])
 
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
-    return LSTR(LSTRConfig(rgb_dim=5, flow_dim=3, **TINY), 3).eval()
+    return tiny()
 
 
 @pytest.fixture
@@ -48,6 +74,40 @@ def test_round_trip(model, saved):
     assert loaded.format == "lstr-checkpoint/1" and not loaded.model.training
     features = torch.randn(30, 8)
     assert torch.equal(batch.predict(loaded.model, features), batch.predict(model, features))
+
+
+@pytest.mark.parametrize("changes", DESIGNS, ids=str)
+def test_round_trip_of_every_kind(changes, tmp_path):
+    model = tiny(**changes)
+    checkpoint.save(tmp_path / "a.pt", model, CLASSES, None, {})
+    loaded = checkpoint.load(tmp_path / "a.pt")
+    assert type(loaded.model) is type(model) and loaded.config == model.config == loaded.model.config
+    assert not loaded.model.training and loaded.assumed == {}
+    assert torch.equal(batch.predict_ahead(loaded.model, video(40)), batch.predict_ahead(model, video(40)))
+
+
+def test_a_model_of_another_kind_is_refused_by_its_tensors(tmp_path):
+    """A design says less by its shapes than the proposed one, but its tensors have names."""
+    for changes, asked, words in (
+        ({"encoder": "one-stage"}, {"encoder": "none"}, r"unknown tensors: enc_modules\.0"),
+        (
+            {"integration": "average"},
+            {"integration": "concatenation"},
+            r"classifier\.weight has shape \(3, 16\).* \(3, 32\)",
+        ),
+        ({"encoder": "projection"}, {"n1": 5}, r"enc_projection\.weight has shape \(4, 4\), the model takes \(5, 4\)"),
+        ({}, {"gru": True}, r"lacks tensors: gru\.bias_hh_l0"),
+        ({}, {"anticipation": 3}, r"lacks tensors: future_tokens\.weight"),
+        ({"anticipation": 3}, {"anticipation": 2}, r"future_tokens\.weight has shape \(3, 16\)"),
+        ({"kind": "rnn"}, {"cell": "gru"}, r"shape \(64, 16\), the model takes \(48, 16\)"),
+        ({"kind": "trn"}, {"kind": "rnn"}, "lacks tensors"),
+        ({"kind": "lfb"}, {"l_dec": 3}, r"lacks tensors: blocks\.2"),
+        ({}, {"kind": "lfb"}, "lacks tensors: blocks"),
+    ):
+        checkpoint.save(tmp_path / "a.pt", tiny(**changes), CLASSES, None, {})
+        with pytest.raises(CheckpointError, match=words) as caught:
+            checkpoint.load(tmp_path / "a.pt", asked)
+        assert caught.value.hint
 
 
 def test_the_file_holds_only_tensors_and_json_text(saved):
@@ -99,7 +159,7 @@ def test_published_file(tmp_path):
     assert said == dict(d_model=16, d_feedforward=24, n0=3, n1=4, l_enc=2, l_dec=2)
     assert (loaded.config.rgb_dim, loaded.config.flow_dim) == (2048, 1024)
     assert loaded.classes == checkpoint.THUMOS_CLASSES and len(set(loaded.classes)) == 22
-    assert loaded.extra == {"epoch": 7} and loaded.format == "published"
+    assert loaded.extra == {"epoch": 7} and loaded.format == "published" and loaded.assumed == {"long_stride": 4}
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], tensor), name
 
@@ -128,18 +188,35 @@ def test_positions_beyond_the_published_table(tmp_path):
 def test_contradictions_name_both_values(saved, tmp_path):
     with pytest.raises(CheckpointError, match="d_model is 32 .* but 16"):
         checkpoint.load(saved, {"d_model": "32"})
-    with pytest.raises(CheckpointError, match="l_dec is 3 .* but 2"):
-        checkpoint.load(saved, {"l_dec": 3})
     with pytest.raises(CheckpointError, match="input_dim is 9 .* but 8"):
         checkpoint.load(saved, {"rgb_dim": 6})
-    with pytest.raises(CheckpointError, match="long_memory"):
-        checkpoint.load(saved, {"long_length": 0})
     with pytest.raises(ConfigError, match="heads"):
         checkpoint.load(saved, {"heads": 2})
     published(tmp_path / "a.pth")
     with pytest.raises(ConfigError, match="n_heads") as caught:
         checkpoint.load(tmp_path / "a.pth", {"n_heads": 3})
     assert "--set model.n_heads" in caught.value.hint
+
+
+def test_what_a_published_file_contradicts(tmp_path):
+    """Whoever runs it must learn that the setting is wrong, not see scores of something else."""
+    published(tmp_path / "a.pth")
+    for asked, words in (
+        ({"d_model": "32"}, "d_model is 32 .* but 16"),
+        ({"d_feedforward": 16}, "d_feedforward is 16 .* but 24"),
+        ({"n0": "5"}, "n0 is 5 .* but 3"),
+        ({"n1": 8}, "n1 is 8 .* but 4"),
+        ({"l_enc": 1}, "l_enc is 1 .* but 2"),
+        ({"l_dec": "4"}, "l_dec is 4 .* but 2"),
+        ({"rgb_dim": 1024, "flow_dim": 1024}, "input_dim is 2048 .* but 3072"),
+        ({"long_length": 0}, "long_memory is 0 .* but 1"),
+        ({"encoder": "none"}, r"unknown tensors: enc_modules\.0"),
+        ({"kind": "rnn"}, "lacks tensors"),
+        ({"gru": "yes"}, r"lacks tensors: gru\."),
+    ):
+        with pytest.raises(CheckpointError, match=words) as caught:
+            checkpoint.load(tmp_path / "a.pth", {"n_heads": 4, **asked})
+        assert caught.value.hint
 
 
 def test_missing_unknown_misshapen_and_broken_tensors_are_named(tmp_path):
@@ -217,3 +294,74 @@ def test_a_checkpoint_of_ours_that_is_not_whole_is_refused(saved, change):
     torch.save({**torch.load(saved, weights_only=True), **change}, saved)
     with pytest.raises(CheckpointError):
         checkpoint.load(saved)
+
+
+@pytest.mark.parametrize("cut, changes", [(0, {}), (3, {}), *((25, changes) for changes in DESIGNS)], ids=str)
+def test_a_saved_stream_goes_on_where_it_stopped(cut, changes, tmp_path):
+    """To the bit, streams of different ages too; the file holds nothing that could run."""
+    model, path = tiny(**changes), tmp_path / "a.stream"
+    features = torch.stack([video(34, seed) for seed in range(2)], dim=1)
+    state = streaming.create(model, 2)
+    for t in range(cut):
+        if t == 20:
+            streaming.reset(state, [1])
+        run(model, features[t : t + 1], state)
+    ages = state.chunks.tolist()
+    streaming.save(path, state)
+    expected = run(model, features[cut:], state)
+    restored = streaming.restore(path, model)
+    assert restored.chunks.tolist() == torch.load(path, weights_only=True)["chunks"].tolist() == ages
+    assert ages == [cut, cut % 20] and [file.name for file in tmp_path.iterdir()] == ["a.stream"]
+    assert torch.equal(run(model, features[cut:], restored), expected)
+
+
+def test_a_saved_stream_keeps_its_precision(tmp_path):
+    model = tiny()
+    features = video(40)[:, None]
+    state = streaming.create(model, precision="bf16")
+    run(model, features[:20], state)
+    streaming.save(tmp_path / "a.stream", state)
+    restored = streaming.restore(tmp_path / "a.stream", model)
+    assert torch.equal(run(model, features[20:], restored), run(model, features[20:], state))
+
+
+def test_what_is_no_stream_of_this_model_is_refused(tmp_path):
+    model, path = tiny(), tmp_path / "a.stream"
+    state = streaming.create(model)
+    run(model, video(9)[:, None], state)
+    streaming.save(path, state)
+    for changes in ({"grid": "sliding"}, {"n0": 4}, {"d_model": 32}, {"kind": "lfb"}):
+        with pytest.raises(LstrError, match="another shape"):
+            streaming.restore(path, tiny(**changes))
+    with pytest.raises(LstrError, match="training"):
+        streaming.restore(path, tiny().train())
+    checkpoint.save(tmp_path / "best.pt", model, CLASSES, None, {})
+    torch.save({"format": "lstr-stream/1"}, tmp_path / "old.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    for name in ("best.pt", "old.pt", "list.pt"):
+        with pytest.raises(LstrError, match=rf"{name} is not a saved stream"):
+            streaming.restore(tmp_path / name, model)
+    with pytest.raises(CheckpointError):
+        streaming.restore(tmp_path / "none.stream", model)
+    with pytest.raises(CheckpointError, match="written"):
+        streaming.save(tmp_path / "none" / "a.stream", state)
+    data = path.read_bytes()
+    for kept in (0, 1, 100, len(data) // 2, len(data) - 20):
+        path.write_bytes(data[:kept])
+        with pytest.raises(CheckpointError, match="a.stream"):
+            streaming.restore(path, model)
+
+
+def test_a_stream_that_is_not_whole_is_refused(tmp_path):
+    model, path = tiny(), tmp_path / "a.stream"
+    streaming.save(path, streaming.create(model))
+    saved = torch.load(path, weights_only=True)
+    narrow = {name: tensor[..., :1].clone() for name, tensor in saved["tensors"].items()}
+    for change in ({"tensors": {}}, {"config": None}, {"chunks": 3}, {"tensors": narrow}, {"precision": "int4"}):
+        torch.save({**saved, **change}, path)
+        with pytest.raises(LstrError):
+            streaming.restore(path, model)
+    for missing in set(saved) - {"format"}:
+        torch.save({name: value for name, value in saved.items() if name != missing}, path)
+        with pytest.raises(CheckpointError, match=rf"damaged \(.*{missing}"):
+            streaming.restore(path, model)

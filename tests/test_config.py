@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
 
-from lstr.config import PRESETS, LSTRConfig, from_json, override, to_json
+from lstr.config import CHOICES, PRESETS, LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError, ConfigError, LabelsError, LstrError
 
 
@@ -17,6 +19,15 @@ def test_defaults_are_the_published_model():
     assert (config.n_long, config.input_dim) == (512, 3072)
     assert PRESETS["thumos14"] == PRESETS["tvseries"] == PRESETS["hacs"] == config
     assert PRESETS["small"].d_model == 128
+    assert (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
+    assert (config.gru, config.anticipation, config.n_ahead) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["thumos14-published", "tvseries-published"])
+def test_published_presets_are_as_the_published_code_evaluates(name):
+    config = PRESETS[name]
+    assert (config.grid, config.positions) == ("sliding", "slot")
+    assert dataclasses.replace(config, grid="fixed") == LSTRConfig()
 
 
 def test_a_config_cannot_be_changed_in_place():
@@ -42,6 +53,15 @@ def test_a_config_cannot_be_changed_in_place():
         ("positions", "absolute"),
         ("l_enc", 0),
         ("n0", 0),
+        ("anticipation", -1),
+        ("anticipation", 2.0),
+        ("anticipation", True),
+        ("kind", "lstm"),
+        ("kind", None),
+        ("encoder", "two stage"),
+        ("encoder", "stage1"),
+        ("integration", "sum"),
+        ("cell", "rnn"),
     ],
 )
 def test_an_impossible_value_is_refused_by_name(name, value):
@@ -51,6 +71,60 @@ def test_an_impossible_value_is_refused_by_name(name, value):
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_a_gru_is_there_or_not(value):
+    with pytest.raises(ConfigError, match=f"gru is {value!r}"):
+        LSTRConfig(gru=value)
+
+
+@pytest.mark.parametrize("name", ["kind", "grid", "positions", "encoder", "integration", "cell"])
+def test_a_choice_lists_the_choices(name):
+    with pytest.raises(ConfigError) as caught:
+        LSTRConfig(**{name: "other"})
+    assert str(caught.value) == f"{name} is 'other'." and all(choice in caught.value.hint for choice in CHOICES[name])
+    for choice in CHOICES[name]:
+        assert getattr(LSTRConfig(**{name: choice}), name) == choice
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"encoder": "joined", "integration": "average"}, ["joined", "integration", "average"]),
+        ({"encoder": "joined", "integration": "mlp"}, ["joined", "integration", "mlp"]),
+        ({"kind": "rnn", "anticipation": 3}, ["kind rnn", "anticipation is 3"]),
+        ({"kind": "lfb", "anticipation": 1}, ["kind lfb", "anticipation is 1"]),
+        ({"integration": "mlp", "anticipation": 4}, ["integration mlp", "anticipation is 4"]),
+        ({"kind": "trn", "gru": True}, ["gru is true", "kind is trn"]),
+        ({"kind": "lfb", "gru": True}, ["gru is true", "kind is lfb"]),
+    ],
+    ids=str,
+)
+def test_settings_that_exclude_each_other_are_both_named(settings, words):
+    with pytest.raises(ConfigError) as caught:
+        LSTRConfig(**settings)
+    assert all(word in str(caught.value) for word in words) and caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "settings, n_long, n_ahead",
+    [
+        ({}, 512, 0),
+        ({"anticipation": 8}, 512, 8),
+        ({"long_length": 0, "gru": True}, 0, 0),
+        ({"long_stride": 1}, 2048, 0),
+        ({"kind": "lfb"}, 512, 0),
+        ({"kind": "rnn"}, 0, 0),
+        ({"kind": "trn"}, 0, 8),
+        ({"kind": "trn", "anticipation": 3}, 0, 3),
+    ],
+    ids=str,
+)
+def test_what_a_kind_remembers_and_foresees(settings, n_long, n_ahead):
+    """A recurrent kind has no long memory; the decoder of a TRN looks ahead whether or not it is asked to."""
+    config = LSTRConfig(**settings)
+    assert (config.n_long, config.n_ahead) == (n_long, n_ahead)
+
+
 def test_one_stream_may_be_absent_but_not_both():
     assert LSTRConfig(flow_dim=0).input_dim == 2048
     with pytest.raises(ConfigError, match="rgb_dim"):
@@ -58,8 +132,11 @@ def test_one_stream_may_be_absent_but_not_both():
 
 
 def test_override_reads_text_as_the_type_of_the_field():
-    config = override(LSTRConfig(), {"n_heads": "8", "dropout": "0", "grid": "sliding"})
-    assert config == LSTRConfig(n_heads=8, dropout=0.0, grid="sliding")
+    config = override(LSTRConfig(), {"n_heads": "8", "dropout": "0", "grid": "sliding", "gru": "yes"})
+    assert config == LSTRConfig(n_heads=8, dropout=0.0, grid="sliding", gru=True)
+    assert override(config, {"gru": "false", "anticipation": "8"}) == dataclasses.replace(
+        config, gru=False, anticipation=8
+    )
     assert type(config.n_heads) is int and type(config.dropout) is float
 
 
@@ -93,12 +170,36 @@ def test_override_still_validates():
 
 
 def test_json_round_trip_and_refusals():
-    config = LSTRConfig(d_model=64, grid="sliding", dropout=0.0)
-    assert from_json(to_json(config)) == config
+    for config in (
+        LSTRConfig(d_model=64, grid="sliding", dropout=0.0),
+        LSTRConfig(encoder="one-stage", integration="average", gru=True, anticipation=8, positions="distance"),
+        LSTRConfig(kind="rnn", cell="gru"),
+        *PRESETS.values(),
+    ):
+        assert from_json(to_json(config)) == config
     assert from_json("{}") == LSTRConfig()
-    for text in ("[]", "{", '{"colour": 1}', '{"d_model": "x"}', '{"d_model": null}'):
+    refused = ("[]", "{", '{"colour": 1}', '{"d_model": "x"}', '{"d_model": null}', '{"gru": 1}', '{"gru": "perhaps"}')
+    for text in (*refused, '{"anticipation": 1.5}', '{"kind": "svm"}'):
         with pytest.raises(ConfigError):
             from_json(text)
+
+
+def test_json_from_before_there_were_designs():
+    """The configuration in a checkpoint of the first version, which knew the proposed design alone."""
+    old = {
+        "d_feedforward": 128,
+        "d_model": 64,
+        "dropout": 0.3,
+        "flow_dim": 8,
+        "grid": "sliding",
+        "l_dec": 1,
+        "l_enc": 3,
+    }
+    old |= {"long_length": 64, "long_stride": 2, "n0": 4, "n1": 8, "n_heads": 4, "positions": "distance"}
+    old |= {"rgb_dim": 16, "work_length": 8}
+    new = {"kind", "encoder", "integration", "gru", "anticipation", "cell"}
+    assert set(old) | new == {field.name for field in dataclasses.fields(LSTRConfig)}
+    assert from_json(json.dumps(old)) == LSTRConfig(**old)
 
 
 def test_exit_codes():

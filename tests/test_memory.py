@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,63 @@ def test_counts_of_the_published_loader():
     assert counts == {0: 1, 5: 2, 40: 10, 400: 100, 2048: 512, 5000: 512}
 
 
+def published_training_sample(start, config):
+    """The long memory of a training sample whose work memory starts at `start`, as published."""
+    spread = np.linspace(max(0, start - config.long_length), start - 1, config.n_long)
+    indices = np.sort(spread).astype(np.int32)
+    hidden = np.zeros(config.n_long, dtype=bool)
+    last_zero = bisect_right(indices.tolist(), 0) - 1
+    if last_zero > 0:
+        hidden[:last_zero] = True
+    return indices.clip(0), ~hidden
+
+
+@pytest.mark.parametrize(
+    "config", [LSTRConfig(grid="sliding"), LSTRConfig(long_stride=4, **SMALL)], ids=["published", "small"]
+)
+def test_stretched_memory_is_that_of_published_training(config):
+    starts = np.unique(np.concatenate([np.arange(40), config.long_length + np.arange(-3, 4), [5000]]))
+    indices, mask = memory.stretched_indices(starts + config.work_length - 1, config)
+    for start, ours, visible in zip(starts, indices, mask, strict=True):
+        theirs, seen = published_training_sample(int(start), config)
+        assert (visible == seen).all() and (ours[visible] == theirs[visible]).all(), start
+
+
+def test_counts_of_the_published_training_loader():
+    """Visible slots by first work chunk, as measured on it: many more than the test loader shows of a short past."""
+    config = LSTRConfig(grid="sliding")
+    counts = {
+        start: int(memory.stretched_indices(start + 31, config)[1].sum()) for start in (0, 5, 40, 400, 2048, 5000)
+    }
+    assert counts == {0: 1, 5: 385, 40: 499, 400: 511, 2048: 512, 5000: 512}
+
+
+def test_stretched_memory_stays_in_the_range_and_hides_with_chunk_0():
+    """It ends at the chunk before the work memory, begins at the oldest of the range, and is never empty."""
+    config = LSTRConfig(long_stride=4, **SMALL)
+    for T in range(60):
+        indices, mask = memory.stretched_indices(T, config)
+        start = int(memory.work_start(T, config))
+        assert indices.shape == mask.shape == (config.n_long,) and mask[-1] and (np.diff(mask.astype(int)) >= 0).all()
+        assert (indices[~mask] == 0).all() and (np.diff(indices) >= 0).all()
+        assert indices[0] == max(0, start - config.long_length) and indices[-1] == max(0, start - 1)
+
+
+@pytest.mark.parametrize("changes", [{"long_length": 0}, {"kind": "rnn"}])
+def test_stretched_memory_of_a_model_without_one(changes):
+    """The published way to train is a setting of its own, so baselines without a long memory meet it too."""
+    indices, mask = memory.stretched_indices(np.arange(9), LSTRConfig(**{**SMALL, **changes}))
+    assert indices.shape == mask.shape == (9, 0)
+
+
+def test_older_chunks_are_those_before_both_memories():
+    config = LSTRConfig(long_stride=4, **SMALL)
+    ends = np.arange(40)
+    expected = [len([chunk for chunk in range(T + 1) if chunk < T - 3 - 12]) for T in ends]
+    assert expected[15:18] == [0, 1, 2] and memory.older_ends(ends, config).tolist() == expected
+    assert memory.older_ends(20, config) == expected[20]
+
+
 def test_work_memory_fills_from_slot_0():
     config = LSTRConfig(long_stride=4, **SMALL)
     for T, chunks in ((0, [0]), (2, [0, 1, 2]), (3, [0, 1, 2, 3]), (9, [6, 7, 8, 9])):
@@ -73,20 +132,24 @@ def test_work_memory_fills_from_slot_0():
 def test_a_batch_of_windows_is_its_windows(grid):
     config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
     ends = np.arange(50)
-    for function in (memory.long_indices, memory.padded_work_indices):
+    for function in (memory.long_indices, memory.stretched_indices, memory.padded_work_indices):
         together = function(ends, config)
         for T in ends:
             for batched, single in zip(together, function(int(T), config), strict=True):
                 assert (batched[T] == single).all()
-    assert (memory.long_distances(ends, config)[7] == memory.long_distances(7, config)).all()
+    for stretched in (False, True):
+        together = memory.long_distances(ends, config, stretched)
+        assert all((together[T] == memory.long_distances(int(T), config, stretched)).all() for T in ends)
 
 
+@pytest.mark.parametrize("stretched", [False, True])
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_distances_are_to_the_newest_chunk_and_stay_in_the_table(grid):
+def test_distances_are_to_the_newest_chunk_and_stay_in_the_table(grid, stretched):
     config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
     for T in range(60):
-        indices, mask = memory.long_indices(T, config)
-        distances = memory.long_distances(T, config)
+        indices, mask = (memory.stretched_indices if stretched else memory.long_indices)(T, config)
+        distances = memory.long_distances(T, config, stretched)
+        assert (distances[~mask] == 0).all()
         assert (distances[mask] == max(T, config.work_length - 1) - indices[mask]).all()
         assert 0 <= distances.min() and distances.max() < config.work_length + config.long_length
 

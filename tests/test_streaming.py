@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import fields
+import itertools
 
 import numpy as np
 import pytest
@@ -12,18 +11,55 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr import batch, streaming
-from lstr.config import LSTRConfig
+from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.errors import LstrError
-from lstr.model import LSTR
+from lstr.kinds import make_model
 
-TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
-LENGTH = 2 * (6 + 16) + 7
+W, L = 5, 12
+TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
+LENGTHS = (1, 2, W - 1, W, W + 1, L - 1, L, L + 1, 3 * L)
+DESIGNS = [
+    pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == INTEGRATIONS[0]
+]
+# Grid, positions, GRU, chunks ahead, stride. A design meets one half, the next design the other; in both together
+# every two values of two of them meet.
+EXTRAS = (
+    [
+        ("fixed", "slot", False, 0, 4),
+        ("fixed", "distance", True, 0, 1),
+        ("sliding", "slot", False, 2, 1),
+        ("sliding", "distance", True, 2, 4),
+    ],
+    [
+        ("fixed", "slot", True, 2, 1),
+        ("fixed", "distance", False, 2, 4),
+        ("sliding", "slot", True, 0, 4),
+        ("sliding", "distance", False, 0, 1),
+    ],
+)
+FAMILIES = [
+    {},
+    {"grid": "sliding", "positions": "distance"},
+    {"encoder": "one-stage", "gru": True},
+    {"encoder": "stage2-self-attention", "integration": "average"},
+    {"encoder": "self-attention", "grid": "sliding"},
+    {"encoder": "projection", "integration": "concatenation", "anticipation": 2},
+    {"encoder": "none", "gru": True, "anticipation": 2},
+    {"encoder": "joined", "anticipation": 2},
+    {"integration": "mlp"},
+    {"long_length": 0},
+    {"kind": "rnn"},
+    {"kind": "rnn", "cell": "gru"},
+    {"kind": "trn", "anticipation": 2},
+    {"kind": "lfb"},
+]
+each_family = pytest.mark.parametrize("changes", FAMILIES, ids=str)
 
 
 def tiny(seed=0, **changes):
     """A small model with random biases and norms, so that no term of an equation is 0 by chance."""
     torch.manual_seed(seed)
-    model = LSTR(LSTRConfig(**{**TINY, **changes}), 5).eval()
+    model = make_model(LSTRConfig(**{**TINY, **changes}), 5).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "bias" in name or "norm" in name:
@@ -31,21 +67,64 @@ def tiny(seed=0, **changes):
     return model
 
 
+def video(length, seed=0, width=8):
+    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+
+
 def run(model, features, state=None):
-    state = streaming.create(model) if state is None else state
-    return torch.stack([streaming.step(model, state, row[:5], row[5:]) for row in features])
+    """Scores (T, ..., 1 + n_ahead, C) of features (T, D) of a stream, or (T, B, D) of a state of B."""
+    if state is None:
+        state = streaming.create(model, 1 if features.ndim == 2 else features.shape[1])
+    rgb = model.config.rgb_dim
+    return torch.stack([streaming.step_ahead(model, state, row[..., :rgb], row[..., rgb:]) for row in features])
 
 
-@pytest.mark.parametrize("positions", ["slot", "distance"])
-@pytest.mark.parametrize("stride", [1, 4])
+def run_playlists(model, playlists, state=None):
+    """Scores (B, T, 1 + n_ahead, C) from one state: each stream plays its videos, and is reset alone between them."""
+    begins = [set(np.cumsum([len(video) for video in videos])[:-1]) for videos in playlists]
+    features = torch.stack([torch.cat(videos) for videos in playlists], dim=1)  # (T, B, D)
+    state = streaming.create(model, len(playlists)) if state is None else state
+    rows = []
+    for t, row in enumerate(features):
+        new = [stream for stream, times in enumerate(begins) if t in times]
+        if new:
+            streaming.reset(state, new)
+        rows.append(run(model, row[None], state)[0])
+    return torch.stack(rows, dim=1)
+
+
+def defined(model, playlists):
+    """The same by definition: every video on its own."""
+    return torch.stack([torch.cat([batch.predict_ahead(model, v) for v in videos]) for videos in playlists])
+
+
+def check(model, lengths):
+    """Streams that play a video of each length, and another one up to the greatest length."""
+    total = max(lengths) + 1
+    playlists = [
+        [video(n, n, model.config.input_dim), video(total - n, 100 + n, model.config.input_dim)] for n in lengths
+    ]
+    expected = defined(model, playlists)
+    torch.testing.assert_close(run_playlists(model, playlists), expected, atol=1e-5, rtol=0)
+    return expected
+
+
+@pytest.mark.parametrize(
+    "encoder, integration, grid, positions, gru, anticipation, stride",
+    [(*design, *extra) for i, design in enumerate(DESIGNS) for extra in EXTRAS[i % 2]],
+)
+def test_stream_equals_batch(encoder, integration, grid, positions, gru, anticipation, stride):
+    """Streams of all ages in one state, each beginning anew in the middle, over what earlier videos left there."""
+    anticipation = 0 if integration == "mlp" else anticipation
+    added = {"gru": gru, "anticipation": anticipation, "long_stride": stride}
+    expected = check(tiny(encoder=encoder, integration=integration, grid=grid, positions=positions, **added), LENGTHS)
+    assert expected.diff(dim=1).abs().amax(dim=(2, 3)).min() > 1e-4  # scores that move can be wrong
+
+
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_stream_equals_batch_at_every_chunk(grid, stride, positions):
-    """The published stream leaves the published batch once the memory is full and the stride is above 1."""
-    model = tiny(grid=grid, long_stride=stride, positions=positions)
-    features = torch.randn(LENGTH, 8, generator=torch.Generator().manual_seed(1))
-    expected = batch.predict(model, features)
-    assert (expected[1:] - expected[:-1]).abs().max(dim=-1).values.min() > 1e-4  # scores that move can be wrong
-    torch.testing.assert_close(run(model, features), expected, atol=1e-5, rtol=0)
+def test_stream_equals_batch_with_the_published_work_memory(grid):
+    model = tiny(grid=grid, work_length=32, long_length=64)
+    check(model, (1, 2, 31, 32, 33, 63, 64, 65, 95, 96, 97, 192))
 
 
 @pytest.mark.parametrize(
@@ -53,147 +132,191 @@ def test_stream_equals_batch_at_every_chunk(grid, stride, positions):
     [
         {"long_length": 0},
         {"long_length": 0, "l_dec": 1},
+        {"long_length": 0, "gru": True},
+        {"long_length": 0, "gru": True, "integration": "average", "anticipation": 1},
+        {"long_length": 0, "gru": True, "integration": "mlp"},
+        {"long_length": 0, "anticipation": 3},
         {"l_dec": 1, "l_enc": 1},
+        {"l_dec": 1, "anticipation": 2},
         {"l_dec": 3, "l_enc": 3},
         {"work_length": 1},
-        {"work_length": 3, "long_stride": 8},
+        {"work_length": 1, "long_length": 0},
+        {"work_length": 1, "gru": True, "anticipation": 2},
+        {"work_length": 3, "long_length": 16, "long_stride": 8},
         {"long_length": 4},
         {"long_length": 4, "grid": "sliding", "positions": "distance"},
+        {"rgb_dim": 0, "flow_dim": 8},
     ],
     ids=str,
 )
 def test_stream_equals_batch_in_odd_shapes(changes):
-    model = tiny(**changes)
-    features = torch.randn(LENGTH, 8, generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(run(model, features), batch.predict(model, features), atol=1e-5, rtol=0)
+    check(tiny(**changes), (1, 7, 30, 51))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1000),
-    length=st.integers(1, 40),
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=3),
     work_length=st.integers(1, 7),
     n_long=st.integers(0, 5),
     stride=st.integers(1, 5),
-    grid=st.sampled_from(["fixed", "sliding"]),
-    positions=st.sampled_from(["slot", "distance"]),
+    design=st.sampled_from(DESIGNS),
+    anticipation=st.integers(0, 3),
+    changes=st.fixed_dictionaries(
+        {
+            "grid": st.sampled_from(["fixed", "sliding"]),
+            "positions": st.sampled_from(["slot", "distance"]),
+            "gru": st.booleans(),
+            "n0": st.integers(1, 4),
+            "n1": st.integers(1, 4),
+            "l_enc": st.integers(1, 3),
+            "l_dec": st.integers(1, 3),
+            "n_heads": st.sampled_from([1, 2, 8]),
+        }
+    ),
 )
-def test_stream_equals_batch_for_any_lengths(seed, length, work_length, n_long, stride, grid, positions):
-    model = tiny(
-        seed, work_length=work_length, long_length=n_long * stride, long_stride=stride, grid=grid, positions=positions
-    )
-    features = torch.randn(length, 8, generator=torch.Generator().manual_seed(seed))
-    torch.testing.assert_close(run(model, features), batch.predict(model, features), atol=1e-5, rtol=0)
+def test_stream_equals_batch_for_any_shape(seed, lengths, work_length, n_long, stride, design, anticipation, changes):
+    memory = {"work_length": work_length, "long_length": n_long * stride, "long_stride": stride}
+    added = {"anticipation": 0 if design[1] == "mlp" else anticipation}
+    check(tiny(seed, encoder=design[0], integration=design[1], **memory, **added, **changes), lengths)
 
 
-def test_one_feature_stream():
-    model = tiny(flow_dim=0)
-    features = np.random.default_rng(0).standard_normal((30, 5)).astype(np.float32)
+@pytest.mark.parametrize("missing", ["rgb", "flow"])
+def test_one_feature_stream(missing):
+    model = tiny(**{f"{missing}_dim": 0})
+    features = video(30, width=model.config.input_dim).numpy()
     state = streaming.create(model)
-    scores = torch.stack([streaming.step(model, state, row, None) for row in features])
+    given = [(None, row) if missing == "rgb" else (row, None) for row in features]
+    scores = torch.stack([streaming.step(model, state, *pair) for pair in given])
     torch.testing.assert_close(scores, batch.predict(model, features), atol=1e-5, rtol=0)
 
 
-def test_interleaved_streams_do_not_mix():
+@each_family
+def test_streams_of_one_state_equal_streams_of_their_own(changes):
+    """Of different ages, because one began anew in the middle; a step gives a row to each."""
+    model = tiny(**changes)
+    features = torch.stack([video(38, seed) for seed in range(2)], dim=1)  # (T, B, D)
+    state = streaming.create(model, 2)
+    together = [run(model, features[:13], state)]
+    streaming.reset(state, [1])
+    together = torch.cat([*together, run(model, features[13:], state)])
+    assert state.chunks.tolist() == [38, 25] and together.dtype == torch.float32
+    for stream, start in ((0, 0), (1, 13)):
+        alone = run(model, features[start:, stream])
+        torch.testing.assert_close(together[start:, stream], alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(alone, batch.predict_ahead(model, features[start:, stream]), atol=1e-5, rtol=0)
+
+
+def test_a_step_gives_as_many_dimensions_as_it_takes():
+    model = tiny(anticipation=2)
+    state = streaming.create(model)
+    row = video(1)
+    assert streaming.step(model, state, row[0, :5], row[0, 5:]).shape == (5,)
+    assert streaming.step_ahead(model, state, row[0, :5], row[0, 5:]).shape == (3, 5)
+    assert streaming.step(model, state, row[:, :5], row[:, 5:]).shape == (1, 5)
+    assert streaming.step_ahead(model, state, row[:, :5], row[:, 5:]).shape == (1, 3, 5)
+    assert state.chunks.tolist() == [4]
+    scores = streaming.step_ahead(model, state, row[:, :5], row[:, 5:])
+    torch.testing.assert_close(scores.sum(dim=-1), torch.ones(1, 3))
+
+
+@pytest.mark.parametrize("changes", [{}, {"encoder": "none", "gru": True}, {"kind": "trn"}, {"kind": "lfb"}], ids=str)
+def test_interleaved_streams_do_not_mix(changes):
     """The published stream keeps its caches on the module, so one process can serve one video."""
-    model = tiny(grid="sliding")
-    videos = torch.randn(2, LENGTH, 8)
+    model = tiny(**changes)
+    videos = torch.stack([video(40), video(40, 1)])
     first = streaming.create(model)
     states = [first, streaming.create(model, like=first)]
     assert states[1].constants is states[0].constants
     scores = [[], []]
-    for k in range(LENGTH):
-        for video, state, out in zip(videos, states, scores, strict=True):
-            out.append(streaming.step(model, state, video[k, :5], video[k, 5:]))
-    for video, out in zip(videos, scores, strict=True):
-        torch.testing.assert_close(torch.stack(out), batch.predict(model, video), atol=1e-5, rtol=0)
+    for k in range(40):
+        for features, state, out in zip(videos, states, scores, strict=True):
+            out.append(run(model, features[k : k + 1], state))
+    for features, out in zip(videos, scores, strict=True):
+        torch.testing.assert_close(torch.cat(out), batch.predict_ahead(model, features), atol=1e-5, rtol=0)
 
 
-def test_scores_do_not_depend_on_what_follows():
-    model = tiny()
-    features = torch.randn(30, 8)
-    other = torch.cat([features[:20], torch.randn(10, 8)])
-    a, b = run(model, features), run(model, other)
-    assert torch.equal(a[:20], b[:20]) and not torch.equal(a[20:], b[20:])
+@pytest.mark.parametrize("encoder, integration", DESIGNS)
+def test_the_future_never_changes_the_past(encoder, integration):
+    """Two streams of one state see the same up to a chunk: they say the same up to there, and then never again."""
+    model = tiny(encoder=encoder, integration=integration, gru=True, anticipation=0 if integration == "mlp" else 2)
+    features = torch.stack([video(25), torch.cat([video(25)[:20], video(5, 1)])], dim=1)
+    scores = run(model, features)
+    torch.testing.assert_close(scores[:20, 0], scores[:20, 1], atol=1e-6, rtol=0)
+    assert ((scores[20:, 0] - scores[20:, 1]).abs().amax(dim=(1, 2)) > 1e-4).all()
 
 
-@pytest.mark.parametrize("before", [1, 4, LENGTH])
-def test_reset_forgets_everything(before):
+@pytest.mark.parametrize("before, changes", [(1, {}), (4, {}), *((22, changes) for changes in FAMILIES)], ids=str)
+def test_reset_forgets_everything(before, changes):
     """After a few chunks the long memory is chunk 0 alone, as it is again at the start of the next video."""
-    model = tiny()
+    model = tiny(**changes)
     state = streaming.create(model)
-    features = torch.randn(30, 8)
-    run(model, 10 * torch.randn(before, 8), state)
+    features = video(20)
+    run(model, 10 * video(before, 1), state)
     streaming.reset(state)
     assert torch.equal(run(model, features, state), run(model, features))
 
 
-@pytest.mark.parametrize("cut", [0, 3, 17, 40])
-def test_a_saved_stream_goes_on_where_it_stopped(cut):
-    model = tiny(grid="sliding")
-    features = torch.randn(LENGTH, 8)
-    state = streaming.create(model)
-    if cut:
-        run(model, features[:cut], state)
-    file = io.BytesIO()
-    torch.save(streaming.to_dict(state), file)
-    file.seek(0)
-    restored = streaming.from_dict(model, torch.load(file, weights_only=True))
-    torch.testing.assert_close(run(model, features[cut:], restored), run(model, features)[cut:], atol=1e-6, rtol=0)
-    with pytest.raises(LstrError, match="another shape"):
-        streaming.from_dict(tiny(), streaming.to_dict(state))
-
-
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_memory_does_not_grow(grid):
-    model = tiny(grid=grid)
-    state = streaming.create(model)
-
-    def size():
-        tensors = [getattr(state, field.name) for field in fields(state)]
-        tensors += [tensor for pair in state.compressed for tensor in pair]
-        return sum(tensor.untyped_storage().nbytes() for tensor in tensors if isinstance(tensor, torch.Tensor))
-
-    run(model, torch.randn(10, 8), state)
-    before = size()
-    run(model, torch.randn(3 * LENGTH, 8), state)
-    assert size() == before
-
-
-def test_old_chunks_are_not_projected_again_and_the_encoder_rests():
-    """A step projects one chunk, and on a fixed grid with slot positions the encoder runs once a stride."""
-    model = tiny(long_length=16, long_stride=4)
-    seen = {"work": [], "long": [], "stage2": []}
-    for name, module in (
-        ("work", model.feature_head_work),
-        ("long", model.feature_head_long),
-        ("stage2", model.enc_modules[1].norm),
-    ):
-        module.register_forward_hook(lambda _, inputs, __, name=name: seen[name].append(len(inputs[0])))
-    state = streaming.create(model)
-    run(model, torch.randn(24, 8), state)
-    for calls in seen.values():
-        calls.clear()
-    run(model, torch.randn(40, 8), state)
-    assert seen["work"] == [1] * 40 and seen["long"] == [1] * 10 and len(seen["stage2"]) == 10
-
-
-def test_what_does_not_fit_is_refused_and_leaves_the_stream_as_it_was():
+def test_reset_forgets_what_overflowed():
+    """Features are finite but so large that stage 1 is not: no later video may suffer from it."""
     model = tiny()
     state = streaming.create(model)
-    features = torch.randn(20, 8)
+    run(model, 3e38 * video(30, 1).sign(), state)
+    streaming.reset(state)
+    features = video(30)
+    assert torch.equal(run(model, features, state), run(model, features))
+
+
+@each_family
+def test_memory_does_not_grow(changes, tmp_path):
+    """Nor does the file: what is kept has its size from the first chunk on, and stays where it is."""
+    model = tiny(**changes)
+    state = streaming.create(model)
+
+    def kept():
+        streaming.save(tmp_path / "a.stream", state)
+        places = {
+            name: (tensor.data_ptr(), tensor.untyped_storage().nbytes()) for name, tensor in state.tensors.items()
+        }
+        return places, len(state.chunks), (tmp_path / "a.stream").stat().st_size
+
+    run(model, video(W + L + 2), state)
+    before = kept()
+    run(model, video(2 * L), state)
+    assert kept() == before
+    assert before[2] < 2 * sum(size for _, size in before[0].values()) + 20_000
+
+
+@pytest.mark.parametrize("n_streams", [1, 2])
+def test_what_does_not_fit_is_refused_and_leaves_the_stream_as_it_was(n_streams):
+    model = tiny(gru=True)
+    features = torch.stack([video(20, seed) for seed in range(n_streams)], dim=1)  # (T, B, D)
+    state = streaming.create(model, n_streams)
     scores = [run(model, features[:9], state)]
-    for rgb, flow, words in (
-        (None, torch.zeros(3), "rgb"),
-        (torch.zeros(5), None, "flow"),
-        (torch.zeros(4), torch.zeros(3), "shape"),
-        (torch.full((5,), float("nan")), torch.zeros(3), "finite"),
+    rgb, flow = torch.zeros(n_streams, 5), torch.zeros(n_streams, 3)
+    broken = rgb.clone()
+    broken[-1, 2] = float("nan")
+    for pair, words in (
+        ((None, flow), "takes rgb features"),
+        ((rgb, None), "takes flow features"),
+        ((rgb[:, :4], flow), rf"rgb features have shape \({n_streams}, 4\)"),
+        ((rgb, flow.expand(2, 2, 3)[:, :1]), "flow features have shape"),
+        ((torch.zeros(3, 5), torch.zeros(3, 3)), rf"takes \({n_streams}, 5\)"),
+        ((broken, flow), "finite"),
+        ((rgb, flow - float("inf")), "finite"),
     ):
-        with pytest.raises(LstrError, match=words):
-            streaming.step(model, state, rgb, flow)
-    scores.append(run(model, features[9:], state))
-    torch.testing.assert_close(torch.cat(scores), batch.predict(model, features), atol=1e-5, rtol=0)
+        with pytest.raises(LstrError, match=words) as caught:
+            streaming.step(model, state, *pair)
+        assert caught.value.hint
+    if n_streams == 2:
+        with pytest.raises(LstrError, match="shape"):
+            streaming.step(model, state, rgb[0], flow[0])
+    scores = torch.cat([*scores, run(model, features[9:], state)])
+    torch.testing.assert_close(scores[:, -1].squeeze(), batch.predict(model, features[:, -1]), atol=1e-5, rtol=0)
     with pytest.raises(LstrError, match="another shape"):
-        streaming.step(tiny(grid="sliding"), state, torch.zeros(5), torch.zeros(3))
-    with pytest.raises(LstrError, match="training"):
-        streaming.create(tiny().train())
+        streaming.step(tiny(grid="sliding"), state, rgb, flow)
+    with pytest.raises(LstrError, match="another shape"):
+        streaming.create(tiny(grid="sliding"), like=state)
+    for kind in ({}, {"kind": "trn"}):
+        with pytest.raises(LstrError, match="training"):
+            streaming.create(tiny(**kind).train())

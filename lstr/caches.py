@@ -1,0 +1,343 @@
+"""What a stream of LSTR keeps between chunks, and the arithmetic that makes it enough (paper, section 3.6).
+
+Keys and values are linear in token plus position, so each splits into a part of the chunk, computed when it arrives,
+and a part of the position, computed once. What the mathematics leaves of a step, in matrix products of D x D a token
+(the feature heads, D_in x D, are 1 a chunk; the long memory's only for chunks its grid can use):
+
+- Decoder, every chunk: 3 for the newest chunk's query, key and value; then for each layer but the last 5 (output,
+  cross query, cross output, feed-forward 2) for all W work tokens, and 3 W more from the second layer on; in the last
+  layer 8 for the newest alone. All tokens of the earlier layers change with every chunk, for their slots move.
+- Encoder, only when the long memory's chunks or positions changed (fixed grid and slot positions: once a stride;
+  otherwise every chunk): the weighted sum n_heads * n0 x n_long x D / n_heads, which alone grows with the memory; 3 n0
+  after it; for stage 2, 2 n0 + 3 n1 in the first layer, 7 n1 + 2 n0 in each other; 2 n1 for each decoder layer's keys
+  and values.
+
+Both stages' first self-attention and stage 2's first queries are constants. Encoders without stage 1 ("one-stage" and
+the others of `lstr.model.LSTR`) are run anew from stored tokens when the memory changes; "joined" is run anew at every
+chunk, for there each work token meets the whole long memory in every layer.
+
+A stream stores, in floats: for the long memory D + n_heads * n0 a stored chunk (D without stage 1), of which a fixed
+grid keeps (long_length + W) / stride + 2 and a sliding one long_length + W + 2; 4 W D for the work memory; 2 n1 D for
+each decoder layer; with a GRU (long_length + W + 2) D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lstr.config import LSTRConfig
+from lstr.model import LSTR, mean_token
+from lstr.packing import pack
+from lstr.plan import Plan, long_rows, make_plan, waiting_rows
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What follows from the weights alone; streams of one model may share it. P is the number of positions.
+
+    The last seven are None without stage 1, the last two of them unless stage 2 has queries.
+    """
+
+    model: LSTR
+    """The model, packed."""
+    work: Tensor
+    """(W + anticipation, D): positions of the work slots, then the tokens of the future"""
+    work_qkv: Tensor | None
+    """(W + anticipation, 3 D): their queries, keys and values; without the bias for the slots, for the chunk has it"""
+    score_weight: Tensor | None = None
+    """(n_heads * n0, D): stage-1 queries times key weights, so a token gives its scores in one product"""
+    value_weight: Tensor | None = None
+    """(D, D)"""
+    position_scores: Tensor | None = None
+    """(P, n_heads * n0)"""
+    position_values: Tensor | None = None
+    """(P, D)"""
+    stage1: Tensor | None = None
+    """(n0, D): stage-1 queries after their self-attention"""
+    stage2: Tensor | None = None
+    """(n1, D): stage-2 queries after theirs"""
+    stage2_queries: Tensor | None = None
+    """(n_heads, n1, D / n_heads)"""
+
+
+def constants(model: LSTR, precision: str = "float32") -> Constants:
+    """Compute what never changes. Raises ConfigError for a precision other than float32 and bf16."""
+    config = model.config
+    W = config.work_length
+    work = model.pos_encoding.rows(model.work_positions())  # (W, D)
+    if config.anticipation:
+        work = torch.cat([work, model.future()])
+    work_qkv = None
+    if model.integration not in ("mlp", "joined"):
+        attention = model.dec_modules.layers[0].self_attn
+        work_qkv = F.linear(work, attention.in_proj_weight)
+        work_qkv[W:] += attention.in_proj_bias
+    made = Constants(pack(model, precision), work, work_qkv)
+    if not _has_stage1(config):
+        return made
+    layer = model.enc_modules[0].layers[0]
+    query = model.enc_queries[0].weight
+    stage1 = layer.after_self(query, layer.self_attn(query, query))  # (n0, D)
+    cross = layer.multihead_attn
+    _, key_weight, value_weight = cross.in_proj_weight.chunk(3)
+    # The key bias adds the same to every score of a query, so the softmax does not see it.
+    value_bias = cross.in_proj_bias.chunk(3)[2]
+    queries = cross.queries(stage1) * (config.d_model // config.n_heads) ** -0.5  # (n_heads, n0, d_head)
+    by_head = key_weight.unflatten(0, (config.n_heads, -1))  # (n_heads, d_head, D)
+    score_weight = (queries @ by_head).flatten(0, 1)  # (n_heads * n0, D)
+    n_positions = config.n_long if config.positions == "slot" else config.long_length + W
+    table = model.pos_encoding.pe[:n_positions, 0]  # (P, D)
+    made = replace(
+        made,
+        score_weight=score_weight,
+        value_weight=value_weight.detach(),
+        position_scores=F.linear(table, score_weight),
+        position_values=F.linear(table, value_weight, value_bias),
+        stage1=stage1,
+    )
+    if config.encoder != "two-stage":
+        return made
+    layer = model.enc_modules[1].layers[0]
+    query = model.enc_queries[1].weight
+    stage2 = layer.after_self(query, layer.self_attn(query, query))  # (n1, D)
+    return replace(made, stage2=stage2, stage2_queries=layer.multihead_attn.queries(stage2))
+
+
+def begin(model: LSTR, n_streams: int) -> Tensors:
+    """Tensors of B streams before their first chunk, by name; the streams are the first dimension."""
+    config = model.config
+    N = config.work_length + config.anticipation
+    shapes: dict[str, tuple[int, ...]] = {"work": (config.work_length + 1, config.d_model)}
+    shapes["work_by_slot"] = (N, config.d_model)
+    if model.integration not in ("mlp", "joined"):
+        shapes["work_qkv"] = (config.work_length + 1, 3 * config.d_model)
+        shapes["work_qkv_by_slot"] = (N, 3 * config.d_model)
+    rows = long_rows(config)
+    if _has_stage1(config):
+        shapes["long_scores"] = (rows, config.n_heads * config.n0)
+        shapes["long_values"] = (rows, config.d_model)
+    elif config.n_long:
+        shapes["long_tokens"] = (rows, config.d_model)
+    if config.gru:
+        shapes["waiting"] = (waiting_rows(config), config.d_model)
+        shapes["history"] = (config.d_model,)
+    n_memory = _memory_length(config)
+    if model.integration == "cross-attention":
+        for i in range(config.l_dec):
+            shapes[f"keys.{i}"] = shapes[f"values.{i}"] = (config.n_heads, n_memory, config.d_model // config.n_heads)
+    elif model.has_memory:
+        shapes["memory"] = (n_memory, config.d_model)
+    weight = model.classifier.weight
+    tensors = {name: weight.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
+    if _keeps_mask(config):
+        tensors["memory_mask"] = weight.new_ones(n_streams, n_memory, dtype=torch.bool)
+    return tensors
+
+
+def advance(model: LSTR, constants: Constants, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+    """Logits (B, 1 + anticipation, C) of the next chunk of B streams, features (B, D); changes `tensors` in place.
+
+    `chunks` (B,) counts the chunks each stream has seen.
+    """
+    return run(constants, tensors, make_plan(model.config, chunks).to(features.device), features)
+
+
+def run(constants: Constants, tensors: Tensors, plan: Plan, features: Tensor) -> Tensor:
+    """The arithmetic of `advance`: tensors alone, nothing that waits for a GPU."""
+    model = constants.model
+    token = model.feature_head_work(features)  # (B, D)
+    _put(tensors, "work", plan.work_row, token)
+    if "work_qkv" in tensors:
+        _put(tensors, "work_qkv", plan.work_row, model.dec_modules.layers[0].self_attn.project(token, 0, 3))
+    if model.config.gru:
+        _put(tensors, "waiting", plan.waiting_row, model.feature_head_long(features))
+        _sum_up(model, tensors, plan)
+    if len(plan.storing):
+        _store(constants, tensors, plan, features[plan.storing])
+    if len(plan.changed):
+        _encode(constants, tensors, plan)
+    return model.classifier(_decode(constants, tensors, plan))
+
+
+def _has_stage1(config: LSTRConfig) -> bool:
+    return config.n_long > 0 and config.encoder in ("two-stage", "stage2-self-attention")
+
+
+def _keeps_mask(config: LSTRConfig) -> bool:
+    """Whether the decoder sees the long memory slot by slot, some of them hidden at first."""
+    return config.n_long > 0 and config.encoder in ("self-attention", "none", "joined")
+
+
+def _memory_length(config: LSTRConfig) -> int:
+    """Tokens M that the decoder attends to, the GRU's last."""
+    encoded = {"two-stage": config.n1, "one-stage": config.n1, "projection": config.n1}
+    encoded["stage2-self-attention"] = config.n0
+    return (encoded.get(config.encoder, config.n_long) if config.n_long else 0) + config.gru
+
+
+def _put(tensors: Tensors, name: str, rows: Tensor, values: Tensor) -> None:
+    tensors[name].flatten(0, 1).index_copy_(0, rows, values)
+
+
+def _by_slot(tensors: Tensors, name: str, plan: Plan) -> Tensor:
+    """A ring of the work memory in the order of its slots: (B, W + anticipation, ...), in memory of its own.
+
+    Memory that is new at every step costs more than what is done with it.
+    """
+    taken = tensors[f"{name}_by_slot"]
+    torch.index_select(tensors[name].flatten(0, 1), 0, plan.work_rows, out=taken.flatten(0, 1))
+    return taken
+
+
+def _take(tensors: Tensors, name: str, rows: Tensor, length: int) -> Tensor:
+    """Rows (n * length,) of a ring as (n, length, ...)."""
+    return tensors[name].flatten(0, 1).index_select(0, rows).unflatten(0, (-1, length))
+
+
+def _sum_up(model: LSTR, tensors: Tensors, plan: Plan) -> None:
+    """Let the GRU take the chunk that leaves the long memory, and hand its state to the decoder."""
+    history = tensors["history"]
+    if plan.fresh is not None:
+        history.masked_fill_(plan.fresh[:, None], 0)
+    if plan.leaving is not None:
+        token = tensors["waiting"].flatten(0, 1).index_select(0, plan.leaving_row)  # (B, D)
+        _, after = model.gru(token[:, None], history[None])  # (1, B, D)
+        history.copy_(torch.where(plan.leaving[:, None], after[0], history))
+    if plan.fresh is not None or plan.leaving is not None:
+        _hand_over(model, tensors, history[:, None], slice(None), slice(-1, None))
+
+
+def _store(constants: Constants, tensors: Tensors, plan: Plan, features: Tensor) -> None:
+    """Keep what the encoder will need of this chunk."""
+    token = constants.model.feature_head_long(features)  # (S, D)
+    if "long_tokens" in tensors:
+        _put(tensors, "long_tokens", plan.long_row, token)
+    else:
+        _put(tensors, "long_scores", plan.long_row, F.linear(token, constants.score_weight))
+        _put(tensors, "long_values", plan.long_row, F.linear(token, constants.value_weight))
+
+
+def _encode(constants: Constants, tensors: Tensors, plan: Plan) -> None:
+    """Run the encoder where its input is not what it was, and hand its tokens to the decoder."""
+    model, config = constants.model, constants.model.config
+    if "long_tokens" in tensors:
+        long = _take(tensors, "long_tokens", plan.long_rows, config.n_long)  # (U, n_long, D)
+        visible = long.new_ones(long.shape[:2], dtype=torch.bool) if plan.long_mask is None else plan.long_mask
+        tokens, seen = model.encode(long, visible, plan.positions, None)  # (U, M, D)
+        if seen is not None:
+            tensors["memory_mask"][plan.changed, : config.n_long] = seen
+    else:
+        tokens = _stage1(constants, tensors, plan)  # (U, n0, D)
+        stage2 = model.enc_modules[1]
+        if constants.stage2 is not None:
+            layer = stage2.layers[0]
+            attended = layer.multihead_attn.attend(constants.stage2_queries, *layer.multihead_attn.keys_values(tokens))
+            compressed = layer.after_cross(constants.stage2, attended)  # (U, n1, D)
+            for layer in stage2.layers[1:]:
+                compressed = layer(compressed, tokens)
+            tokens = stage2.norm(compressed)
+        else:
+            tokens = stage2(tokens)
+    _hand_over(model, tensors, tokens, plan.changed, slice(tokens.shape[1]))
+
+
+def _stage1(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
+    """Stage 1 from stored scores and values: (U, n0, D)."""
+    model, config = constants.model, constants.model.config
+    scores = _take(tensors, "long_scores", plan.long_rows, config.n_long)  # (U, n_long, n_heads * n0)
+    by_slot = config.positions == "slot"
+    scores += constants.position_scores if by_slot else constants.position_scores[plan.positions]
+    if plan.long_mask is not None:
+        scores = scores.masked_fill(~plan.long_mask[..., None], -torch.inf)
+    weights = scores.softmax(dim=1)
+    layer = model.enc_modules[0].layers[0]
+    attended = layer.multihead_attn.merge(_weigh(constants, tensors, plan, weights))  # (U, n0, D)
+    return model.enc_modules[0].norm(layer.after_cross(constants.stage1, attended))
+
+
+def _weigh(constants: Constants, tensors: Tensors, plan: Plan, weights: Tensor) -> Tensor:
+    """Sums of values and of their positions under weights (U, n_long, n_heads * n0): (U, n_heads, n0, D / n_heads).
+
+    The weights are brought into the order of the ring, for to bring the values into that of the slots moves more.
+    """
+    U, n_long, _ = weights.shape
+    n_streams, n_rows, _ = tensors["long_values"].shape
+    split = constants.model.enc_modules[0].layers[0].multihead_attn.split
+    in_ring = weights.new_zeros(U * n_rows, weights.shape[-1]).index_copy_(0, plan.ring_rows, weights.flatten(0, 1))
+    in_ring = split(in_ring.unflatten(0, (U, n_rows))).transpose(-1, -2)  # (U, n_heads, n0, n_rows)
+    streams = range(n_streams) if U == n_streams else plan.changed.tolist()
+    heads = torch.stack([w @ split(tensors["long_values"][b]) for w, b in zip(in_ring, streams, strict=True)])
+    weights = split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
+    if constants.model.config.positions == "slot":
+        return heads + torch.einsum("uhqn,hnd->uhqd", weights, split(constants.position_values))
+    places = (split(constants.position_values[rows]) for rows in plan.positions)
+    return heads + torch.stack([w @ place for w, place in zip(weights, places, strict=True)])
+
+
+def _hand_over(model: LSTR, tensors: Tensors, tokens: Tensor, streams: Tensor | slice, places: slice) -> None:
+    """Store encoder tokens (U, M, D) in the form the decoder takes them."""
+    if model.integration != "cross-attention":
+        tensors["memory"][streams, places] = tokens
+        return
+    for i, layer in enumerate(model.dec_modules.layers):
+        keys, values = layer.multihead_attn.keys_values(tokens)  # (U, n_heads, M, D / n_heads)
+        tensors[f"keys.{i}"][streams, :, places] = keys
+        tensors[f"values.{i}"][streams, :, places] = values
+
+
+def _decode(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
+    """Decoder output (B, 1 + anticipation, ...) of the newest chunk and the future, and no more than that needs."""
+    model, W = constants.model, constants.model.config.work_length
+    memory, memory_mask = tensors.get("memory"), tensors.get("memory_mask")
+    x = _by_slot(tensors, "work", plan)  # (B, W + anticipation, D)
+    if "work_qkv" not in tensors:
+        return _pick(model.decode(x[:, :W], plan.work_mask, memory, memory_mask), plan, W)
+    B, N, _ = x.shape
+    x += constants.work
+    qkv = _by_slot(tensors, "work_qkv", plan)
+    qkv += constants.work_qkv
+    mask = torch.ones(N, N, dtype=torch.bool, device=x.device).tril().expand(B, 1, N, N)
+    if plan.work_mask is not None:
+        itself = torch.eye(N, dtype=torch.bool, device=x.device)
+        mask = mask & (F.pad(plan.work_mask, (0, N - W), value=True)[:, None, None, :] | itself)
+    allowed = None if memory_mask is None else memory_mask[:, None, None, :]
+    layers = model.dec_modules.layers
+    for i, layer in enumerate(layers):
+        last = i == len(layers) - 1
+        attention = layer.self_attn
+        asking = _pick(x, plan, W) if last else x
+        seen = _pick(mask.transpose(1, 2), plan, W).transpose(1, 2) if last else mask
+        if i == 0:
+            queries, keys, values = (attention.split(part) for part in qkv.chunk(3, dim=-1))
+            queries = _pick(queries.transpose(1, 2), plan, W).transpose(1, 2) if last else queries
+            attended = attention.attend(queries, keys, values, seen)
+        elif last:
+            attended = attention.attend_few(asking, x, seen)
+        else:
+            attended = attention(x, x, seen)
+        x = layer.after_self(asking, attended)
+        if model.integration == "cross-attention":
+            cross = layer.multihead_attn
+            attended = cross.attend(cross.queries(x), tensors[f"keys.{i}"], tensors[f"values.{i}"], allowed)
+            x = layer.after_cross(x, attended)
+    x = model.dec_modules.norm(x)
+    return (
+        x if model.integration in ("cross-attention", "alone") else model.integrate(x, mean_token(memory, memory_mask))
+    )
+
+
+def _pick(x: Tensor, plan: Plan, W: int) -> Tensor:
+    """Of x (B, W + anticipation, ...) the newest slot and those of the future: (B, 1 + anticipation, ...)."""
+    if plan.work_mask is None:
+        return x[:, W - 1 :]
+    newest = plan.work_mask.sum(dim=1) - 1  # (B,)
+    streams = torch.arange(len(x), device=x.device)
+    return torch.cat([x[streams, newest, None], x[:, W:]], dim=1)

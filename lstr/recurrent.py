@@ -1,0 +1,151 @@
+"""The recurrent baselines of the LSTR paper: a plain RNN, and the Temporal Recurrent Network (Xu et al., ICCV 2019).
+
+Training starts from a zero state at the first chunk of the work memory; a video and a stream carry the state on from
+their first chunk, so that what they remember has no bound but the cell's own forgetting.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lstr.config import LSTRConfig
+from lstr.model import FeatureHead
+from lstr.windows import Outputs, Windows
+
+Tensors = dict[str, Tensor]
+
+
+class Recurrent(nn.Module):
+    """What RNN and TRN share: all but `run`, which takes tokens through the cells."""
+
+    state_names: tuple[str, ...]
+    """Tensors (B, d_model) that go on from one chunk to the next."""
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.n_classes = n_classes
+        self.feature_head_work = FeatureHead(config.input_dim, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.d_model, n_classes)
+
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
+        raise NotImplementedError
+
+    def outputs(self) -> Outputs:
+        """Every work slot, then for every work slot the n_ahead chunks that follow it."""
+        W, ahead = self.config.work_length, self.config.n_ahead
+        slots = np.arange(W)
+        return Outputs(
+            np.concatenate([slots, np.repeat(slots, ahead)]),
+            np.concatenate([np.zeros(W, dtype=np.int64), np.tile(np.arange(1, ahead + 1), W)]),
+        )
+
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, W * (1 + n_ahead), C), in the order of `outputs`; a recurrent kind sees the work memory alone."""
+        tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
+        logits, _ = self.run(tokens, self.begin(len(tokens)))  # (B, W, 1 + n_ahead, C)
+        return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1 + n_ahead, C) of a video's features (L, D) in one pass; there are no windows to batch."""
+        logits, _ = self.run(self.feature_head_work(features)[None], self.begin(1))
+        return logits[0]
+
+    def constants(self) -> Tensors:
+        """Nothing of a recurrent kind can be computed before a stream begins."""
+        return {}
+
+    def begin(self, n_streams: int) -> Tensors:
+        """States of B streams before their first chunk: zeros (B, d_model) by name."""
+        weight = self.classifier.weight
+        return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
+
+    def advance(self, constants: Tensors, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of the next chunk of every stream, features (B, D), changing the states.
+
+        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
+        """
+        fresh = torch.from_numpy(chunks == 0).to(features.device)[:, None]  # (B, 1)
+        state = {name: tensor.masked_fill(fresh, 0) for name, tensor in tensors.items()}
+        logits, state = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
+        for name, tensor in state.items():
+            tensors[name].copy_(tensor)
+        return logits[:, 0]
+
+
+class RNN(Recurrent):
+    """One layer of LSTM or GRU, `config.cell`, between the feature head and the classifier."""
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        layer = nn.LSTM if config.cell == "lstm" else nn.GRU
+        self.state_names = ("hidden", "cell") if config.cell == "lstm" else ("hidden",)
+        self.recurrent = layer(config.d_model, config.d_model, batch_first=True)
+
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """Tokens (B, T, d_model) from a state on: logits (B, T, 1, C), and the state after them."""
+        if self.config.cell == "lstm" and tokens.shape[1] == 1:
+            # On a CPU nn.LSTM first packs its weights, which takes ten times as long as the one step of a stream.
+            weights = self.recurrent.all_weights[0]
+            last, cell = torch.lstm_cell(tokens[:, 0], (state["hidden"], state["cell"]), *weights)  # (B, d_model) each
+            hidden, after = last[:, None], {"hidden": last, "cell": cell}
+        elif self.config.cell == "lstm":
+            hidden, (last, cell) = self.recurrent(tokens, (state["hidden"][None], state["cell"][None]))
+            after = {"hidden": last[0], "cell": cell[0]}
+        else:
+            hidden, last = self.recurrent(tokens, state["hidden"][None])
+            after = {"hidden": last[0]}
+        return self.classifier(self.dropout(hidden))[:, :, None], after
+
+
+class TRN(Recurrent):
+    """At each chunk, predict the chunks that follow, and let what was predicted inform the next chunk (Xu et al. 2019).
+
+    The spatiotemporal accumulator takes a chunk's token and the future token that the chunk before left; from its
+    state the temporal decoder runs `config.n_ahead` steps, step h for the chunk h ahead; its states, each through the
+    future gate, have the next future token as their mean. Unlike the published code, which has one classifier for both,
+    the decoder has a classifier of its own. Dropout is where the published code has it: on what enters a cell and on
+    what enters a classifier.
+    """
+
+    state_names = ("hidden", "cell", "future")
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.accumulator = nn.LSTMCell(2 * d_model, d_model)
+        self.decoder = nn.LSTMCell(d_model, d_model)
+        self.decoder_hidden = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
+        self.decoder_cell = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
+        self.decoder_input = nn.Sequential(nn.Linear(n_classes, d_model), nn.ReLU())
+        self.future_gate = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
+        self.future_classifier = nn.Linear(d_model, n_classes)
+
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
+        hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) each
+        logits = []
+        for token in tokens.unbind(dim=1):
+            seen = torch.cat([token, future], dim=-1)  # (B, 2 * d_model)
+            hidden, cell = self.accumulator(self.dropout(seen), (hidden, cell))
+            now = self.classifier(self.dropout(hidden))  # (B, C)
+            ahead, future = self.look_ahead(hidden, cell)
+            logits.append(torch.cat([now[:, None], ahead], dim=1))  # (B, 1 + n_ahead, C)
+        return torch.stack(logits, dim=1), {"hidden": hidden, "cell": cell, "future": future}
+
+    def look_ahead(self, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """From an accumulator's state, (B, d_model) twice, logits (B, n_ahead, C) and the future token (B, d_model)."""
+        hidden, cell = self.decoder_hidden(hidden), self.decoder_cell(cell)
+        logits: list[Tensor] = []
+        futures = []
+        for _ in range(self.config.n_ahead):
+            said = self.decoder_input(logits[-1]) if logits else torch.zeros_like(hidden)  # (B, d_model)
+            hidden, cell = self.decoder(self.dropout(said), (hidden, cell))
+            logits.append(self.future_classifier(self.dropout(hidden)))
+            futures.append(self.future_gate(hidden))
+        return torch.stack(logits, dim=1), torch.stack(futures).mean(dim=0)

@@ -1,0 +1,114 @@
+"""Windows of stored features in batches, and which chunk each output of a model speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from lstr import memory
+from lstr.config import LSTRConfig
+from lstr.errors import LstrError
+
+OLDER_CHUNKS = 512
+"""Chunks older than the memories that a GRU is trained through, at most (paper, the GRU that compensates memory)."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the N outputs of a window speak of, for targets and loss."""
+
+    slots: NDArray[np.int64]
+    """(N,) work slot an output stands at; -1 for the newest that is there"""
+    ahead: NDArray[np.int64]
+    """(N,) chunks from that slot's chunk to the one predicted; 0 is detection"""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """B windows of one fixed shape, as every model's `forward` takes them."""
+
+    long: Tensor
+    """(B, n_long, D)"""
+    long_mask: Tensor
+    """(B, n_long) bool, True = visible"""
+    work: Tensor
+    """(B, work_length, D), zero in absent slots"""
+    work_mask: Tensor
+    """(B, work_length) bool, True = present; absent slots come last"""
+    distances: Tensor
+    """(B, n_long) int64, chunks to the newest work slot"""
+    older: Tensor
+    """(B, K, D), the K last chunks before both memories, oldest first, zero where there are fewer; K = 0 without GRU"""
+    older_count: Tensor
+    """(B,) int64, how many of those K are there; they come first"""
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Windows:
+        """The same windows with every tensor changed."""
+        return Windows(*(change(getattr(self, field.name)) for field in fields(self)))
+
+    def to(self, device: torch.device | str) -> Windows:
+        """The same windows on another device."""
+        return self.map(lambda tensor: tensor.to(device))
+
+
+def gather(
+    features: Tensor | NDArray[np.float32], ends: ArrayLike, config: LSTRConfig, stretched: bool = False
+) -> Windows:
+    """Windows of one video, features (L, D), that end at chunks `ends` (B,).
+
+    The grid is the one at test time, or, `stretched`, that of published training. Raises LstrError when an end is not
+    in [0, L).
+    """
+    ends = np.asarray(ends, dtype=np.int64)
+    if ends.size and not (0 <= ends.min() and ends.max() < len(features)):
+        raise LstrError(
+            f"Windows end at chunks {ends.min()} to {ends.max()} of a video of {len(features)}.",
+            "Count chunks from 0, and end windows inside the video.",
+        )
+    sample = memory.stretched_indices if stretched else memory.long_indices
+    long, long_mask = sample(ends, config)
+    work, work_mask = memory.padded_work_indices(ends, config)
+    older, older_count = _older_indices(ends, config)
+    seen_long, seen_work, seen_older = (torch.as_tensor(features[chunks]).float() for chunks in (long, work, older))
+    windows = Windows(
+        seen_long,  # (B, n_long, D)
+        torch.from_numpy(long_mask),
+        seen_work,  # (B, work_length, D)
+        torch.from_numpy(work_mask),
+        torch.from_numpy(memory.long_distances(ends, config, stretched)),
+        seen_older,  # (B, K, D)
+        torch.from_numpy(older_count),
+    ).to(seen_work.device)
+    windows.work[~windows.work_mask] = 0
+    return windows
+
+
+def join(batches: Sequence[Windows]) -> Windows:
+    """Windows of several videos as one batch."""
+    longest = max(windows.older.shape[1] for windows in batches)
+
+    def padded(windows: Windows, name: str) -> Tensor:
+        tensor = getattr(windows, name)
+        if name == "older" and tensor.shape[1] < longest:
+            return torch.nn.functional.pad(tensor, (0, 0, 0, longest - tensor.shape[1]))
+        return tensor
+
+    return Windows(*(torch.cat([padded(windows, field.name) for windows in batches]) for field in fields(Windows)))
+
+
+def _older_indices(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Chunks (B, K) for the GRU, 0 after the last, and how many there are (B,)."""
+    if not config.gru:
+        return np.zeros((len(ends), 0), dtype=np.int64), np.zeros(len(ends), dtype=np.int64)
+    stop = memory.older_ends(ends, config)
+    count = np.minimum(stop, OLDER_CHUNKS)
+    column = np.arange(count.max(initial=0))
+    return np.where(column < count[:, None], (stop - count)[:, None] + column, 0), count

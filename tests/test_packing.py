@@ -1,0 +1,206 @@
+"""Packed models: the numbers of the plain one, without a copy of it and without a change to it."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lstr import streaming
+from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.errors import ConfigError, LstrError
+from lstr.kinds import make_model
+from lstr.model import LSTR
+from lstr.packing import PackedAttention, PackedLinear, pack
+from lstr.transformer import Attention
+from lstr.windows import gather
+
+TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
+DESIGNS = [
+    pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == INTEGRATIONS[0]
+]
+SIZES = [(1, 8), (2, 8), (32, 8), (33, 8), (1, 1, 8), (1, 33, 8), (3, 7, 8)]
+BF16_LOGITS = 2.0**-5
+"""Bound on how far bf16 weights move logits of the tiny models here; 0.014 is the most that was seen."""
+BF16_SCORES = 2.0**-7
+"""The same for probabilities of a stream, which round once more with every layer; 0.003 was seen."""
+
+
+def tiny(seed=0, **changes):
+    torch.manual_seed(seed)
+    model = LSTR(LSTRConfig(**{**TINY, **changes}), 5).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "bias" in name or "norm" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def video(length, seed=0, width=8):
+    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+
+
+def streamed(model, features, **options):
+    state = streaming.create(model, **options)
+    rgb = model.config.rgb_dim
+    return torch.stack([streaming.step_ahead(model, state, row[:rgb], row[rgb:]) for row in features])
+
+
+@pytest.fixture(params=[True, False], ids=["oneDNN", "plain"])
+def operator(request, monkeypatch):
+    """With torch's own operator where this torch has it, and as on one that has not."""
+    if not request.param:
+        monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
+    elif not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
+        pytest.skip("this torch has no packed product")
+    return request.param
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+def test_packed_layer_equals_a_plain_one(operator, shape, bias):
+    """For as many tokens as a step may have, of which the layout was made for one number."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(8, 12, bias=bias)
+    x = torch.randn(shape)
+    packed = PackedLinear(layer.weight, layer.bias, torch.float32)
+    assert packed.packed == operator
+    given = x.clone()
+    torch.testing.assert_close(packed(x), layer(x).detach(), atol=1e-5, rtol=0)
+    assert torch.equal(x, given)
+    transposed = x.transpose(-1, -2).contiguous().transpose(-1, -2)
+    torch.testing.assert_close(packed(transposed), layer(x).detach(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+def test_bf16_rounds_the_weights_and_the_input_of_a_layer(operator, shape):
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(8, 12)
+    x = torch.randn(shape)
+    packed = PackedLinear(layer.weight, layer.bias, torch.bfloat16)
+    said = packed(x)
+    assert said.dtype == torch.float32 and said.shape == (*shape[:-1], 12)
+    rounded = F.linear(x.bfloat16().double(), layer.weight.bfloat16().double(), layer.bias.bfloat16().double())
+    torch.testing.assert_close(said.double(), rounded, atol=1e-6, rtol=2.0**-8)  # the result is rounded as well
+    assert not torch.equal(said, layer(x)), "float32 would be another precision than asked for"
+
+
+@pytest.mark.parametrize("first, last", [(0, 1), (1, 3), (0, 3)])
+@pytest.mark.parametrize("shape", [(33, 16), (2, 6, 16)], ids=str)
+def test_packed_attention_projects_as_the_plain_one(operator, shape, first, last):
+    torch.manual_seed(0)
+    plain = Attention(16, 4, 0.0).eval()
+    torch.nn.init.normal_(plain.in_proj_bias)
+    packed = PackedAttention(plain, torch.float32)
+    x = torch.randn(shape)
+    assert not packed.projections, "only projections that are used take memory"
+    for _ in range(2):
+        torch.testing.assert_close(packed.project(x, first, last), plain.project(x, first, last), atol=1e-5, rtol=0)
+    assert set(packed.projections) == {(first, last)}
+
+
+@pytest.mark.parametrize("encoder, integration", DESIGNS)
+def test_packed_model_equals_the_plain_one(encoder, integration):
+    model = tiny(encoder=encoder, integration=integration, gru=True, anticipation=0 if integration == "mlp" else 2)
+    windows = gather(video(50), [3, 20, 49], model.config)
+    for features in (video(1), video(33, 1)):
+        with torch.no_grad():
+            expected = model(windows), model.video_logits(features, 7)
+            packed = pack(model)
+            said = packed(windows), packed.video_logits(features, 7)
+            rounded = pack(model, "bf16")(windows)
+        torch.testing.assert_close(said, expected, atol=1e-5, rtol=0)
+        assert rounded.dtype == torch.float32 and rounded.shape == expected[0].shape
+        assert 1e-5 < (rounded - expected[0]).abs().max() < BF16_LOGITS
+
+
+def test_without_the_operator_a_stream_says_the_same(operator):
+    """The operator is not documented, so a torch without it must serve."""
+    model = tiny(gru=True, anticipation=2)
+    features = video(60)
+    packed = streaming.create(model).constants.model
+    assert {module.packed for module in packed.modules() if isinstance(module, PackedLinear)} == {operator}
+    with torch.no_grad():
+        expected = model.video_logits(features, 7).softmax(dim=-1)
+    torch.testing.assert_close(streamed(model, features), expected, atol=1e-5, rtol=0)
+    rounded = streamed(model, features, precision="bf16")
+    assert 1e-5 < (rounded - expected).abs().max() < BF16_SCORES
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"encoder": "joined"}, {"encoder": "projection", "integration": "concatenation"}, {"gru": True}],
+    ids=str,
+)
+def test_bf16_scores_differ_little(changes):
+    model = tiny(**changes)
+    features = video(100)
+    rounded, exact = streamed(model, features, precision="bf16"), streamed(model, features)
+    assert rounded.dtype == torch.float32 and rounded.shape == exact.shape
+    assert 1e-5 < (rounded - exact).abs().max() < BF16_SCORES
+    torch.testing.assert_close(rounded.sum(dim=-1), torch.ones(rounded.shape[:-1]))
+
+
+def test_packing_shares_what_it_does_not_pack():
+    """A copy of the position table alone is as large as many layers."""
+    model = tiny(gru=True, anticipation=2)
+    packed = pack(model)
+    for name, tensor in packed.state_dict().items():
+        assert tensor.data_ptr() == model.state_dict()[name].data_ptr(), name
+    kept = set(packed.state_dict())
+    assert {"pos_encoding.pe", "gru.weight_hh_l0", "enc_queries.0.weight", "future_tokens.weight"} <= kept
+    assert "dec_modules.layers.0.multihead_attn.in_proj_weight" in kept and "classifier.weight" not in kept
+    assert packed.pos_encoding.pe is model.pos_encoding.pe
+    assert all(type(module) is not torch.nn.Linear and type(module) is not Attention for module in packed.modules())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_the_model_given_is_unchanged_and_can_still_train(precision):
+    model = tiny(gru=True).train()
+    before = {name: (tensor.clone(), tensor.data_ptr()) for name, tensor in model.state_dict().items()}
+    modules = [(name, type(module)) for name, module in model.named_modules()]
+    windows = gather(video(50), [30, 49], model.config)
+    packed = pack(model, precision)
+    assert not packed.training
+    with torch.no_grad():
+        packed(windows)
+    assert model.training and modules == [(name, type(module)) for name, module in model.named_modules()]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name][0]) and tensor.data_ptr() == before[name][1], name
+    model(windows).square().sum().backward()
+    assert all(parameter.requires_grad and parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_stream_keeps_to_the_weights_it_was_made_from():
+    """Packed weights are of the moment of packing, so a state belongs to the weights the model had then."""
+    model = tiny()
+    packed = pack(model)
+    windows = gather(video(50), [30], model.config)
+    with torch.no_grad():
+        before = packed(windows)
+        model.classifier.weight.add_(1.0)
+        assert torch.equal(packed(windows), before) and not torch.isclose(model(windows), before).all()
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16", "", None])
+def test_another_precision_is_refused(precision):
+    with pytest.raises(ConfigError, match="precision") as caught:
+        pack(tiny(), precision)
+    assert repr(precision) in str(caught.value) and "bf16" in caught.value.hint
+    with pytest.raises(ConfigError, match="precision"):
+        streaming.create(tiny(), precision=precision)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "trn", "lfb"])
+def test_baselines_have_one_precision(kind):
+    model = make_model(LSTRConfig(**TINY, kind=kind), 5).eval()
+    with pytest.raises(ConfigError, match=f"{kind} has no precision 'bf16'"):
+        streaming.create(model, precision="bf16")
+
+
+def test_a_training_model_is_not_packed_for_a_stream():
+    with pytest.raises(LstrError, match="training"):
+        streaming.create(tiny().train(), precision="bf16")

@@ -1,0 +1,219 @@
+"""Windows as every model takes them: what they hold, and that a model says the same of them as of a whole video."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from lstr import memory
+from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.errors import LstrError
+from lstr.model import LSTR
+from lstr.windows import OLDER_CHUNKS, gather, join
+
+W, L = 6, 16
+TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
+DESIGNS = [
+    pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == "cross-attention"
+]
+
+
+def config_of(**changes):
+    return LSTRConfig(**{**TINY, **changes})
+
+
+def tiny(seed=0, **changes):
+    """A small model with random biases and norms, so that no term of an equation is 0 by chance."""
+    torch.manual_seed(seed)
+    model = LSTR(config_of(**changes), 5).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "bias" in name or "norm" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def video(length, seed=0):
+    return torch.randn(length, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def numbered(length):
+    """Features that say which chunk they are of: chunk t is t + 1 in every dimension, so that 0 is none."""
+    return np.repeat(np.arange(1, length + 1, dtype=np.float32)[:, None], 8, axis=1)
+
+
+def chunks_in(rows, mask):
+    """Chunks of the rows (N, D) of `numbered` features that a mask (N,) shows."""
+    assert (rows == rows[:, :1]).all()
+    return (rows[mask, 0].long() - 1).tolist()
+
+
+@pytest.mark.parametrize("stretched", [False, True])
+@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+def test_windows_hold_the_chunks_that_the_memory_names(grid, stretched):
+    config = config_of(grid=grid, gru=True, positions="distance")
+    ends = np.arange(3 * L)
+    windows = gather(numbered(3 * L), ends, config, stretched)
+    long, seen = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
+    K = 3 * L - W - L
+    shapes = {name: tuple(tensor.shape) for name, tensor in vars(windows).items()}
+    assert shapes == {
+        "long": (48, 4, 8),
+        "long_mask": (48, 4),
+        "work": (48, W, 8),
+        "work_mask": (48, W),
+        "distances": (48, 4),
+        "older": (48, K, 8),
+        "older_count": (48,),
+    }
+    assert len(windows) == 48 and windows.long.dtype == windows.work.dtype == windows.older.dtype == torch.float32
+    assert torch.equal(windows.distances, torch.from_numpy(memory.long_distances(ends, config, stretched)))
+    for T in ends:
+        assert chunks_in(windows.long[T], windows.long_mask[T]) == long[T][seen[T]].tolist()
+        assert chunks_in(windows.work[T], windows.work_mask[T]) == list(range(max(0, T - W + 1), T + 1))
+        present = torch.arange(K) < windows.older_count[T]
+        assert chunks_in(windows.older[T], present) == list(range(max(0, T - W + 1 - L)))
+    assert (windows.work[~windows.work_mask] == 0).all()
+
+
+def test_stretched_windows_differ_while_the_memory_fills_and_where_the_grids_do():
+    config = config_of(grid="sliding")
+    features, ends = numbered(3 * L), np.arange(3 * L)
+    plain, stretched = gather(features, ends, config), gather(features, ends, config, stretched=True)
+    assert torch.equal(plain.work, stretched.work) and torch.equal(plain.work_mask, stretched.work_mask)
+    assert stretched.long_mask[W + 1 : W + L - 1].sum() > plain.long_mask[W + 1 : W + L - 1].sum()
+
+
+def test_a_gru_sees_the_newest_of_what_is_older():
+    """At most OLDER_CHUNKS, so that a long video does not make training long; fewer give a narrower batch."""
+    assert OLDER_CHUNKS == 512
+    config = config_of(gru=True)
+    length = W + L + OLDER_CHUNKS + 40
+    features = numbered(length)
+    windows = gather(features, [W + L - 1, W + L + 9, length - 1], config)
+    assert windows.older_count.tolist() == [0, 10, 512] and windows.older.shape == (3, 512, 8)
+    assert chunks_in(windows.older[1], torch.arange(512) < 10) == list(range(10))
+    assert chunks_in(windows.older[2], torch.ones(512, dtype=torch.bool)) == list(range(40, 552))
+    short = gather(features[: W + L + 10], [W + L + 9, 3], config)
+    assert short.older.shape == (2, 10, 8) and gather(features[:20], [19], config).older.shape == (1, 0, 8)
+    without = gather(features, [length - 1], config_of())
+    assert without.older.shape == (1, 0, 8) and without.older_count.tolist() == [0]
+
+
+def test_chunks_a_window_lacks_do_not_reach_a_gru():
+    """Slots after the last older chunk are filled with something, which must not count."""
+    model = tiny(gru=True)
+    windows = gather(video(60), [30, 59], model.config)
+    absent = torch.arange(windows.older.shape[1]) >= windows.older_count[:, None]
+    assert windows.older_count.tolist() == [9, 38] and absent.any()
+    other = windows.map(torch.clone)
+    other.older[absent] = 100.0
+    seen = windows.map(torch.clone)
+    seen.older[0, 8] += 1.0
+    with torch.no_grad():
+        before, after, changed = model(windows), model(other), model(seen)
+    assert (
+        torch.equal(before, after) and (changed[0] - before[0]).abs().min() > 0 and torch.equal(changed[1], before[1])
+    )
+
+
+def test_windows_of_several_videos_as_one_batch():
+    """They may have older chunks in different numbers, and say of each window what it says alone."""
+    model = tiny(gru=True)
+    parts = [gather(video(n, n), ends, model.config) for n, ends in ((60, [3, 59]), (30, [29]), (10, [9]), (45, [44]))]
+    joined = join(parts)
+    assert [part.older.shape[1] for part in parts] == [38, 8, 0, 23] and joined.older.shape == (5, 38, 8)
+    assert len(joined) == 5 and joined.older_count.tolist() == [0, 38, 8, 0, 23]
+    with torch.no_grad():
+        alone = torch.cat([model(part) for part in parts])
+        torch.testing.assert_close(model(joined), alone, atol=1e-5, rtol=0)
+    one = join(parts[:1])
+    assert all(torch.equal(value, vars(one)[name]) for name, value in vars(parts[0]).items())
+
+
+def test_every_tensor_of_windows_changes_and_moves():
+    windows = gather(video(60), [50], config_of(gru=True))
+    doubled = windows.map(lambda tensor: torch.cat([tensor, tensor]))
+    assert len(doubled) == 2 and all(len(tensor) == 2 for tensor in vars(doubled).values())
+    assert {tensor.device.type for tensor in vars(windows.to("meta")).values()} == {"meta"}
+
+
+def test_windows_read_no_later_chunk_and_change_no_feature():
+    config = config_of(gru=True)
+    features = video(60)
+    kept = features.clone()
+    for T in (0, 3, 5, 6, 30):
+        for stretched in (False, True):
+            whole = gather(features, [T], config, stretched)
+            cut = gather(features[: T + 1].numpy(), [T], config, stretched)
+            assert all(torch.equal(value, vars(cut)[name]) for name, value in vars(whole).items())
+    assert torch.equal(features, kept)
+
+
+def test_features_of_other_types_become_float32():
+    features = np.arange(80, dtype=np.float16).reshape(10, 8)
+    windows = gather(features, [9], config_of())
+    assert windows.work.dtype == windows.long.dtype == torch.float32 and windows.work[0, -1, 0] == 72
+    assert torch.equal(gather(torch.from_numpy(features), [9], config_of()).work, windows.work)
+
+
+@pytest.mark.parametrize("ends", [[20], [-1], [3, 25]])
+def test_a_window_must_end_inside_the_video(ends):
+    with pytest.raises(LstrError, match="of a video of 20") as caught:
+        gather(video(20), ends, config_of())
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "gru, anticipation, grid, positions", [(False, 3, "fixed", "distance"), (True, 0, "sliding", "slot")]
+)
+@pytest.mark.parametrize("encoder, integration", DESIGNS)
+def test_newest_output_of_a_window_is_the_video_at_its_end(encoder, integration, gru, anticipation, grid, positions):
+    """What training sees is what the scores are defined by, while no GRU is cut short."""
+    anticipation = 0 if integration == "mlp" else anticipation
+    model = tiny(
+        encoder=encoder, integration=integration, gru=gru, anticipation=anticipation, grid=grid, positions=positions
+    )
+    features = video(2 * (W + L) + 3)
+    ends = np.arange(len(features))
+    windows = gather(features, ends, model.config)
+    outputs = model.outputs()
+    with torch.no_grad():
+        logits = model(windows)  # (L, W + anticipation, C)
+        expected = model.video_logits(features, 7)  # (L, 1 + anticipation, C)
+    assert logits.shape == (len(ends), len(outputs.slots), 5) and len(outputs.ahead) == W + anticipation
+    newest = np.minimum(ends, W - 1)
+    torch.testing.assert_close(logits[ends, newest], expected[:, 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits[:, W:], expected[:, 1:], atol=1e-5, rtol=0)
+    assert outputs.slots.tolist() == [*range(W), *[-1] * anticipation]
+    assert outputs.ahead.tolist() == [0] * W + [*range(1, anticipation + 1)]
+    moves = expected.diff(dim=0).abs().amax(dim=(1, 2))
+    assert moves.min() > 1e-4, "scores that stand still could be those of another chunk"
+
+
+@pytest.mark.parametrize("changes", [{}, {"gru": True}, {"anticipation": 2}, {"gru": True, "work_length": 1}], ids=str)
+def test_the_same_without_a_long_memory(changes):
+    model = tiny(long_length=0, **changes)
+    features = video(30)
+    ends = np.arange(30)
+    with torch.no_grad():
+        logits, expected = model(gather(features, ends, model.config)), model.video_logits(features, 7)
+    width = model.config.work_length
+    torch.testing.assert_close(logits[ends, np.minimum(ends, width - 1)], expected[:, 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits[:, width:], expected[:, 1:], atol=1e-5, rtol=0)
+
+
+def test_a_gru_is_trained_from_the_newest_older_chunks_and_scores_from_the_first(monkeypatch):
+    """The one place where windows leave the definition, on purpose, and only beyond that many chunks."""
+    monkeypatch.setattr("lstr.windows.OLDER_CHUNKS", 4)
+    model = tiny(gru=True)
+    features = video(W + L + 5)
+    ends = np.arange(W + L - 1, W + L + 5)
+    windows = gather(features, ends, model.config)
+    assert windows.older_count.tolist() == [0, 1, 2, 3, 4, 4]
+    with torch.no_grad():
+        gaps = (model(windows)[:, -1] - model.video_logits(features, 7)[ends, 0]).abs().amax(dim=1)
+    assert gaps[:5].max() < 1e-5 and gaps[5] > 1e-4
