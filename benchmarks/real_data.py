@@ -29,7 +29,8 @@ from lstr.labels import Labels, read_labels, targets
 from pipelines.dataset import LabelledVideo, Split, TwoStreamArray
 from pipelines.extract import extract, prepare
 from pipelines.store import FeatureFolder, open_features, write_json
-from pipelines.train import resolve, train
+from pipelines.train import train
+from pipelines.train_config import resolve
 
 SETS = {"ut_interaction": "leave one sequence out", "urfall": "training 1-14, testing 15-20"}
 LAST = 4  # chunks the linear classifier averages

@@ -1,7 +1,7 @@
 """The two TSN networks as one: chunks and their flow to feature rows."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -29,12 +29,12 @@ NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
 
 @dataclass(frozen=True)
 class FeatureRow:
-    """One chunk's features: rgb (2048,) and flow (1024,) float32; `end_time` in seconds."""
+    """One chunk's features: rgb (2048,) and flow (1024,) float32, None when not asked for; `end_time` in seconds."""
 
     index: int
     end_time: float
-    rgb: np.ndarray
-    flow: np.ndarray
+    rgb: np.ndarray | None
+    flow: np.ndarray | None
 
 
 @dataclass
@@ -78,13 +78,13 @@ def ten_crops(image: np.ndarray, crop: int) -> np.ndarray:
 
 
 class TwoStream:
-    """ResNet-50 on RGB and BN-Inception on flow, in evaluation mode on one device, with their recipe.
+    """ResNet-50 on RGB and BN-Inception on flow, or one of them, in evaluation mode on one device, with their recipe.
 
     `device` is a torch device name. Batches are given in channels-last, which is faster on CPU and GPU.
     """
 
-    def __init__(self, rgb: nn.Module, flow: nn.Module, recipe: Recipe, device: str):
-        self.networks = {"rgb": rgb, "flow": flow}
+    def __init__(self, networks: Mapping[str, nn.Module], recipe: Recipe, device: str):
+        self.networks = networks
         for network in self.networks.values():
             network.to(device=device, memory_format=torch.channels_last)
             network.eval()
@@ -117,13 +117,15 @@ class TwoStream:
         std = torch.tensor(part.std, device=self.device)
         return self.networks[stream](((x.float() - mean) / std).permute(0, 3, 1, 2))
 
-    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers, batch: int = BATCH) -> Iterator[FeatureRow]:
+    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, batch: int = BATCH) -> Iterator[FeatureRow]:
         """Feature rows in order; chunks are taken ahead only as far as keeps the flow workers busy.
 
-        A row never depends on a later chunk. Raises FlowError and what `chunks` raises.
+        Without the flow network no flow is computed, and there need be no workers. A row never depends on a later
+        chunk. Raises FlowError and what `chunks` raises.
         """
-        ahead = batch + 2 * workers.workers
-        waiting: deque[tuple[Chunk, ChunkFlow]] = deque()
+        with_flow = "flow" in self.networks
+        ahead = batch + (2 * workers.workers if with_flow else 0)
+        waiting: deque[tuple[Chunk, ChunkFlow | None]] = deque()
         chunks = iter(chunks)
         ended = False
         while not ended or waiting:
@@ -133,19 +135,22 @@ class TwoStream:
                 if chunk is None:
                     ended = True
                 else:
-                    waiting.append((chunk, workers.submit(chunk.frames)))
+                    waiting.append((chunk, workers.submit(chunk.frames) if with_flow else None))
             self.seconds.decode += perf_counter() - start
             ready = [waiting.popleft() for _ in range(min(batch, len(waiting)))]
             if ready:
                 yield from self._batch(ready)
 
-    def _batch(self, ready: list[tuple[Chunk, ChunkFlow]]) -> Iterator[FeatureRow]:
+    def _batch(self, ready: list[tuple[Chunk, ChunkFlow | None]]) -> Iterator[FeatureRow]:
+        rgb = flow = [None] * len(ready)
         marks = [perf_counter()]
-        rgb = self._pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready]))
+        if "rgb" in self.networks:
+            rgb = self._pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready]))
         marks.append(perf_counter())
-        fields = [self.flow_input(flow.result()) for _, flow in ready]
+        fields = [self.flow_input(pending.result()) for _, pending in ready if pending]
         marks.append(perf_counter())
-        flow = self._pooled("flow", np.stack(fields))
+        if fields:
+            flow = self._pooled("flow", np.stack(fields))
         marks.append(perf_counter())
         self.seconds.rgb_network += marks[1] - marks[0]
         self.seconds.flow += marks[2] - marks[1]
@@ -194,49 +199,51 @@ def build_twostream(sources: WeightSources, flow_crops: int, device: str) -> Two
 
     Raises WeightsError or MissingPathError for an unusable file.
     """
-    networks, parts = {}, {}
-    for stream, network in NETWORKS.items():
-        path = getattr(sources, stream)
-        backbone = build_backbone(network)
-        if path:
-            load_weights(backbone, path, network)
-            origin = {"weights": dataset_of(path)}
-        else:
-            randomise(backbone, SEED)
-            if stream in sources.calibration:
-                load_statistics(backbone, sources.calibration[stream])
-            calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
-            origin = {"weights": "random", "seed": SEED, "calibrated_on": calibrated_on}
-        mean, std = INPUTS[network]
-        crops = 1 if stream == "rgb" else flow_crops
-        parts[stream] = NetworkRecipe(network, sha256=fingerprint(backbone), crops=crops, mean=mean, std=std, **origin)
-        networks[stream] = backbone
-    return TwoStream(networks["rgb"], networks["flow"], Recipe(parts["rgb"], parts["flow"]), device)
+    built = {stream: _build_network(stream, sources, flow_crops) for stream in NETWORKS}
+    recipe = Recipe(built["rgb"][1], built["flow"][1])
+    return TwoStream({stream: network for stream, (network, _) in built.items()}, recipe, device)
 
 
-def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
-    """The networks that a recipe names, checked against its hashes.
+def rebuild_twostream(
+    recipe: Recipe, sources: WeightSources, device: str, streams: Collection[str] = tuple(NETWORKS)
+) -> TwoStream:
+    """The networks that a recipe names, or those of some streams, checked against its hashes.
 
     Raises WeightsError when the files at hand (or this machine's random numbers) give other networks.
     """
-    for stream, option in (("rgb", "--rgb-weights"), ("flow", "--flow-weights")):
-        part: NetworkRecipe = getattr(recipe, stream)
-        if part.weights != "random" and getattr(sources, stream) is None:
+    networks = {}
+    for stream in streams:
+        want: NetworkRecipe = getattr(recipe, stream)
+        if want.weights != "random" and getattr(sources, stream) is None:
             raise WeightsError(
-                f"The features come from {part.weights} {part.network} weights, and no file of them was given.",
-                f"add `{option} PATH`.",
+                f"The features come from {want.weights} {want.network} weights, and no file of them was given.",
+                f"add `--{stream}-weights PATH`.",
             )
-    built = build_twostream(sources, recipe.flow.crops, device)
-    for stream in NETWORKS:
-        want, have = getattr(recipe, stream), getattr(built.recipe, stream)
+        networks[stream], have = _build_network(stream, sources, recipe.flow.crops)
         if want.sha256 != have.sha256:
             raise WeightsError(
                 f"The {stream} network here is {have.weights} {have.sha256}, "
                 f"the features come from {want.weights} {want.sha256}.",
                 f"give the file they were made with as --{stream}-weights.",
             )
-    built.recipe = recipe
-    return built
+    return TwoStream(networks, recipe, device)
+
+
+def _build_network(stream: str, sources: WeightSources, flow_crops: int) -> tuple[nn.Module, NetworkRecipe]:
+    network, path = NETWORKS[stream], getattr(sources, stream)
+    backbone = build_backbone(network)
+    if path:
+        load_weights(backbone, path, network)
+        origin = {"weights": dataset_of(path)}
+    else:
+        randomise(backbone, SEED)
+        if stream in sources.calibration:
+            load_statistics(backbone, sources.calibration[stream])
+        calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
+        origin = {"weights": "random", "seed": SEED, "calibrated_on": calibrated_on}
+    mean, std = INPUTS[network]
+    crops = 1 if stream == "rgb" else flow_crops
+    return backbone, NetworkRecipe(network, sha256=fingerprint(backbone), crops=crops, mean=mean, std=std, **origin)
 
 
 def calibration_of(twostream: TwoStream) -> dict[str, dict[str, Tensor]]:

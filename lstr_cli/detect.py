@@ -38,11 +38,29 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
 @weights_options
 @workers_option
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bf16"]),
+    default="float32",
+    show_default=True,
+    help="Of LSTR's linear layers; bf16 is faster and a little off.",
+)
 @set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON timeline a source instead of a table.")
 def command(
-    sources, checkpoint, output, formats, labels, rgb_weights, flow_weights, workers, settings, device, as_json
+    sources,
+    checkpoint,
+    output,
+    formats,
+    labels,
+    rgb_weights,
+    flow_weights,
+    workers,
+    precision,
+    settings,
+    device,
+    as_json,
 ):
     """Say which action is happening at each quarter second of a video, without looking ahead.
 
@@ -74,7 +92,7 @@ def command(
             try:
                 if isinstance(source, ExtractorError):
                     raise source
-                decisions = run(source, loaded, folder, formats, lines, truth_of(truth, source.id))
+                decisions = run(source, loaded, folder, formats, lines, truth_of(truth, source.id), precision)
                 finished.append((source.id, _follow(decisions, source, bar)))
             except ExtractorError as error:
                 if error.exit_code != SOME_FAILED:

@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
     "detect": "A video to a causal timeline of actions.",
     "info": "What a video, feature folder, checkpoint or timeline holds.",
+    "bench": "How fast this machine decides.",
     "doctor": "What this machine has, and what is missing.",
 }
 INTERRUPTED = 130

@@ -13,10 +13,10 @@ from lstr_cli.options import device_option, set_option
 @click.option("-o", "--output", required=True, metavar="RUN", help="Folder for the checkpoint and the log.")
 @click.option(
     "--preset",
-    type=click.Choice(["thumos14", "tvseries", "hacs", "small"]),
+    type=click.Choice(["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small"]),
     default="thumos14",
     show_default=True,
-    help="The paper's settings, or small for a few dozen short videos.",
+    help="The paper's settings, those of the published code, or small for a few dozen short videos.",
 )
 @set_option
 @click.option("--subset", default="training", show_default=True, help="Subset of the labels to train on.")
@@ -25,20 +25,24 @@ from lstr_cli.options import device_option, set_option
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint when none is given.")
 @device_option
 def command(features, labels, output, preset, settings, subset, skip_missing, resume, make_default, device):
-    """Train LSTR on a feature folder.
+    """Train LSTR, or a baseline, on a feature folder.
 
     RUN gets checkpoint.pt (self-describing, replaced after each epoch), metrics.jsonl, config.json and resume.pt.
+    Settings choose the model: its kind (lstr, rnn, trn, lfb), each design the paper compares, anticipation.
 
     \b
     Examples:
       lstr train features --labels labels.json -o run --preset small
       lstr train features --labels labels.json -o run --set model.long_length=512 --set train.epochs=10
+      lstr train features --labels labels.json -o trn --preset small --set model.kind=trn
+      lstr train features --labels labels.json -o rgb --preset small --set model.flow_dim=0
     """
     from extractors.twostream import default_device
     from lstr_cli import console
     from pipelines.dataset import read_split
     from pipelines.detect import leave_default
-    from pipelines.train import resolve, train
+    from pipelines.train import train
+    from pipelines.train_config import resolve
 
     split = read_split(features, labels, subset, skip_missing)
     model, config = resolve(preset, settings, split.dims)

@@ -1,18 +1,22 @@
 """Feature folder and label file together: labelled videos for training and evaluation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from extractors.errors import RecipeError
-from lstr.errors import LabelsError
+from lstr.config import LSTRConfig
+from lstr.errors import CheckpointError, LabelsError
 from lstr.labels import Labels, read_labels, select, targets
 from pipelines.store import FeatureFolder, open_features
 
 
 class TwoStreamArray:
-    """RGB (L, 2048) and flow (L, 1024), memory-mapped, read as rows (..., 3072) float32 of any chunk indices."""
+    """RGB (L, 2048) and flow (L, 1024), memory-mapped, read as rows (..., 3072) float32 of any chunk indices.
+
+    For a model of one stream the other is cut to a width of 0.
+    """
 
     def __init__(self, rgb: np.ndarray, flow: np.ndarray):
         self.rgb, self.flow = rgb, flow
@@ -47,6 +51,20 @@ class Split:
         """Widths of the RGB and the flow features."""
         first = self.videos[0].features
         return first.rgb.shape[1], first.flow.shape[1]
+
+    def narrowed(self, config: LSTRConfig) -> "Split":
+        """The same videos with the streams a model takes. Raises CheckpointError where a stream has another width."""
+        wanted = (config.rgb_dim, config.flow_dim)
+        if any(want not in (0, has) for want, has in zip(wanted, self.dims, strict=True)):
+            raise CheckpointError(
+                f"The model takes features of width {wanted}, {self.folder.path} holds {self.dims}.",
+                "give the feature folder of the checkpoint's recipe.",
+            )
+        cut = [
+            replace(v, features=TwoStreamArray(v.features.rgb[:, : wanted[0]], v.features.flow[:, : wanted[1]]))
+            for v in self.videos
+        ]
+        return replace(self, videos=cut)
 
     @property
     def n_chunks(self) -> int:

@@ -16,7 +16,8 @@ from pipelines.evaluate import evaluate
 from pipelines.extract import Progress, extract, prepare
 from pipelines.scenes import SceneConfig, render_scenes
 from pipelines.store import write_json
-from pipelines.train import resolve, train
+from pipelines.train import train
+from pipelines.train_config import resolve
 
 PRESET = "small"
 

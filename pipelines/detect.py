@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -34,7 +34,10 @@ CHECKOUT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Decision:
-    """What is said at the end of one chunk. `time` in seconds, scores (C,), latency from features to scores."""
+    """What is said at the end of one chunk. `time` in seconds, scores (C,), latency from features to scores.
+
+    `ahead` is (seconds, label, score) for each later chunk that the model anticipates.
+    """
 
     chunk: int
     time: float
@@ -44,9 +47,11 @@ class Decision:
     latency_ms: float
     events: list[Event]
     scores: np.ndarray = field(repr=False)
+    ahead: list[tuple[float, str, float]] = field(default_factory=list)
 
     def to_dict(self) -> dict:
-        """The chunk's JSON object."""
+        """The chunk's JSON object; `ahead` is there for a model that anticipates."""
+        ahead = [[seconds, label, round(score, 4)] for seconds, label, score in self.ahead]
         return {
             "chunk": self.chunk,
             "time": self.time,
@@ -54,6 +59,7 @@ class Decision:
             "score": round(self.score, 4),
             "top": [[label, round(score, 4)] for label, score in self.top],
             "latency_ms": round(self.latency_ms, 2),
+            **({"ahead": ahead} if ahead else {}),
         }
 
 
@@ -119,7 +125,7 @@ def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path
 
 
 def networks_of(loaded: Checkpoint, rgb_weights: str | None, flow_weights: str | None, device: str) -> TwoStream:
-    """The feature networks a checkpoint needs for raw video.
+    """The feature networks a checkpoint needs for raw video: of the streams its model takes.
 
     Raises CheckpointError when it does not record its recipe, WeightsError when the weights are not at hand.
     """
@@ -130,20 +136,29 @@ def networks_of(loaded: Checkpoint, rgb_weights: str | None, flow_weights: str |
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
     sources = WeightSources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
-    return rebuild_twostream(recipe, sources, device)
+    streams = [stream for stream in ("rgb", "flow") if getattr(loaded.config, f"{stream}_dim")]
+    return rebuild_twostream(recipe, sources, device, streams)
 
 
-def decide(loaded: Checkpoint, rows: Iterable[FeatureRow], timeline: Timeline) -> Iterator[Decision]:
-    """The causal loop: one feature row in, one decision out, over an explicit stream state."""
-    state = streaming.create(loaded.model)
+def decide(
+    loaded: Checkpoint, rows: Iterable[FeatureRow], timeline: Timeline, precision: str = "float32"
+) -> Iterator[Decision]:
+    """The causal loop: one feature row in, one decision out, over an explicit stream state.
+
+    `precision` as for `lstr.streaming.create`.
+    """
+    state = streaming.create(loaded.model, precision=precision)
     for row in rows:
         start = perf_counter()
-        scores = streaming.step(loaded.model, state, row.rgb, row.flow).cpu().numpy()
+        scores, *later = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()
         latency_ms = (perf_counter() - start) * 1000
+        ahead = [
+            ((h + 1) * CHUNK_SECONDS, loaded.classes[said.argmax()], float(said.max())) for h, said in enumerate(later)
+        ]
         order = np.argsort(-scores)[:TOP]
         top = [(loaded.classes[c], float(scores[c])) for c in order]
         events = timeline.push(row.end_time, scores)
-        yield Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores)
+        yield Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores, ahead)
 
 
 @dataclass(frozen=True)
@@ -159,7 +174,7 @@ class Source:
     rows: Iterable[FeatureRow]
 
 
-def open_video_source(video_id: str, path: Path, twostream: TwoStream, workers: FlowWorkers) -> Source:
+def open_video_source(video_id: str, path: Path, twostream: TwoStream, workers: FlowWorkers | None) -> Source:
     """A video file as a source. Raises VideoError or MissingPathError."""
     video, _, chunks = open_chunks(path, twostream.recipe.long_side)
     return Source(video_id, str(path), path, video.duration, video.n_chunks, twostream.rows(chunks, workers))
@@ -205,7 +220,7 @@ def open_sources(
     if not videos:
         return
     twostream = networks_of(loaded, rgb_weights, flow_weights, device or default_device())
-    with FlowWorkers(workers or default_workers()) as pool:
+    with FlowWorkers(workers or default_workers()) if loaded.config.flow_dim else nullcontext() as pool:
         for video_id, path in videos.items():
             try:
                 yield open_video_source(video_id, path, twostream, pool)
@@ -232,6 +247,7 @@ def run(
     formats: Collection[str],
     lines: TextIO | None = None,
     truth: list[dict] | None = None,
+    precision: str = "float32",
 ) -> Generator[Decision, None, dict]:
     """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
 
@@ -245,7 +261,7 @@ def run(
         sinks = [lines] if lines else []
         if output and "jsonl" in formats:
             sinks.append(stack.enter_context(open_output(output / f"{source.id}.jsonl")))
-        for decision in decide(loaded, source.rows, timeline):
+        for decision in decide(loaded, source.rows, timeline, precision):
             scores.append(decision.scores)
             latencies.append(decision.latency_ms)
             events += decision.events
@@ -304,10 +320,19 @@ def open_output(path: Path) -> TextIO:
 
 def warnings_of(loaded: Checkpoint) -> list[str]:
     """What a reader of the scores must know."""
+    warnings = [*assumptions_of(loaded)]
     recipe = recipe_of(loaded)
     if recipe and recipe.is_random:
-        return [f"the {recipe.random_streams} networks carry random weights: the features are untrained."]
-    return []
+        warnings.append(f"the {recipe.random_streams} networks carry random weights: the features are untrained.")
+    return warnings
+
+
+def assumptions_of(loaded: Checkpoint) -> list[str]:
+    """What was assumed because a published checkpoint does not say it, in a sentence; empty when nothing was."""
+    if not loaded.assumed:
+        return []
+    values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
+    return [f"{loaded.path} does not say {values}: these are the published defaults; change them with --set model.…"]
 
 
 def _emit(sinks: list[TextIO], values: list[dict]) -> None:

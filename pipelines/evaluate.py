@@ -4,12 +4,13 @@ from time import perf_counter
 
 import numpy as np
 
-from lstr import metrics
-from lstr.batch import predict
+from lstr import metrics, streaming
+from lstr.batch import predict_ahead
 from lstr.checkpoint import Checkpoint
+from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import CheckpointError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
-from pipelines.dataset import Split
+from pipelines.dataset import LabelledVideo, Split
 from pipelines.detect import check_recipe
 from pipelines.extract import Progress
 
@@ -49,28 +50,31 @@ def check_fit(loaded: Checkpoint, split: Split) -> None:
             "give the label file the checkpoint was trained with.",
         )
     check_recipe(loaded, split.folder.recipe, split.folder.path)
-    dims = (loaded.config.rgb_dim, loaded.config.flow_dim)
-    if split.dims != dims:
-        raise CheckpointError(
-            f"{loaded.path} takes features of width {dims}, {split.folder.path} holds {split.dims}.",
-            "give the feature folder of the checkpoint's recipe.",
-        )
 
 
-def evaluate(loaded: Checkpoint, split: Split, progress: Progress) -> dict:
+def evaluate(loaded: Checkpoint, split: Split, progress: Progress, mode: str = "batch") -> dict:
     """Scores of every chunk of a split against its targets: mAP, mcAP, per class, and the two baselines.
 
-    Raises CheckpointError or RecipeError when checkpoint, labels and features do not belong together.
+    mode is `batch`, the definition, or `stream`, a chunk at a time as `lstr detect` does. A model that anticipates adds
+    `anticipation`: mAP and mcAP of what it said about each later chunk, by how far ahead. Raises CheckpointError or
+    RecipeError when checkpoint, labels and features do not belong together.
     """
     check_fit(loaded, split)
+    split = split.narrowed(loaded.config)
     start = perf_counter()
-    scores = []
+    scores = []  # of each video (L, 1 + n_ahead, C)
     for done, video in enumerate(split.videos):
         progress(video.id, done, len(split.videos))
-        scores.append(predict(loaded.model, video.features[:]).numpy())
+        if mode == "stream":
+            scores.append(_stream(loaded, video))
+        else:
+            scores.append(predict_ahead(loaded.model, video.features[:]).numpy())
     seconds = perf_counter() - start
+    anticipation = [_ahead(split, scores, ahead) for ahead in range(1, loaded.config.n_ahead + 1)]
     return {
-        **pooled_metrics(split, {"lstr": scores}),
+        **pooled_metrics(split, {"lstr": [video[:, 0] for video in scores]}),
+        **({"anticipation": anticipation} if anticipation else {}),
+        "mode": mode,
         "videos": len(split.videos),
         "chunks": split.n_chunks,
         "seconds": round(seconds, 2),
@@ -89,3 +93,22 @@ def pooled_metrics(split: Split, systems: dict[str, list[np.ndarray]]) -> dict:
         name: metrics.per_frame(np.concatenate(scores), truth, split.labels.classes, AMBIGUOUS)
         for name, scores in systems.items()
     }
+
+
+def _stream(loaded: Checkpoint, video: LabelledVideo) -> np.ndarray:
+    """Scores (L, 1 + n_ahead, C) of a video, a chunk at a time."""
+    state = streaming.create(loaded.model)
+    array = video.features
+    rows = ((np.array(array.rgb[k]), np.array(array.flow[k])) for k in range(len(array)))
+    return np.stack([streaming.step_ahead(loaded.model, state, rgb, flow).numpy() for rgb, flow in rows])
+
+
+def _ahead(split: Split, scores: list[np.ndarray], ahead: int) -> dict:
+    """What was said about chunk T + ahead at chunk T, against that chunk's targets."""
+    longer = [(said, video) for said, video in zip(scores, split.videos, strict=True) if len(said) > ahead]
+    if not longer:
+        return {"chunks": ahead, "seconds": ahead / FEATURES_PER_SECOND, "mAP": None, "mcAP": None}
+    said = np.concatenate([said[:-ahead, ahead] for said, _ in longer])
+    came = np.concatenate([video.targets[ahead:] for _, video in longer])
+    result = metrics.per_frame(said, came, split.labels.classes, AMBIGUOUS)
+    return {"chunks": ahead, "seconds": ahead / FEATURES_PER_SECOND, "mAP": result["mAP"], "mcAP": result["mcAP"]}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 
 from lstr_cli.main import COMMANDS, cli
 
@@ -21,6 +22,10 @@ def shell_lines() -> list[str]:
     for block in re.findall(r"```(?:sh|bash)\n(.*?)```", README, re.DOTALL):
         lines += [line.strip() for line in block.replace("\\\n", " ").splitlines()]
     return [re.sub(r"\s+#.*", "", line) for line in lines if line and not line.startswith("#")]
+
+
+def python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def lstr_lines() -> list[list[str]]:
@@ -59,9 +64,16 @@ def test_linked_files_exist():
 
 
 def test_the_python_example_runs_as_a_script(small_set, tmp_path):
-    block = re.search(r"```python\n(.*?)```", README, re.DOTALL).group(1)
+    block = python_blocks()[0]
     block = block.replace("videos/fall-15.mp4", str(small_set.videos / "scene_03.mp4"))
     (tmp_path / "example.py").write_text(block.replace("run/checkpoint.pt", str(small_set.checkpoint)))
     result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.splitlines()) == 20 and result.stdout.startswith("0.25 ")
+
+
+def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"rgb": torch.rand(16, 2048), "flow": torch.rand(16, 1024)}
+    exec(python_blocks()[1].replace("run/checkpoint.pt", str(small_set.checkpoint)), given)
+    assert given["scores"].shape == (16, 6) and (tmp_path / "cameras.pt").exists()

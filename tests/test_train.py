@@ -14,17 +14,11 @@ import torch
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError, LstrError
+from lstr.windows import gather
 from pipelines.dataset import LabelledVideo, Split, TwoStreamArray, read_split
-from pipelines.train import (
-    PRESETS,
-    TrainConfig,
-    draw_windows,
-    feature_statistics,
-    fold_statistics,
-    learning_rate,
-    resolve,
-    train,
-)
+from pipelines.sampling import draw_windows, feature_statistics, fold_statistics, hide_slots
+from pipelines.train import train
+from pipelines.train_config import PRESETS, TrainConfig, learning_rate, resolve
 
 SETTINGS = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.work_length": "32"}
 SETTINGS |= {"train.epochs": "4"}
@@ -46,7 +40,7 @@ def test_presets_and_changes():
     assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (5e-5, 5e-5, 25, 16)
     model, config = resolve("small", {"model.n0": "4", "train.lr": "0.1"}, (8, 4))
     assert (model.n0, config.lr, model.rgb_dim, model.flow_dim) == (4, 0.1, 8, 4)
-    assert set(PRESETS) == {"thumos14", "tvseries", "hacs", "small"}
+    assert set(PRESETS) == {"thumos14", "tvseries", "hacs", "small", "thumos14-published", "tvseries-published"}
     for bad in ({"model.n_head": "4"}, {"train.lr": "much"}, {"lr": "1"}, {"train.windows": "odd"}, {"train.lr": "-1"}):
         with pytest.raises(ConfigError) as caught:
             resolve("small", bad, (8, 4))
@@ -81,21 +75,17 @@ def test_windows_cover_and_differ_by_epoch():
 
 
 def test_hidden_slots():
-    from lstr.batch import gather
-    from pipelines.train import _hide_slots
-
     model, _ = resolve("small", {"model.long_length": "64"}, (3, 2))
     windows = gather(video(200).features, [20, 199, 150, 120], model)
     torch.manual_seed(0)
-    hidden = _hide_slots(windows, 0.7)
+    hidden = hide_slots(windows, 0.7)
     assert not (hidden.long_mask & ~windows.long_mask).any(), "what was not there stays hidden"
     assert hidden.long_mask[:, -1].all(), "no softmax is empty"
     assert 0.15 < hidden.long_mask[1:, :-1].float().mean() < 0.45
-    assert _hide_slots(windows, 0.0) is windows
+    assert hide_slots(windows, 0.0) is windows
 
 
 def test_folded_statistics_change_nothing():
-    from lstr.batch import gather
     from lstr.model import LSTR
 
     videos = [video(60), video(50, seed=1)]
@@ -108,7 +98,7 @@ def test_folded_statistics_change_nothing():
     raw = gather(videos[0].features, [40], model)
     scaled = gather((videos[0].features[:] - mean.numpy()) / std.numpy(), [40], model)
     with torch.no_grad():
-        assert torch.allclose(exported(*raw), trained(*scaled), atol=1e-4)
+        assert torch.allclose(exported(raw), trained(scaled), atol=1e-4)
 
 
 def test_it_learns(small_set):

@@ -1,0 +1,267 @@
+"""TV-L1 optical flow of a batch of pairs on a torch device: OpenCV 5's DualTVL1OpticalFlow with its defaults.
+
+It rounds where extractors/tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
+loop runs to its maximum and a pair that has stopped is left as it is. At B pairs of N pixels an inner iteration here is
+about 45 kernels and 1 KB a pixel, 7,500 times: right, and the measure of the rest, but no way to be fast on a GPU.
+extractors/tvl1_triton.py, used there, does one in a part of one kernel and 60 bytes, and ends with the slowest pair.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from extractors.tvl1 import SCALES, SMALLEST, STEP
+
+WARPS, OUTER, INNER = 5, 10, 30
+EPSILON = 0.01  # pixels; a pair stops when its flow changes by less, root mean square
+TAUT, L_T, THETA = 0.25 / 0.3, 0.15 * 0.3, 0.3
+FLAT = torch.finfo(torch.float32).eps  # a squared gradient up to this explains no brightness
+
+# Comparators that sort five values, and that bring the median of 25 to MEDIAN_WIRE where wire 5 k + c holds the k-th
+# smallest value of column c of the window; extractors/tvl1_median.h says how they were found.
+SORT_COLUMN = ((0, 1), (3, 4), (2, 4), (2, 3), (1, 4), (0, 3), (0, 2), (1, 3), (1, 2))
+MEDIAN_WIRE = 17
+# fmt: off
+FIND_MEDIAN = (
+    (0, 1), (3, 4), (2, 4), (2, 3), (1, 4), (0, 3), (1, 3), (5, 6), (8, 9), (7, 9), (7, 8), (6, 9), (5, 8), (6, 8),
+    (6, 7), (10, 11), (13, 14), (12, 14), (12, 13), (11, 14), (10, 13), (10, 12), (11, 13), (11, 12), (15, 16),
+    (17, 19), (17, 18), (16, 19), (15, 18), (15, 17), (16, 18), (16, 17), (20, 21), (23, 24), (21, 24), (20, 23),
+    (20, 22), (21, 23), (21, 22), (15, 7), (11, 3), (16, 4), (17, 9), (8, 12), (7, 3), (8, 20), (12, 21), (4, 17),
+    (12, 20), (3, 4), (20, 13), (3, 16), (16, 8), (4, 12), (17, 20), (3, 4), (17, 8), (4, 17),
+)
+# fmt: on
+
+
+def flow_batch(before: Tensor, after: Tensor, early_exit: bool | None = None) -> Tensor:
+    """TV-L1 flow of B pairs of grey images, made on their device.
+
+    before, after: (B, H, W) uint8, sides of 16 pixels or more. Returns (B, H, W, 2) float32 in pixels, x then y.
+    `early_exit` asks after each outer iteration whether all pairs have stopped, which waits for the device: the result
+    is the same; None asks on a CPU only, and the Triton kernels never do. Raises ValueError for other input.
+    Source: extractors/tvl1.c, itself OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
+    """
+    _check(before, after)
+    if early_exit is None:
+        early_exit = before.device.type == "cpu"
+    with torch.no_grad():
+        return _flow(before, after, _solver(before.device) or partial(solve_scale, early_exit=early_exit))
+
+
+def _solver(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+    """The Triton kernels where they run."""
+    if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
+        return None
+    from extractors import tvl1_triton  # it imports this module, and triton, which takes a second
+
+    return tvl1_triton.solve_scale
+
+
+def _check(before: Tensor, after: Tensor) -> None:
+    for frames in (before, after):
+        if not isinstance(frames, Tensor) or frames.dtype != torch.uint8 or frames.ndim != 3 or not len(frames):
+            raise ValueError("frames must be a grey uint8 tensor (B, H, W) of one pair or more")
+        if min(frames.shape[1:]) < SMALLEST:
+            raise ValueError(f"a frame must have at least {SMALLEST} pixels a side, not {tuple(frames.shape[1:])}")
+    if before.shape != after.shape or before.device != after.device:
+        raise ValueError(
+            f"the frames differ: {tuple(before.shape)} on {before.device} and {tuple(after.shape)} on {after.device}"
+        )
+
+
+def _flow(before: Tensor, after: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    scales = [torch.stack((before, after)).float()]
+    while len(scales) < SCALES:
+        size = [round(side * STEP) for side in scales[-1].shape[-2:]]
+        if min(size) < SMALLEST:
+            break
+        scales.append(resize(scales[-1], size, 1 / STEP))
+    smallest = scales[-1]
+    u = smallest.new_zeros(len(before), 2, *smallest.shape[-2:])
+    for frames in reversed(scales):
+        if u.shape[-2:] != frames.shape[-2:]:
+            u = resize(u, frames.shape[-2:]) * (1 / STEP)
+        u = solve(frames[0], frames[1], u)
+    return u.movedim(1, -1).contiguous()
+
+
+def resize(image: Tensor, size: list[int], scale: float | None = None) -> Tensor:
+    """cv2.resize of float32 images (..., H, W) to `size` (h, w), INTER_LINEAR; `scale` source pixels a pixel.
+
+    Without `scale` it is H / h and W / w. Equal to OpenCV 5 bit for bit but for a last row or column now and then.
+    """
+    for dim in (-1, -2):
+        length, wanted = image.shape[dim], size[dim]
+        at = (torch.arange(wanted, device=image.device, dtype=torch.float64) + 0.5) * (scale or length / wanted) - 0.5
+        low = at.floor()
+        part = torch.where((low < 0) | (low >= length - 1), 0.0, at - low).float()
+        low = low.long().clamp(0, length - 1)
+        near, far = image.index_select(dim, low), image.index_select(dim, (low + 1).clamp(max=length - 1))
+        image = _fused(far - near, part if dim == -1 else part[:, None], near)
+    return image
+
+
+def _fused(a: Tensor, b: Tensor | float, c: Tensor | float) -> Tensor:
+    """a * b + c rounded once (the product is exact in double), as OpenCV's vector code does."""
+    return (a.double() * b + c).float()
+
+
+def solve_scale(i0: Tensor, i1: Tensor, u: Tensor, early_exit: bool = False) -> Tensor:
+    """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32."""
+    n_pairs, h, w = i0.shape
+    bound = stop_bound(h, w)
+    planes = image_planes(i1)
+    p = u.new_zeros(n_pairs, 2, 2, h, w)  # flow component, direction
+    for _ in range(WARPS):
+        gradient, rho_c = warp(planes, i0, u)
+        square = gradient[:, 0] * gradient[:, 0] + gradient[:, 1] * gradient[:, 1]
+        data = gradient, rho_c, square * L_T, torch.where(square > FLAT, -square, -torch.inf)
+        moving = torch.ones(n_pairs, dtype=torch.bool, device=u.device)
+        for _ in range(OUTER):
+            u = torch.where(moving[:, None, None, None], median(u), u)
+            for _ in range(INNER):
+                u, p, moving = iterate(u, p, moving, *data, bound)
+            if early_exit and not moving.any():
+                break
+    return u
+
+
+def stop_bound(h: int, w: int) -> float:
+    """The summed squared change at which a pair of this size stops."""
+    return float(torch.tensor(EPSILON * EPSILON * (h * w), dtype=torch.float32))
+
+
+def image_planes(i1: Tensor) -> Tensor:
+    """What is warped, (B, 3, H, W): the image (B, H, W) and its centred gradient, halved at the edges too."""
+    wide = F.pad(i1[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
+    return torch.stack(
+        (i1, 0.5 * (wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]), 0.5 * (wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1])), 1
+    )
+
+
+def warp(planes: Tensor, i0: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient (B, 2, H, W) and constant part of the brightness error (B, H, W) at where the flow u points.
+
+    Cubic with A = -0.75, zero outside the image, weights and sums rounded as cv2.remap of OpenCV 5.
+    """
+    n_pairs, h, w = i0.shape
+    border = 4
+    padded = F.pad(planes, (border,) * 4).flatten(2)
+    grid = torch.arange(w, device=u.device), torch.arange(h, device=u.device)[:, None]
+    corner, weights = [], []
+    for axis, length in ((0, w), (1, h)):
+        at = u[:, axis] + grid[axis]
+        low = at.floor()
+        weights.append(_cubic((at - low)[:, None]))
+        corner.append(low.clamp(-3, length + 1).long() + (border - 1))  # farther out every tap is zero just the same
+    pitch = w + 2 * border
+    start = (corner[1] * pitch + corner[0]).flatten(1)[:, None].expand(-1, 3, -1)
+    for j in range(4):
+        taps = [padded.gather(2, start + (j * pitch + i)).unflatten(2, (h, w)) for i in range(4)]
+        row = taps[0] * weights[0][0]
+        for i in (1, 2, 3):
+            row = _fused(taps[i], weights[0][i], row)
+        warped = _fused(row, weights[1][j], warped) if j else row * weights[1][0]
+    gradient = warped[:, 1:]
+    product = gradient * u
+    return gradient, ((warped[:, 0] - product[:, 0]) - product[:, 1]) - i0
+
+
+def _cubic(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights of the four taps around the fraction x."""
+    y, xx = 1.0 - x, x * x
+    w0, w3 = -0.75 * (x * (y * y)), -0.75 * (xx * y)
+    w1 = _fused(_fused(x, 1.25, -2.25), xx, 1.0)
+    return w0, w1, ((1.0 - w0) - w1) - w3, w3
+
+
+def median(u: Tensor) -> Tensor:
+    """Medians of the 5 x 5 windows of planes (B, 2, H, W), edges replicated."""
+    h, w = u.shape[-2:]
+    wide = F.pad(u, (2, 2, 2, 2), mode="replicate")
+    rows = [wide[:, :, k : k + h] for k in range(5)]
+    _compare(rows, SORT_COLUMN)
+    wires = [row[..., c : c + w] for row in rows for c in range(5)]
+    _compare(wires, FIND_MEDIAN)
+    return wires[MEDIAN_WIRE]
+
+
+def _compare(wires: list[Tensor], network: tuple[tuple[int, int], ...]) -> None:
+    """Put the smaller of each two wires in the first and the larger in the second."""
+    for i, j in network:
+        wires[i], wires[j] = torch.minimum(wires[i], wires[j]), torch.maximum(wires[i], wires[j])
+
+
+def iterate(
+    u: Tensor,
+    p: Tensor,
+    moving: Tensor,
+    gradient: Tensor,
+    rho_c: Tensor,
+    limit: Tensor,
+    negative_square: Tensor,
+    bound: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One iteration: flow u (B, 2, H, W), dual p (B, 2, 2, H, W) and which pairs move still (B,) bool, after it.
+
+    A pair that does not move keeps its u and p. The rest is data of the warp, one value a pixel.
+    """
+    across, down = p[:, :, 0], p[:, :, 1]
+    above = F.pad(down[..., :-1, :], (0, 0, 1, 0))
+    divergence = (across - F.pad(across[..., :-1], (1, 0))) + (down - above)
+    divergence[..., 0] = (across[..., 0] + down[..., 0]) - above[..., 0]  # OpenCV adds column 0 in another order
+    product = gradient * u
+    rho = rho_c + (product[:, 0] + product[:, 1])
+    factor = torch.where(rho > limit, -L_T, rho / negative_square)  # the threshold step
+    factor = torch.where(rho < -limit, L_T, factor)
+    new = (u + factor[:, None] * gradient) + divergence * THETA
+    change = new - u
+    error = (change * change).sum((1, 2, 3))
+    dx, dy = F.pad(new[..., 1:] - new[..., :-1], (0, 1)), F.pad(new[..., 1:, :] - new[..., :-1, :], (0, 0, 0, 1))
+    norm = torch.hypot(dx, dy) * TAUT + 1.0
+    new_p = (p + torch.stack((dx, dy), 2) * TAUT) / norm[:, :, None]
+    keep = moving[:, None, None, None]
+    return torch.where(keep, new, u), torch.where(keep[..., None], new_p, p), moving & (error > bound)
+
+
+class CapturedFlow:
+    """`flow_batch` for one batch size and frame size on a CUDA device, captured once as a CUDA graph and replayed.
+
+    Raises ValueError for a size that flow_batch refuses. Capture without Triton takes some 350,000 kernels: minutes.
+    """
+
+    def __init__(self, n_pairs: int, height: int, width: int, device: torch.device | str = "cuda") -> None:
+        self.before = torch.zeros(n_pairs, height, width, dtype=torch.uint8, device=device)
+        self.after = torch.zeros_like(self.before)
+        self.flow = torch.empty(0)
+        self.replay = self.capture(self._run)
+
+    def __call__(self, before: Tensor, after: Tensor) -> Tensor:
+        """Flow (B, H, W, 2) float32 in pixels, for use before the next call. Raises ValueError for another size."""
+        if before.shape != self.before.shape or after.shape != self.before.shape:
+            raise ValueError(f"captured for frames {tuple(self.before.shape)}, not {tuple(before.shape)}")
+        self.before.copy_(before)
+        self.after.copy_(after)
+        self.replay()
+        return self.flow
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """A function that does `work` by replaying its kernels."""
+        with torch.cuda.device(self.before.device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                work()  # Triton compiles its kernels at the first call, which a capture must not see
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                work()
+        return graph.replay
+
+    def _run(self) -> None:
+        self.flow = flow_batch(self.before, self.after, early_exit=False)

@@ -1,0 +1,269 @@
+"""One scale of TV-L1 for a batch of pairs as three Triton kernels, for extractors/tvl1_torch.py on a CUDA device.
+
+Warp and median filter are a launch each. The up to 30 inner iterations are one: as many programs as the GPU runs at
+once share the pixels of all pairs that still move and wait for each other after each iteration, so that no pair is
+iterated beyond its stop and the launch ends when none moves. An iteration reads u, p and the warp's data and writes
+the other copy of u and p: 60 bytes a pixel, and rows next to a program's own from cache. Rounding is that of
+extractors/tvl1_torch.py; only the error is summed otherwise, in integers, whose order cannot matter.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from extractors import tvl1_torch
+from extractors.tvl1_torch import FIND_MEDIAN, INNER, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
+
+TAUT = tl.constexpr(tvl1_torch.TAUT)
+L_T = tl.constexpr(tvl1_torch.L_T)
+THETA = tl.constexpr(tvl1_torch.THETA)
+FLAT = tl.constexpr(tvl1_torch.FLAT)
+UNIT = tl.constexpr(2.0**32)  # of the summed squared change, an integer; a tile that moves adds at least one
+MOVES = 2**62  # an error that no bound reaches
+# wires 5 k + c of a window's row k and column c: sort each column, then find the median
+NETWORK = [(5 * i + c, 5 * j + c) for c in range(5) for i, j in SORT_COLUMN] + list(FIND_MEDIAN)
+LOW_WIRE = tl.constexpr(tuple(i for i, _ in NETWORK))
+HIGH_WIRE = tl.constexpr(tuple(j for _, j in NETWORK))
+COMPARATORS = tl.constexpr(len(NETWORK))
+OUT_WIRE = tl.constexpr(MEDIAN_WIRE)
+BUSY = tl.constexpr(65536)  # a barrier counts programs that arrived below this, and those with work above it
+
+TILE = 512  # pixels a program works on at a time
+WARPS_A_PROGRAM = 8  # 256 threads
+PROGRAMS_A_PROCESSOR = 2  # with REGISTERS this many are sure to run at once
+REGISTERS = 128  # a thread
+
+
+def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
+    """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32."""
+    n_pairs, h, w = i0.shape
+    n = h * w
+    planes = tvl1_torch.image_planes(i1)
+    flow = u.new_empty(3, n_pairs, 2, n)  # two copies that take turns, and what the median filter made
+    flow[0] = u.flatten(2)
+    dual = u.new_zeros(2, n_pairs, 4, n)
+    data = u.new_empty(n_pairs, 3, n)
+    # the squared change after each iteration; zero says that the pair had stopped before
+    errors = torch.zeros(WARPS, OUTER * INNER + 1, n_pairs, dtype=torch.int64, device=u.device)
+    errors[:, 0] = MOVES
+    arrivals = torch.zeros(WARPS, OUTER * INNER, dtype=torch.int32, device=u.device)
+    bound = tvl1_torch.stop_bound(h, w) * UNIT.value
+    tiles = triton.cdiv(n, TILE)
+    programs = min(programs_at_once(u.device), n_pairs * tiles)
+    strict = dict(enable_fp_fusion=False, num_warps=WARPS_A_PROGRAM)
+    for warp in range(WARPS):
+        warp_kernel[tiles, n_pairs](planes, i0, flow, data, h, w, TILE, **strict)
+        for outer in range(OUTER):
+            step = outer * INNER
+            median_kernel[tiles, 2 * n_pairs](flow, errors[warp, step], h, w, n_pairs, bound, TILE, **strict)
+            iterate_kernel[programs,](
+                flow, dual, data, errors[warp, step], arrivals[warp, step], h, w, n_pairs, bound, INNER, TILE,
+                launch_cooperative_grid=programs > 1, maxnreg=REGISTERS, **strict,
+            )  # fmt: skip
+    return flow[0].view(u.shape)
+
+
+def programs_at_once(device: torch.device) -> int:
+    """How many programs wait for each other: they must all run, so no more than the GPU has room for."""
+    if device.type != "cuda":
+        return 1  # Triton's interpreter runs one program after the other
+    return PROGRAMS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@triton.jit
+def primal(u, p, data, at, n, inside, first, p11_left, p21_left, p12_above, p22_above):
+    """Old and new u1, u2 and the dual p of pixels `at`; `first` marks column 0, which OpenCV adds in another order."""
+    u1, u2 = tl.load(u + at, inside, 0.0), tl.load(u + n + at, inside, 0.0)
+    p11, p12 = tl.load(p + at, inside, 0.0), tl.load(p + n + at, inside, 0.0)
+    p21, p22 = tl.load(p + 2 * n + at, inside, 0.0), tl.load(p + 3 * n + at, inside, 0.0)
+    ix, iy = tl.load(data + at, inside, 0.0), tl.load(data + n + at, inside, 0.0)
+    div1 = tl.where(first, (p11 + p12) - p12_above, (p11 - p11_left) + (p12 - p12_above))
+    div2 = tl.where(first, (p21 + p22) - p22_above, (p21 - p21_left) + (p22 - p22_above))
+    square = ix * ix + iy * iy
+    limit = square * L_T
+    rho = tl.load(data + 2 * n + at, inside, 0.0) + (ix * u1 + iy * u2)
+    factor = tl.where(square > FLAT, tl.div_rn(-rho, tl.where(square > FLAT, square, 1.0)), 0.0)
+    factor = tl.where(rho > limit, -L_T, factor)
+    factor = tl.where(rho < -limit, L_T, factor)
+    new1 = (u1 + factor * ix) + div1 * THETA
+    new2 = (u2 + factor * iy) + div2 * THETA
+    return u1, u2, new1, new2, p11, p12, p21, p22
+
+
+@triton.jit
+def dual_step(dx, dy, p1, p2):
+    """The dual variable of one flow component from its forward differences."""
+    big, small = tl.maximum(tl.abs(dx), tl.abs(dy)), tl.minimum(tl.abs(dx), tl.abs(dy))
+    square = big * big
+    total = tl.fma(small, small, square)
+    rest = tl.fma(small, small, square - total) + tl.fma(big, big, -square)  # what `total` lacks
+    root = tl.sqrt_rn(total)
+    miss = tl.fma(-root, root, total) + rest
+    root += miss * (0.5 / tl.maximum(root, 1e-15))  # now rounded once, as hypot is in OpenCV
+    norm = root * TAUT + 1.0
+    return tl.div_rn(p1 + dx * TAUT, norm), tl.div_rn(p2 + dy * TAUT, norm)
+
+
+@triton.jit
+def wait_for_all(arrival, busy):
+    """Wait until every program is here, and see what it wrote. Returns how many were `busy`."""
+    tl.debug_barrier()
+    tl.atomic_add(arrival, 1 + busy * BUSY, sem="release")
+    seen = tl.load(arrival, volatile=True)
+    while seen % BUSY < tl.num_programs(0):
+        seen = tl.load(arrival, volatile=True)
+    seen = tl.atomic_add(arrival, 0, sem="acquire")
+    tl.debug_barrier()
+    return seen // BUSY
+
+
+@triton.jit
+def iterate_kernel(
+    flow, dual, data, errors, arrivals, h, w, n_pairs, bound, INNER: tl.constexpr, TILE: tl.constexpr
+):
+    """Up to INNER iterations of flow (3, B, 2, N) and dual (2, B, 4, N) by programs that all run at once.
+
+    It begins with the flow in copy 2 and leaves it in copy 0. errors (INNER + 1, B) begins with that before the first
+    iteration; arrivals (INNER,) with zeros.
+    """
+    n = h * w
+    tiles = tl.cdiv(n, TILE)
+    k = 0
+    busy_programs = 1
+    while (k < INNER) & (busy_programs > 0):
+        old = k % 2
+        busy = 0
+        for tile in range(tl.program_id(0), n_pairs * tiles, tl.num_programs(0)):
+            pair = (tile // tiles).to(tl.int64)
+            at = tile % tiles * TILE + tl.arange(0, TILE)
+            inside = at < n
+            u = flow + (tl.where(k == 0, 2, old) * n_pairs + pair) * 2 * n
+            p = dual + (old * n_pairs + pair) * 4 * n
+            new_u = flow + ((1 - old) * n_pairs + pair) * 2 * n
+            new_p = dual + ((1 - old) * n_pairs + pair) * 4 * n
+            error = tl.load(errors + k * n_pairs + pair)
+            if error.to(tl.float32) > bound:
+                busy = 1
+                d = data + pair * 3 * n
+                x = at % w
+                to_right, to_below = inside & (x < w - 1), at < n - w
+                left, above = inside & (x > 0), inside & (at >= w)
+                u1, u2, new1, new2, p11, p12, p21, p22 = primal(
+                    u, p, d, at, n, inside, x == 0,
+                    tl.load(p + at - 1, left, 0.0), tl.load(p + 2 * n + at - 1, left, 0.0),
+                    tl.load(p + n + at - w, above, 0.0), tl.load(p + 3 * n + at - w, above, 0.0),
+                )  # fmt: skip
+                above = to_right & (at >= w)
+                _, _, right1, right2, _, _, _, _ = primal(
+                    u, p, d, at + 1, n, to_right, False, p11, p21,
+                    tl.load(p + n + at + 1 - w, above, 0.0), tl.load(p + 3 * n + at + 1 - w, above, 0.0),
+                )  # fmt: skip
+                left = to_below & (x > 0)
+                _, _, below1, below2, _, _, _, _ = primal(
+                    u, p, d, at + w, n, to_below, x == 0,
+                    tl.load(p + at + w - 1, left, 0.0), tl.load(p + 2 * n + at + w - 1, left, 0.0), p12, p22,
+                )  # fmt: skip
+                p11, p12 = dual_step(
+                    tl.where(to_right, right1 - new1, 0.0), tl.where(to_below, below1 - new1, 0.0), p11, p12
+                )
+                p21, p22 = dual_step(
+                    tl.where(to_right, right2 - new2, 0.0), tl.where(to_below, below2 - new2, 0.0), p21, p22
+                )
+                tl.store(new_u + at, new1, inside)
+                tl.store(new_u + n + at, new2, inside)
+                tl.store(new_p + at, p11, inside)
+                tl.store(new_p + n + at, p12, inside)
+                tl.store(new_p + 2 * n + at, p21, inside)
+                tl.store(new_p + 3 * n + at, p22, inside)
+                change = (new1 - u1) * (new1 - u1) + (new2 - u2) * (new2 - u2)
+                change = tl.sum(tl.where(inside, change, 0.0)) * UNIT
+                tl.atomic_add(errors + (k + 1) * n_pairs + pair, change.to(tl.int64) + 1, sem="relaxed")
+            elif (error > 0) & (old == 1):
+                # the iteration before was this pair's last and left it in copy 1; INNER is even, so this comes in time
+                for plane in tl.static_range(2):
+                    tl.store(new_u + plane * n + at, tl.load(u + plane * n + at, inside, 0.0), inside)
+                for plane in tl.static_range(4):
+                    tl.store(new_p + plane * n + at, tl.load(p + plane * n + at, inside, 0.0), inside)
+        busy_programs = wait_for_all(arrivals + k, busy)
+        k += 1
+
+
+@triton.jit
+def compare(v, i: tl.constexpr, j: tl.constexpr):
+    """The wires v with the smaller of wires i and j in i and the larger in j."""
+    low, high = tl.minimum(v[i], v[j]), tl.maximum(v[i], v[j])
+    v = v[:i] + (low,) + v[i + 1 :]
+    return v[:j] + (high,) + v[j + 1 :]
+
+
+@triton.jit
+def median_kernel(flow, errors, h, w, n_pairs, bound, TILE: tl.constexpr):
+    """Copy 2 of flow (3, B, 2, N) from copy 0: medians of 5 x 5 windows, edges replicated, of pairs that move."""
+    n = h * w
+    plane = tl.program_id(1).to(tl.int64)
+    if tl.load(errors + plane // 2).to(tl.float32) > bound:
+        at = tl.program_id(0) * TILE + tl.arange(0, TILE)
+        u = flow + plane * n
+        y, x = at // w, at % w
+        v = ()  # the window, row by row
+        for j in tl.static_range(5):
+            row = u + tl.minimum(tl.maximum(y + (j - 2), 0), h - 1) * w
+            for i in tl.static_range(5):
+                v = v + (tl.load(row + tl.minimum(tl.maximum(x + (i - 2), 0), w - 1)),)
+        for c in tl.static_range(COMPARATORS):
+            v = compare(v, LOW_WIRE[c], HIGH_WIRE[c])
+        tl.store(flow + (4 * n_pairs + plane) * n + at, v[OUT_WIRE], at < n)
+
+
+@triton.jit
+def cubic(x):
+    """Weights of the four taps around the fraction x, rounded as cv2.remap of OpenCV 5 rounds them."""
+    y = 1.0 - x
+    xx = x * x
+    w0, w3 = -0.75 * (x * (y * y)), -0.75 * (xx * y)
+    w1 = tl.fma(tl.fma(x, 1.25, -2.25), xx, 1.0)
+    return w0, w1, ((1.0 - w0) - w1) - w3, w3
+
+
+@triton.jit
+def across(image, y, x, h, w, inside, w0, w1, w2, w3):
+    """Four neighbours of row y from column x - 1 on, weighted; zero outside the image."""
+    there = inside & (y >= 0) & (y < h)
+    row = image + y * w + x
+    total = tl.load(row - 1, there & (x >= 1) & (x <= w), 0.0) * w0
+    total = tl.fma(tl.load(row, there & (x >= 0) & (x < w), 0.0), w1, total)
+    total = tl.fma(tl.load(row + 1, there & (x >= -1) & (x < w - 1), 0.0), w2, total)
+    return tl.fma(tl.load(row + 2, there & (x >= -2) & (x < w - 2), 0.0), w3, total)
+
+
+@triton.jit
+def warp_kernel(planes, i0, flow, data, h, w, TILE: tl.constexpr):
+    """Data (B, 3, N) of a warp: gradient and constant part of the brightness error where copy 0 of the flow points."""
+    n = h * w
+    pair = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    inside = at < n
+    u1 = tl.load(flow + pair * 2 * n + at, inside, 0.0)
+    u2 = tl.load(flow + (pair * 2 + 1) * n + at, inside, 0.0)
+    px, py = (at % w).to(tl.float32) + u1, (at // w).to(tl.float32) + u2
+    x, y = tl.floor(px), tl.floor(py)
+    a0, a1, a2, a3 = cubic(px - x)
+    d0, d1, d2, d3 = cubic(py - y)
+    # farther out every tap is zero just the same
+    x = tl.minimum(tl.maximum(x, -3.0), (w + 1).to(tl.float32)).to(tl.int32)
+    y = tl.minimum(tl.maximum(y, -3.0), (h + 1).to(tl.float32)).to(tl.int32)
+    warped = ()
+    for plane in tl.static_range(3):
+        image = planes + (pair * 3 + plane) * n
+        total = across(image, y - 1, x, h, w, inside, a0, a1, a2, a3) * d0
+        total = tl.fma(across(image, y, x, h, w, inside, a0, a1, a2, a3), d1, total)
+        total = tl.fma(across(image, y + 1, x, h, w, inside, a0, a1, a2, a3), d2, total)
+        total = tl.fma(across(image, y + 2, x, h, w, inside, a0, a1, a2, a3), d3, total)
+        warped = warped + (total,)
+    rho = ((warped[0] - warped[1] * u1) - warped[2] * u2) - tl.load(i0 + pair * n + at, inside, 0.0)
+    tl.store(data + pair * 3 * n + at, warped[1], inside)
+    tl.store(data + (pair * 3 + 1) * n + at, warped[2], inside)
+    tl.store(data + (pair * 3 + 2) * n + at, rho, inside)

@@ -1,0 +1,348 @@
+"""How fast the model decides, measured on this machine: what `lstr bench lstr` records.
+
+Weights, features and memories are random numbers, for speed does not depend on them. Rows that are compared take turns
+in short rounds, so that whatever else the machine does hits all of them alike.
+"""
+
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from extractors.errors import MissingPathError, OutputError
+from lstr import __version__, checkpoint, streaming
+from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
+from lstr.errors import CheckpointError
+from lstr.kinds import Model, make_model
+from lstr.plan import make_plan
+from lstr.streaming import StreamState
+from lstr.windows import gather
+from pipelines.extract import Progress
+from pipelines.store import unwritable
+
+ROUNDS = 10  # turns of each of the headline rows
+FEW_ROUNDS = 5  # turns of a design or a memory length
+FEW_SHARE = 1 / 3  # of a headline row's seconds
+STREAMS = 16  # in the batched row
+LENGTHS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # of the model's own long memory; 256 to 8192 chunks at the published size
+COMPARED_CHUNKS = 300  # of the random features on which float32 and bf16 are compared
+LOGIT_SPREAD = 3.0  # standard deviation of logits that favour few classes, as those of a trained model do
+PAPER = {"stream_fps": 91.6, "device": "V100"}
+"""The paper's runtime table: LSTR alone, streaming, batch 1."""
+GOLDEN_SHAPE = {"n_heads": "4", "long_length": "128"}
+"""What the tensors of the golden model do not say."""
+
+Video = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Something that is timed a step at a time."""
+
+    step: Callable[[], object]
+    burst: int = 1
+    """Steps always taken together: a stride of a stream, so that every round has its share of updates"""
+
+
+def bench_lstr(
+    config: LSTRConfig,
+    n_classes: int,
+    seconds: float,
+    progress: Progress,
+    threads: int | None = None,
+    golden: str | Path | None = None,
+) -> dict:
+    """The record of an LSTR of one shape: headline rows, memory lengths, designs, and what bf16 changes.
+
+    seconds is the rough time of a headline row, a third of it that of the others; threads are torch's, None for its
+    own choice. `golden` is a folder with lstr_small.pth and lstr_small.npz, on which bf16 is compared too. Where there
+    is a GPU, "gpu" holds the same rows measured on it. Raises CheckpointError for a shape without streaming to
+    measure, MissingPathError without the golden files.
+    """
+    if config.kind != "lstr" or not config.n_long:
+        raise CheckpointError(
+            f"The model is of kind {config.kind} with {config.n_long} slots of long memory, no LSTR to measure.",
+            "leave -c out to measure the published size, whose designs include every kind.",
+        )
+    recorded = None if golden is None else read_golden(Path(golden))
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    total = len(devices) * (ROUNDS + 1 + len(_lengths(config)) + len(designs(config)))
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        progress("measuring", done, total)
+
+    threads_before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads or threads_before)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            threads_used = torch.get_num_threads()
+            on_cpu, *on_gpu = (_measure(config, n_classes, seconds, device, tick) for device in devices)
+            if recorded:
+                on_cpu["bf16_difference"]["golden"] = bf16_difference(*recorded)
+    finally:
+        torch.set_num_threads(threads_before)
+    gpu = {"gpu": {"name": torch.cuda.get_device_name(), **on_gpu[0]}} if on_gpu else {}
+    about = {"device": "cpu", "threads": threads_used, "seconds_a_row": seconds, "weights": "random"}
+    shape = {"config": asdict(config), "classes": n_classes}
+    return {**about_machine(), **about, **shape, **on_cpu, **gpu, "paper": PAPER}
+
+
+def about_machine() -> dict:
+    """What every record says of where and when it was made."""
+    return {
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "versions": {
+            "lstr": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+        "date": date.today().isoformat(),
+    }
+
+
+def check_output(path: Path) -> None:
+    """Raise OutputError now, not after minutes of measuring, where a record cannot be written to `path`."""
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder, not a file.", "give -o a file.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+
+
+def _measure(config: LSTRConfig, n_classes: int, seconds: float, device: str, tick: Callable[[], None]) -> dict:
+    """Every row on one device."""
+    rows = headline(config, n_classes, seconds, device, tick)
+    difference = bf16_difference(decided_model(config, n_classes, device), random_video(config, COMPARED_CHUNKS))
+    tick()
+    few = seconds * FEW_SHARE
+    lengths, shapes = {}, {}
+    for length in _lengths(config):
+        lengths[str(length)] = memory_row(replace(config, grid="fixed", long_length=length), n_classes, few, device)
+        tick()
+    for name, design in designs(config).items():
+        shapes[name] = design_row(design, n_classes, few, device)
+        tick()
+    return {**rows, "bf16_difference": difference, "memory_length": lengths, "designs": shapes}
+
+
+def headline(config: LSTRConfig, n_classes: int, seconds: float, device: str, tick: Callable[[], None]) -> dict:
+    """The window recomputed, and the streams that replace it, in the same rounds."""
+    fixed = build(replace(config, grid="fixed"), n_classes, device)
+    sliding = build(replace(config, grid="sliding"), n_classes, device)
+    first = filled(streaming.create(fixed))
+    singles = [filled(streaming.create(fixed, like=first), offset) for offset in range(STREAMS)]
+    turns = [stream_row(fixed, single) for single in singles]
+    stride = config.long_stride
+    rows = {
+        "recompute": recompute_row(fixed),
+        "stream": stream_row(fixed, first),
+        "stream_sliding": stream_row(sliding, filled(streaming.create(sliding))),
+        "stream_bf16": stream_row(fixed, filled(streaming.create(fixed, precision="bf16"))),
+        "batched": stream_row(fixed, filled(streaming.create(fixed, STREAMS, like=first))),
+        "singles": Row(lambda: [turn.step() for turn in turns], stride),
+    }
+    if device == "cuda":
+        captured = filled(streaming.create(fixed, like=first))
+        streaming.capture(fixed, captured)
+        rows["stream_captured"] = stream_row(fixed, captured)
+    taken = interleave(rows, seconds, ROUNDS, device, tick)
+    batched, one_by_one = taken.pop("batched"), taken.pop("singles")
+    result = {name: {**summary(rounds), "ratio": ratio(taken["recompute"], rounds)} for name, rounds in taken.items()}
+    # A stream whose memory changes once a stride has two kinds of steps, and its p95 is that of an update.
+    result["stream"] |= by_kind(taken["stream"], fixed.config)
+    result["batched_16"] = {
+        **summary(batched, STREAMS),
+        "ratio": ratio(taken["recompute"], batched, STREAMS),
+        "singles_steps_per_second": summary(one_by_one, STREAMS)["steps_per_second"],
+        "ratio_to_singles": ratio(one_by_one, batched),
+    }
+    return result
+
+
+def memory_row(config: LSTRConfig, n_classes: int, seconds: float, device: str) -> dict:
+    """A stream with a long memory of config.long_length chunks: what grows with it, and what does not."""
+    model = build(config, n_classes, device)
+    state = filled(streaming.create(model))
+    rounds = interleave({"stream": stream_row(model, state)}, seconds, FEW_ROUNDS, device)["stream"]
+    n_bytes = sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
+    return {
+        **by_kind(rounds, config),
+        "steps_per_second": summary(rounds)["steps_per_second"],
+        "bytes_a_stream": n_bytes,
+    }
+
+
+def designs(config: LSTRConfig) -> dict[str, LSTRConfig]:
+    """The designs that the paper compares, by name; the first is the proposed."""
+    proposed = replace(config, grid="fixed", encoder="two-stage", integration="cross-attention", anticipation=0)
+    encoders = {name: replace(proposed, encoder=name) for name in ENCODERS}
+    integrations = {name: replace(proposed, integration=name) for name in INTEGRATIONS[1:]}
+    kinds = {name: replace(proposed, kind=name) for name in KINDS[1:]}
+    return encoders | integrations | kinds
+
+
+def design_row(config: LSTRConfig, n_classes: int, seconds: float, device: str) -> dict:
+    """A design as a stream and, where it is an LSTR, as windows recomputed."""
+    model = build(config, n_classes, device)
+    rows = {"stream": stream_row(model, filled(streaming.create(model)))}
+    if config.kind == "lstr":  # the window of another kind is not what its stream computes
+        rows["recompute"] = recompute_row(model)
+    speeds = {
+        name: summary(rounds)["steps_per_second"]
+        for name, rounds in interleave(rows, seconds, FEW_ROUNDS, device).items()
+    }
+    result = {"parameters": sum(p.numel() for p in model.parameters()), "steps_per_second": speeds["stream"]}
+    return result | ({"recompute_steps_per_second": speeds["recompute"]} if "recompute" in speeds else {})
+
+
+def build(config: LSTRConfig, n_classes: int, device: str) -> Model:
+    """A model with random weights, ready to score."""
+    return make_model(config, n_classes).eval().to(device)
+
+
+def full_age(config: LSTRConfig) -> int:
+    """Chunks after which both memories have long been full; a multiple of the stride, so an update comes next."""
+    return 2 * (config.long_length + config.work_length * config.long_stride)
+
+
+def filled(state: StreamState, offset: int = 0) -> StreamState:
+    """The state with its memory full: random numbers in place of thousands of steps.
+
+    Stream b has seen full_age + offset + b chunks, so of several one in `long_stride` updates its long memory at each
+    step. Its scores are finite and mean nothing.
+    """
+    for tensor in state.tensors.values():
+        if tensor.is_floating_point():  # masks say what is visible, which is everything
+            tensor.normal_()
+    state.chunks[:] = full_age(state.config) + offset + np.arange(len(state.chunks))
+    return state
+
+
+def stream_row(model: Model, state: StreamState) -> Row:
+    """A chunk more for every stream of a state."""
+    config = model.config
+    rgb, flow = torch.randn(len(state.chunks), config.input_dim).split([config.rgb_dim, config.flow_dim], dim=1)
+    return Row(lambda: streaming.step(model, state, rgb, flow), config.long_stride)
+
+
+def recompute_row(model: Model) -> Row:
+    """The whole window of one chunk, both memories full: what a step costs without streaming."""
+    last = full_age(model.config)
+    windows = gather(torch.randn(last + 1, model.config.input_dim), [last], model.config)
+    windows = windows.to(model.classifier.weight.device)
+
+    @torch.no_grad()
+    def step() -> None:
+        model(windows)
+
+    return Row(step)
+
+
+def interleave(
+    rows: dict[str, Row], seconds: float, n_rounds: int, device: str, tick: Callable[[], None] = lambda: None
+) -> dict[str, list[list[float]]]:
+    """Seconds of every step, by row and round; a row has `seconds` altogether, but always a burst a round."""
+    finish = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for row in rows.values():
+        for _ in range(2 * row.burst):  # the first steps pack weights and wake the processor
+            row.step()
+    taken: dict[str, list[list[float]]] = {name: [] for name in rows}
+    for _ in range(n_rounds):
+        for name, row in rows.items():
+            times: list[float] = []
+            finish()
+            until = perf_counter() + seconds / n_rounds
+            while not times or perf_counter() < until:
+                for _ in range(row.burst):
+                    start = perf_counter()
+                    row.step()
+                    finish()
+                    times.append(perf_counter() - start)
+            taken[name].append(times)
+        tick()
+    return taken
+
+
+def summary(rounds: list[list[float]], n_streams: int = 1) -> dict:
+    """Speed in steps of a stream a second, and the milliseconds of a step that takes all n_streams at once.
+
+    The speed is that of the median round, as in `ratio`, so that one disturbed round does not make it.
+    """
+    ms = 1000 * np.concatenate(rounds)
+    return {
+        "steps_per_second": round(n_streams / statistics.median(map(statistics.fmean, rounds)), 2),
+        "mean_ms": round(float(ms.mean()), 3),
+        "p50_ms": round(float(np.median(ms)), 3),
+        "p95_ms": round(float(np.percentile(ms, 95)), 3),
+        "steps": len(ms),
+    }
+
+
+def ratio(baseline: list[list[float]], rounds: list[list[float]], n_streams: int = 1) -> float:
+    """How many times as fast as the baseline: the median over rounds, in each of which both met the same machine."""
+    each = [statistics.fmean(slow) / statistics.fmean(fast) for slow, fast in zip(baseline, rounds, strict=True)]
+    return round(n_streams * statistics.median(each), 2)
+
+
+def by_kind(rounds: list[list[float]], config: LSTRConfig) -> dict:
+    """Median milliseconds of the steps that update the long memory and of the others; None where there are none."""
+    first = full_age(config)
+    plans = (make_plan(config, np.array([first + i])) for i in range(config.long_stride))
+    updates = np.array([len(plan.changed) > 0 for plan in plans])  # (stride,), the same in every burst
+    ms = 1000 * np.concatenate(rounds).reshape(-1, config.long_stride)
+    medians = (round(float(np.median(ms[:, which])), 3) if which.any() else None for which in (updates, ~updates))
+    return dict(zip(("update_ms", "other_ms"), medians, strict=True))
+
+
+def _lengths(config: LSTRConfig) -> list[int]:
+    """Long memories to compare, in chunks: multiples of the stride from an eighth to four times the model's own."""
+    stride = config.long_stride
+    return sorted({max(1, int(config.n_long * share)) * stride for share in LENGTHS})
+
+
+def random_video(config: LSTRConfig, n_chunks: int) -> Video:
+    """Random features of a video, rgb (L, rgb_dim) and flow (L, flow_dim)."""
+    return torch.randn(n_chunks, config.rgb_dim).numpy(), torch.randn(n_chunks, config.flow_dim).numpy()
+
+
+def decided_model(config: LSTRConfig, n_classes: int, device: str) -> Model:
+    """A model with random weights whose scores favour few classes; fresh ones say nearly the same of every class."""
+    model = build(replace(config, grid="fixed"), n_classes, device)
+    weight = model.classifier.weight
+    torch.nn.init.normal_(weight, std=LOGIT_SPREAD * weight.shape[1] ** -0.5)  # what it multiplies is normalised
+    return model
+
+
+def bf16_difference(model: Model, video: Video) -> dict:
+    """Absolute difference of the probabilities of a stream in bf16 from those in float32, over chunks and classes."""
+    states = [streaming.create(model, precision=precision) for precision in ("float32", "bf16")]
+    chunks = list(zip(*video, strict=True))
+    exact, rough = (torch.stack([streaming.step(model, state, *chunk) for chunk in chunks]) for state in states)
+    apart = (exact - rough).abs()  # (L, C)
+    return {"max": apart.max().item(), "mean": apart.mean().item(), "chunks": len(chunks)}
+
+
+def read_golden(folder: Path) -> tuple[Model, Video]:
+    """The golden model, and the video recorded with it. Raises MissingPathError, or CheckpointError when damaged."""
+    weights, arrays = folder / "lstr_small.pth", folder / "lstr_small.npz"
+    for path in (weights, arrays):
+        if not path.is_file():
+            raise MissingPathError(f"{path} does not exist.", "give --golden the folder with lstr_small.pth and .npz.")
+    with np.load(arrays) as video:
+        return checkpoint.load(weights, GOLDEN_SHAPE).model, (video["rgb"], video["flow"])

@@ -1,0 +1,103 @@
+"""What a training step sees: windows drawn from videos, their targets, and features brought to one scale."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lstr.config import LSTRConfig
+from lstr.memory import window_ends
+from lstr.windows import Outputs, Windows, gather, join
+from pipelines.dataset import LabelledVideo
+from pipelines.train_config import TrainConfig
+
+
+def draw_windows(
+    videos: list[LabelledVideo], model: LSTRConfig, train: TrainConfig, epoch: int
+) -> list[tuple[int, int]]:
+    """(video, end chunk) of every window of an epoch, shuffled; a pure function of the seed and the epoch.
+
+    A video of L chunks gives ceil(L / work_length) windows; one shorter than the work memory gives one, not full.
+    """
+    random = np.random.default_rng([train.seed, epoch])
+    work = model.work_length
+    drawn = []
+    for v, video in enumerate(videos):
+        length = len(video.features)
+        if train.windows == "tiled":
+            ends = window_ends(length, int(random.integers(work)), model)
+        else:
+            ends = random.integers(min(work, length) - 1, length, size=math.ceil(length / work))
+        drawn += [(v, int(end)) for end in ends]
+    return [drawn[i] for i in random.permutation(len(drawn))]
+
+
+def count_steps(videos: list[LabelledVideo], model: LSTRConfig, train: TrainConfig) -> int:
+    """Optimiser steps of a whole run."""
+    return sum(
+        math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size) for epoch in range(train.epochs)
+    )
+
+
+def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (D,) over all chunks, one video in memory at a time."""
+    total = np.zeros(1)
+    squares = np.zeros(1)
+    count = 0
+    for video in videos:
+        rows = video.features[:].astype(np.float64)
+        total, squares, count = total + rows.sum(0), squares + (rows**2).sum(0), count + len(rows)
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    std[std < 1e-6 * max(1.0, float(np.abs(mean).max()))] = 1.0  # a feature that never changes says nothing
+    return torch.tensor(mean, dtype=torch.float32), torch.tensor(std, dtype=torch.float32)
+
+
+def fold_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) -> dict[str, Tensor]:
+    """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ."""
+    folded = dict(state)
+    for head in ("feature_head_long", "feature_head_work"):
+        name = f"{head}.input_linear.0"
+        if f"{name}.weight" in state:
+            weight = state[f"{name}.weight"] / std
+            folded[f"{name}.weight"] = weight
+            folded[f"{name}.bias"] = state[f"{name}.bias"] - (weight * mean).sum(1)
+    return folded
+
+
+def make_batch(
+    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs, stretched: bool
+) -> tuple[Windows, Tensor, Tensor]:
+    """Windows (B), the targets (B, N, C) of a model's N outputs, and which of them count (B, N).
+
+    An output counts when its slot is there and the chunk it speaks of is in the video.
+    """
+    windows, targets, counts = [], [], []
+    for v, end in drawn:
+        video = videos[v]
+        windows.append(gather(video.features, [end], config, stretched))
+        start = max(0, end - config.work_length + 1)
+        at = np.where(outputs.slots < 0, end, start + outputs.slots)  # (N,)
+        about = at + outputs.ahead
+        there = (at <= end) & (about < len(video.targets))
+        targets.append(torch.from_numpy(video.targets[np.where(there, about, 0)].astype(np.float32)))  # (N, C)
+        counts.append(torch.from_numpy(there))
+    return join(windows), torch.stack(targets), torch.stack(counts)
+
+
+def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:
+    """Windows of features brought to zero mean and unit variance by mean (D,) and std (D,)."""
+    given = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older")}
+    return replace(windows, **given)
+
+
+def hide_slots(windows: Windows, share: float) -> Windows:
+    """Windows with this share of the long memory's slots hidden; never the newest, so that no softmax is empty."""
+    if share == 0 or windows.long_mask.shape[1] == 0:
+        return windows
+    kept = (torch.rand(windows.long_mask.shape) >= share).to(windows.long_mask.device)  # (B, n_long)
+    kept[:, -1] = True
+    return replace(windows, long_mask=windows.long_mask & kept)

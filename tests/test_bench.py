@@ -1,0 +1,190 @@
+"""The benchmark's record: every row is there and means what it says. None of this looks at how fast the machine is."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lstr import checkpoint, streaming
+from lstr.config import ENCODERS, LSTRConfig
+from lstr.kinds import make_model
+from lstr.plan import make_plan
+from pipelines import bench
+
+TINY = LSTRConfig(
+    rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4
+)
+SECONDS = 0.01
+HEADLINE = ("recompute", "stream", "stream_sliding", "stream_bf16", "batched_16")
+SPEED = {"steps_per_second", "mean_ms", "p50_ms", "p95_ms", "ratio"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_runs():
+    """Two turns a row, and thirty chunks to compare bf16 on: enough for the arithmetic."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("ROUNDS", 2), ("FEW_ROUNDS", 2), ("COMPARED_CHUNKS", 30)):
+            patch.setattr(bench, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def said() -> list[tuple[str, int, int]]:
+    """Progress of the record's run."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def record(said) -> dict:
+    return bench.bench_lstr(TINY, 5, SECONDS, lambda *what: said.append(what), threads=2)
+
+
+def check(record: dict, threads: int) -> None:
+    """Every row of the documented record, each with positive finite numbers."""
+    assert {"machine", "versions", "date", "threads", "device", "config", *HEADLINE} <= record.keys()
+    assert record["device"] == "cpu" and record["threads"] == threads
+    numbers = []
+    for name in HEADLINE:
+        assert record[name].keys() >= SPEED
+        assert record[name]["p50_ms"] <= record[name]["p95_ms"]
+        numbers += record[name].values()
+    assert record["recompute"]["ratio"] == 1
+    assert {"update_ms", "other_ms"} <= record["stream"].keys()
+    assert {"singles_steps_per_second", "ratio_to_singles"} <= record["batched_16"].keys()
+    for row in record["memory_length"].values():
+        assert row.keys() == {"update_ms", "other_ms", "steps_per_second", "bytes_a_stream"}
+        numbers += row.values()
+    designs = record["designs"]
+    assert {*ENCODERS, "average", "concatenation", "rnn", "trn", "lfb"} <= designs.keys()
+    for name, row in designs.items():
+        assert {"parameters", "steps_per_second"} <= row.keys()
+        assert ("recompute_steps_per_second" in row) == (name not in ("rnn", "trn", "lfb"))
+        numbers += row.values()
+    assert 0 < record["bf16_difference"]["mean"] < record["bf16_difference"]["max"] < 1
+    assert record["paper"] == {"stream_fps": 91.6, "device": "V100"}
+    assert all(number > 0 and math.isfinite(number) for number in numbers)
+
+
+def test_record(record):
+    check(record, threads=2)
+    assert json.loads(json.dumps(record)) == record
+    assert LSTRConfig(**record["config"]) == TINY and record["classes"] == 5
+    assert list(record["memory_length"]) == ["4", "8", "16", "32", "64", "128"]
+    sizes = [row["bytes_a_stream"] for row in record["memory_length"].values()]
+    assert sizes == sorted(set(sizes))
+
+
+def test_lengths_of_the_published_size():
+    assert bench._lengths(LSTRConfig()) == [256, 512, 1024, 2048, 4096, 8192]
+
+
+def test_progress_ends_at_its_total_and_threads_are_put_back(record, said):
+    assert record["threads"] == 2 and torch.get_num_threads() == 1  # tests/conftest.py sets it
+    assert [done for _, done, _ in said] == list(range(1, said[-1][2] + 1))
+
+
+@pytest.mark.parametrize("name", bench.designs(TINY))
+def test_a_filled_state_has_its_memory_full(name):
+    """Of every design, three streams of neighbouring ages; one in four updates at each step."""
+    model = make_model(bench.designs(TINY)[name], 5).eval()
+    state = bench.filled(streaming.create(model, 3))
+    rgb, flow = torch.randn(3, 6), torch.randn(3, 4)
+    updates = []
+    for _ in range(8):
+        plan = make_plan(replace(model.config, kind="lstr"), state.chunks)
+        assert plan.work_mask is None and plan.long_mask is None and plan.fresh is None
+        updates.append(len(plan.changed))
+        assert torch.isfinite(streaming.step(model, state, rgb, flow)).all()
+    assert updates == [1, 0, 1, 1] * 2
+
+
+def test_updates_are_told_from_other_steps():
+    """Steps of 5 s when the memory changes, of 1 s otherwise; a sliding grid changes it at every chunk."""
+    rounds = [[5.0, 1.0, 1.0, 1.0] * 2, [5.0, 1.0, 1.0, 1.0]]
+    assert bench.by_kind(rounds, TINY) == {"update_ms": 5000, "other_ms": 1000}
+    assert bench.by_kind(rounds, replace(TINY, grid="sliding")) == {"update_ms": 1000, "other_ms": None}
+
+
+def test_one_disturbed_round_makes_neither_speed_nor_ratio():
+    slow, fast = [[2.0], [2.0], [2.0]], [[1.0, 1.0], [1.0, 99.0], [1.0, 1.0]]
+    assert bench.summary(fast)["steps_per_second"] == 1 and bench.ratio(slow, fast) == 2
+    assert bench.summary(fast, n_streams=16)["steps_per_second"] == 16
+
+
+def test_rows_take_turns_in_whole_bursts():
+    order = []
+    rows = {"a": bench.Row(lambda: order.append("a"), 4), "b": bench.Row(lambda: order.append("b"))}
+    taken = bench.interleave(rows, 1e-9, 3, "cpu")
+    assert "".join(order) == "a" * 8 + "b" * 2 + ("a" * 4 + "b") * 3
+    assert [len(times) for times in taken["a"]] == [4] * 3 and [len(times) for times in taken["b"]] == [1] * 3
+
+
+def test_scores_to_compare_bf16_on_are_not_flat():
+    model = bench.decided_model(TINY, 5, "cpu")
+    state = streaming.create(model)
+    tops = [
+        streaming.step(model, state, *chunk).max().item() for chunk in zip(*bench.random_video(TINY, 20), strict=True)
+    ]
+    assert np.mean(tops) > 0.5, "five classes at random would have 0.2 each"
+
+
+def test_golden_model(shared):
+    model, video = bench.read_golden(shared / "data" / "golden")
+    difference = bench.bf16_difference(model, tuple(features[:40] for features in video))
+    assert difference["chunks"] == 40 and 0 < difference["mean"] < difference["max"] < 0.01
+
+
+@pytest.fixture(scope="module")
+def tiny_checkpoint(tmp_path_factory):
+    def save(config) -> str:
+        path = tmp_path_factory.mktemp("tiny") / "model.pt"
+        checkpoint.save(path, make_model(config, 3), ("background", "run", "jump"), None, {})
+        return str(path)
+
+    return save
+
+
+def test_command(lstr, tiny_checkpoint, tmp_path):
+    path = tmp_path / "new folder" / "record.json"
+    given = ("bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--threads", 1, "-o", path)
+    code, out, err = lstr(*given, "--json")
+    assert code == 0 and "random weights" in err and str(path) in err
+    record = json.loads(out)
+    check(record, threads=1)
+    assert json.loads(path.read_text()) == record
+    assert record["classes"] == 3 and record["config"]["d_model"] == 16
+    assert [p.name for p in path.parent.iterdir()] == ["record.json"]
+
+
+def test_command_prints_tables(lstr, monkeypatch, record):
+    on_gpu = record | {"gpu": {"name": "some GPU", **record}}
+    monkeypatch.setattr(bench, "bench_lstr", lambda *_: on_gpu)
+    code, out, err = lstr("bench", "lstr")
+    assert code == 0 and "THUMOS" in err and "some GPU" in out and "2 threads" in out
+    for words in (*HEADLINE, "updates the long memory", "16 streams at once", "bf16", "two-stage", "bytes a stream"):
+        assert words in out
+
+
+def mistake(result, code: int, *words: str) -> None:
+    """One sentence and one hint, nothing on standard output."""
+    got, out, err = result
+    assert got == code and out == "", err
+    assert err.count("error: ") == 1 and err.count("hint: ") == 1 and all(word in err for word in words), err
+
+
+def test_mistakes(lstr, tiny_checkpoint, tmp_path):
+    mistake(lstr("bench", "chain"), 2, "chain", "lstr bench --help")
+    mistake(lstr("bench"), 2, "WHAT")
+    mistake(lstr("bench", "lstr", "--seconds", 0), 2, "--seconds")
+    mistake(lstr("bench", "lstr", "-c", tmp_path / "none.pt"), 4, "none.pt")
+    mistake(lstr("bench", "lstr", "--golden", tmp_path), 2, "lstr_small.pth")
+    mistake(lstr("bench", "lstr", "-o", tmp_path), 2, "is a folder")
+    (tmp_path / "file").write_text("in the way")
+    mistake(lstr("bench", "lstr", "-o", tmp_path / "file" / "record.json"), 2, "cannot be written")
+    for shape in (replace(TINY, kind="rnn"), replace(TINY, long_length=0)):
+        mistake(lstr("bench", "lstr", "-c", tiny_checkpoint(shape)), 4, "no LSTR to measure")

@@ -1,0 +1,72 @@
+"""A checkpoint of the published code runs by the ordinary commands, without conversion."""
+
+import json
+
+import numpy as np
+import pytest
+
+from lstr.checkpoint import THUMOS_CLASSES
+
+SETTINGS = ("--set", "model.n_heads=4", "--set", "model.long_length=128", "--set", "model.long_stride=4")
+
+
+@pytest.fixture
+def published(shared, tmp_path):
+    """The recorded checkpoint, its features as a downloaded folder, and labels of the recorded targets."""
+    golden = shared / "data" / "golden"
+    with np.load(golden / "lstr_small.npz") as arrays:
+        video = dict(arrays)
+    for name, stream in (("rgb_kinetics_resnet50", "rgb"), ("flow_kinetics_bninception", "flow")):
+        (tmp_path / "features" / name).mkdir(parents=True)
+        np.save(tmp_path / "features" / name / "video_test_0000001.npy", video[stream])
+    annotations = []
+    for label, column in zip(THUMOS_CLASSES[1:], video["target"].T[1:], strict=True):
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], column, [0]]))).reshape(-1, 2)
+        annotations += [{"label": label, "segment": [start / 4, end / 4]} for start, end in edges.tolist()]
+    entry = {"subset": "testing", "duration": 65.0, "annotations": annotations}
+    labels = {"version": "1", "classes": list(THUMOS_CLASSES[1:]), "database": {"video_test_0000001": entry}}
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    return golden / "lstr_small.pth", tmp_path, video
+
+
+def test_it_detects_as_the_published_code(lstr, published):
+    checkpoint, folder, video = published
+    code, _, err = lstr("detect", folder / "features", "-c", checkpoint, *SETTINGS, "-o", folder / "out", "-f", "npy")
+    assert code == 0 and "does not say work_length 32" in err and "n_heads" not in err
+    scores = np.load(folder / "out" / "video_test_0000001.scores.npy")
+    np.testing.assert_allclose(scores, video["probabilities"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("mode", ["batch", "stream"])
+def test_it_is_evaluated(lstr, published, mode):
+    from lstr.metrics import per_frame
+
+    checkpoint, folder, video = published
+    given = (checkpoint, folder / "features", "--labels", folder / "labels.json", *SETTINGS, "--mode", mode, "--json")
+    code, out, _ = lstr("evaluate", *given)
+    assert code == 0
+    expected = per_frame(video["probabilities"], video["target"], THUMOS_CLASSES, "Ambiguous")
+    assert json.loads(out)["lstr"]["mAP"] == pytest.approx(expected["mAP"], abs=1e-4)
+
+
+def test_info_says_what_it_infers_and_what_it_assumes(lstr, published):
+    checkpoint, _, _ = published
+    described = json.loads(lstr("info", checkpoint, "--set", "model.n_heads=4", "--json")[1])
+    assert (described["format"], described["config"]["n0"], described["config"]["grid"]) == ("published", 4, "sliding")
+    assert described["assumed"] == {"work_length": 32, "long_length": 2048, "long_stride": 4}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("model.d_model=512", ("d_model is 512", "64 in the tensors")),
+        ("model.n_heads=3", ("d_model is 64", "n_heads 3")),
+        ("model.long_length=0", ("long_memory is 0", "1 in the tensors")),
+        ("model.encoder=none", ("unknown tensors: enc_modules",)),
+        ("model.kind=rnn", ("lacks tensors",)),
+    ],
+)
+def test_contradictions_name_both_values(lstr, published, setting, words):
+    code, _, err = lstr("info", published[0], "--set", setting)
+    assert code == (2 if "n_heads" in setting else 4) and "hint:" in err and "Traceback" not in err
+    assert all(word in err for word in words), err
