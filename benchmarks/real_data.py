@@ -19,7 +19,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from extractors.flow import FlowWorkers, default_workers, flow_backend
+from extractors.flow import FlowWorkers, choose_backend, default_workers
 from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr import metrics
@@ -155,7 +155,7 @@ def main() -> None:
         "recipe": {name: open_features(given.work / name).recipe.id for name in SETS},
         "preset": PRESET,
         "seeds": given.seeds,
-        "flow_backend": flow_backend(),
+        "flow_backend": choose_backend(),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {processor()}",
         "threads": torch.get_num_threads(),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},

@@ -1,19 +1,15 @@
-"""TV-L1 optical flow between the six frames of a chunk, in worker processes.
+"""Optical flow between the six frames of a chunk, in threads.
 
-OpenCV's DualTVL1 with its defaults (the published features used the CUDA twin of it through denseflow,
-`-a=tvl1 -b=20`): by the compiled kernel of `extractors.tvl1` where there is one, by OpenCV itself otherwise; the
-result is the same. Workers are spawned, never forked (OpenCV deadlocks after a fork), one thread each: that beats
-OpenCV's own threads. Ctrl-C never reaches a worker, from its first moment on, and it ends itself when its parent is
-gone.
+The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
+`-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `extractors.tvl1` where there is one, by OpenCV itself
+otherwise: backends, whose result is the same. DIS and Farnebäck are other algorithms, many times cheaper, and make
+other features: they are part of the recipe. Neither kernel nor OpenCV holds Python's lock while it computes.
 """
 
-import multiprocessing
 import os
-import signal
 import threading
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -23,6 +19,12 @@ from extractors.errors import FlowError
 
 BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields a chunk: neighbours inside the chunk, none across its border
+ALGORITHMS = {"tvl1": "tvl1-opencv5", "dis": "dis-medium", "farneback": "farneback"}
+"""What `--flow` takes, and what the recipe says."""
+BACKENDS = ("auto", "native", "opencv")
+DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
+# Farnebäck as in OpenCV's tutorial: pyramid scale, levels, window, iterations, neighbourhood, its sigma, flags
+FARNEBACK = (0.5, 3, 15, 3, 5, 1.2, 0)
 
 
 def check_optflow() -> None:
@@ -40,41 +42,58 @@ def to_bytes(flow: np.ndarray) -> np.ndarray:
     return np.rint(scaled).astype(np.uint8)
 
 
-_opencv: dict[tuple[int, ...], object] = {}
+_made = threading.local()
+
+
+def _opencv(name: str, shape: tuple[int, int], make: Callable[[], object]) -> object:
+    """This thread's OpenCV object for one size: TV-L1's keeps fewer scales for ever after a small image."""
+    objects = vars(_made).setdefault(name, {})
+    if shape not in objects:
+        objects[shape] = make()
+    return objects[shape]
 
 
 def opencv_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """OpenCV's TV-L1 of one pair of grey images (H, W) uint8 as (H, W, 2) float32, pixels.
+    """OpenCV's TV-L1 of one pair of grey images (H, W) uint8 as (H, W, 2) float32, pixels."""
+    check_optflow()
+    return _opencv("tvl1", before.shape, cv2.optflow.DualTVL1OpticalFlow_create).calc(before, after, None)
 
-    One object a size: it lowers its own number of scales for ever after a small image.
+
+def tvl1_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """TV-L1 by the compiled kernel; by OpenCV for images smaller than it takes. (H, W) uint8 to (H, W, 2) float32."""
+    return tvl1.flow(before, after) if min(before.shape) >= tvl1.SMALLEST else opencv_flow(before, after)
+
+
+def dis_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Dense inverse search (Kroeger et al. 2016), OpenCV's medium preset; shapes as `opencv_flow`."""
+    if min(before.shape) < DIS_SMALLEST:
+        raise FlowError(f"DIS flow needs {DIS_SMALLEST} pixels a side, not {before.shape}.", "use --flow tvl1.")
+    make = lambda: cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # noqa: E731
+    return _opencv("dis", before.shape, make).calc(before, after, None)
+
+
+def farneback_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Polynomial expansion (Farnebäck 2003); shapes as `opencv_flow`."""
+    return cv2.calcOpticalFlowFarneback(before, after, None, *FARNEBACK)
+
+
+def choose_backend(algorithm: str = "tvl1", wanted: str = "auto") -> str:
+    """What computes an algorithm here: `native` or `opencv`; `auto` takes the faster.
+
+    Raises FlowError when what is wanted is not there.
     """
-    if before.shape not in _opencv:
+    if algorithm != "tvl1":
+        if wanted == "native":
+            raise FlowError(f"There is no compiled kernel for {algorithm}.", "use --flow-backend auto.")
+        return "opencv"
+    if wanted == "native" and not tvl1.available():
+        raise FlowError(
+            "The compiled TV-L1 kernel was not built here.", "use --flow-backend auto, or see `lstr doctor`."
+        )
+    if wanted == "opencv" or not tvl1.available():
         check_optflow()
-        _opencv[before.shape] = cv2.optflow.DualTVL1OpticalFlow_create()
-    return _opencv[before.shape].calc(before, after, None)
-
-
-def flow_backend() -> str:
-    """What computes flow here: `native`, or OpenCV with its version."""
-    return "native" if tvl1.available() else f"opencv {cv2.__version__}"
-
-
-def pair_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """TV-L1 flow of one pair of grey images (H, W) uint8 as (2, H, W) uint8, x then y."""
-    native = tvl1.available() and min(before.shape) >= tvl1.SMALLEST
-    flow = tvl1.flow(before, after) if native else opencv_flow(before, after)  # (H, W, 2)
-    return to_bytes(flow).transpose(2, 0, 1)
-
-
-def _start_worker() -> None:
-    cv2.setNumThreads(1)
-    parent = multiprocessing.parent_process()
-
-    def leave_with_parent() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+        return "opencv"
+    return "native"
 
 
 class ChunkFlow:
@@ -84,40 +103,42 @@ class ChunkFlow:
         self.pairs = pairs
 
     def result(self) -> np.ndarray:
-        """Raises FlowError when a worker died (out of memory, killed)."""
-        try:
-            return np.concatenate([pair.result() for pair in self.pairs])  # (10, H, W)
-        except BrokenProcessPool as error:
-            raise FlowError("A flow worker died.", "lower --workers if memory is short, then run again.") from error
+        """Raises what the computation raised."""
+        return np.concatenate([pair.result() for pair in self.pairs])  # (10, H, W)
 
 
 class FlowWorkers:
-    """A pool of processes that compute flow; use it as a context manager so that none outlives it."""
+    """Threads that compute flow by one algorithm; use it as a context manager so that none outlives it.
 
-    def __init__(self, workers: int):
-        if not tvl1.available():
-            check_optflow()
+    `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards says which it is, for records.
+    Raises FlowError when it is not there.
+    """
+
+    def __init__(self, workers: int, algorithm: str = "tvl1", backend: str = "auto"):
+        chosen = choose_backend(algorithm, backend)
         self.workers = workers
-        self._pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
-        # a blocked signal stays blocked in what is started meanwhile, and waits here until it is let through
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            for _ in range(workers):
-                self._pool.submit(os.getpid)  # a task that finds no idle worker starts one
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self.algorithm = algorithm
+        self.backend = chosen if chosen == "native" else f"opencv {cv2.__version__}"
+        tvl1_by = {"native": tvl1_flow, "opencv": opencv_flow}[chosen]
+        self._flow = {"tvl1": tvl1_by, "dis": dis_flow, "farneback": farneback_flow}[algorithm]
+        # One thread a pair beats OpenCV's own threads, which would contend with these.
+        self._threads_before = cv2.getNumThreads()
+        cv2.setNumThreads(1)
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
+
+    def pair(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Flow of one pair of grey images (H, W) uint8 as (2, H, W) uint8, x then y."""
+        return to_bytes(self._flow(before, after)).transpose(2, 0, 1)
 
     def submit(self, frames: np.ndarray) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
         grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
-        try:
-            return ChunkFlow([self._pool.submit(pair_flow, grey[i], grey[i + 1]) for i in range(PAIRS)])
-        except BrokenProcessPool as error:
-            raise FlowError("A flow worker died.", "lower --workers if memory is short, then run again.") from error
+        return ChunkFlow([self._pool.submit(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)])
 
     def close(self) -> None:
-        """Drop what has not begun and end the workers."""
+        """Drop what has not begun and end the threads; at most one pair each is waited for."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        cv2.setNumThreads(self._threads_before)
 
     def __enter__(self) -> "FlowWorkers":
         return self

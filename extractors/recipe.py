@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, fields, is_dataclass
 
 from extractors.errors import RecipeError
-from extractors.flow import BOUND
+from extractors.flow import ALGORITHMS, BOUND
 from extractors.video import CHUNK, FPS
 
 RECIPES = ("faithful", "fast")
@@ -52,6 +52,10 @@ class Recipe:
     short_side: int = 256
     crop: int = 224
     precision: str = "float32"
+
+    def __post_init__(self):
+        if self.flow_algorithm not in ALGORITHMS.values():
+            raise ValueError(f"flow_algorithm {self.flow_algorithm!r} is unknown here")
 
     @property
     def id(self) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from extractors.errors import WeightsError
-from extractors.flow import ChunkFlow, FlowWorkers
+from extractors.errors import RecipeError, WeightsError
+from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.resnet import build_backbone
 from extractors.video import Chunk
@@ -121,9 +121,14 @@ class TwoStream:
         """Feature rows in order; chunks are taken ahead only as far as keeps the flow workers busy.
 
         Without the flow network no flow is computed, and there need be no workers. A row never depends on a later
-        chunk. Raises FlowError and what `chunks` raises.
+        chunk. Raises FlowError, RecipeError for workers of another algorithm, and what `chunks` raises.
         """
         with_flow = "flow" in self.networks
+        if with_flow and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
+            raise RecipeError(
+                f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
+                "give the --flow of the features it belongs to.",
+            )
         ahead = batch + (2 * workers.workers if with_flow else 0)
         waiting: deque[tuple[Chunk, ChunkFlow | None]] = deque()
         chunks = iter(chunks)
@@ -194,13 +199,13 @@ class WeightSources:
     calibrated_on: tuple[str, ...] = ()
 
 
-def build_twostream(sources: WeightSources, flow_crops: int, device: str) -> TwoStream:
-    """Both networks with their weights and the recipe that follows from them.
+def build_twostream(sources: WeightSources, flow_crops: int, device: str, algorithm: str = "tvl1") -> TwoStream:
+    """Both networks with their weights and the recipe that follows from them and from the flow algorithm.
 
     Raises WeightsError or MissingPathError for an unusable file.
     """
     built = {stream: _build_network(stream, sources, flow_crops) for stream in NETWORKS}
-    recipe = Recipe(built["rgb"][1], built["flow"][1])
+    recipe = Recipe(built["rgb"][1], built["flow"][1], flow_algorithm=ALGORITHMS[algorithm])
     return TwoStream({stream: network for stream, (network, _) in built.items()}, recipe, device)
 
 

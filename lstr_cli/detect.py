@@ -57,6 +57,7 @@ def command(
     rgb_weights,
     flow_weights,
     workers,
+    flow_backend,
     precision,
     settings,
     device,
@@ -86,7 +87,7 @@ def command(
     folder = Path(output) if output else None
     lines = sys.stdout if not folder and not as_json and not console.is_terminal() else None
     failed, finished = 0, []
-    opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, device)
+    opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device)
     with closing(opened), console.Bar("decisions") as bar:
         for source in opened:
             try:

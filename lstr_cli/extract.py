@@ -20,6 +20,14 @@ SOME_FAILED = 3
     show_default=True,
     help="faithful: ten flow crops, as published. fast: one.",
 )
+@click.option(
+    "--flow",
+    "algorithm",
+    type=click.Choice(["tvl1", "dis", "farneback"]),
+    default="tvl1",
+    show_default=True,
+    help="tvl1 as published; dis and farneback are many times cheaper and make other features.",
+)
 @weights_options
 @click.option(
     "--calibrate",
@@ -30,8 +38,10 @@ SOME_FAILED = 3
 @workers_option
 @device_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-def command(videos, output, recipe, rgb_weights, flow_weights, calibrate, workers, device, dry_run):
-    """Decode, compute TV-L1 flow, run both TSN networks, and write one array a stream and video.
+def command(
+    videos, output, recipe, algorithm, rgb_weights, flow_weights, calibrate, workers, flow_backend, device, dry_run
+):
+    """Decode, compute optical flow, run both TSN networks, and write one array a stream and video.
 
     Run the same command again to go on after an interruption: finished videos are kept.
 
@@ -53,7 +63,7 @@ def command(videos, output, recipe, rgb_weights, flow_weights, calibrate, worker
         console.show_table("plan", ("video", "seconds", "chunks", "state"), rows, right=(1, 2))
         return
     device = device or default_device()
-    with FlowWorkers(workers or default_workers()) as pool, console.Bar("chunks") as bar:
+    with FlowWorkers(workers or default_workers(), algorithm, flow_backend) as pool, console.Bar("chunks") as bar:
         twostream, folder = prepare(
             found,
             output,

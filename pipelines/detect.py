@@ -13,7 +13,7 @@ from typing import TextIO
 import numpy as np
 
 from extractors.errors import ExtractorError, RecipeError, VideoError
-from extractors.flow import FlowWorkers, default_workers
+from extractors.flow import ALGORITHMS, FlowWorkers, default_workers
 from extractors.recipe import Recipe, differences
 from extractors.twostream import FeatureRow, TwoStream, WeightSources, default_device, rebuild_twostream
 from extractors.video import CHUNK_SECONDS, find_videos
@@ -198,12 +198,14 @@ def open_sources(
     rgb_weights: str | None = None,
     flow_weights: str | None = None,
     workers: int | None = None,
+    flow_backend: str = "auto",
     device: str | None = None,
 ) -> Iterator[Source | ExtractorError]:
     """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
 
     Networks and flow workers are made when the first video needs them, and end with the generator. Raises
-    MissingPathError for a path that is not there, RecipeError for features of another recipe.
+    MissingPathError for a path that is not there, RecipeError for features of another recipe, FlowError where the
+    backend is not there.
     """
     raw: list[Path] = []
     stored: list[tuple[FeatureFolder, str]] = []
@@ -220,7 +222,9 @@ def open_sources(
     if not videos:
         return
     twostream = networks_of(loaded, rgb_weights, flow_weights, device or default_device())
-    with FlowWorkers(workers or default_workers()) if loaded.config.flow_dim else nullcontext() as pool:
+    algorithm = next(name for name, entry in ALGORITHMS.items() if entry == twostream.recipe.flow_algorithm)
+    count = workers or default_workers()
+    with FlowWorkers(count, algorithm, flow_backend) if loaded.config.flow_dim else nullcontext() as pool:
         for video_id, path in videos.items():
             try:
                 yield open_video_source(video_id, path, twostream, pool)

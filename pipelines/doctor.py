@@ -67,12 +67,11 @@ def _decoder() -> str:
 def _flow() -> Finding:
     import cv2
 
-    from extractors.flow import check_optflow, flow_backend
+    from extractors.flow import choose_backend
 
-    if flow_backend() == "native":
-        return Finding("optical flow", True, "TV-L1 by the compiled kernel")
     try:
-        check_optflow()
+        if choose_backend() == "native":
+            return Finding("optical flow", True, "TV-L1 by the compiled kernel")
     except ExtractorError as error:
         return Finding("optical flow", False, str(error), error.hint)
     hint = "the compiled kernel is many times faster: `apt install gcc python3-dev`, then `make clean install`."

@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.flow import FlowWorkers, flow_backend
+from extractors.flow import FlowWorkers
 from extractors.resnet import FEATURES
 from extractors.twostream import (
     NETWORKS,
@@ -143,18 +143,19 @@ def prepare(
         existing = open_features(output)
         begun = existing.recipe
         kept = WeightSources(sources.rgb, sources.flow, existing.calibration(), begun.calibrated_on)
-        asked = build_twostream(kept, crops, device)
+        asked = build_twostream(kept, crops, device, workers.algorithm)
         folder = create_features(output, asked.recipe, {})
         if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
             raise RecipeError(
                 f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
             )
         return asked, folder
-    twostream = build_twostream(sources, crops, device)
+    twostream = build_twostream(sources, crops, device, workers.algorithm)
     if calibrate and twostream.recipe.is_random:
         ids = training_ids(calibrate, videos)
         statistics = calibrate_twostream(twostream, {i: videos[i] for i in ids}, workers, progress)
-        twostream = build_twostream(WeightSources(sources.rgb, sources.flow, statistics, tuple(ids)), crops, device)
+        calibrated = WeightSources(sources.rgb, sources.flow, statistics, tuple(ids))
+        twostream = build_twostream(calibrated, crops, device, workers.algorithm)
     return twostream, create_features(output, twostream.recipe, calibration_of(twostream))
 
 
@@ -241,7 +242,7 @@ def extract_video(
             "decode_errors": 0,
             "clock": video.clock,
             "decoder": reader.decoder,
-            "flow_backend": flow_backend(),
+            "flow_backend": workers.backend,
             "device": twostream.device,
             "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
         },

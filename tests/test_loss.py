@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -33,6 +35,54 @@ def test_ambiguous_leaves_the_softmax_and_its_chunks_leave_the_mean():
     loss.backward()
     assert logits.grad[:, 3].abs().max() == 0 and logits.grad[3:5].abs().max() == 0
     assert logits.grad[rows, :3].abs().min() > 0
+
+
+def test_by_hand():
+    """Logits whose softmax is known without the ambiguous class: 1/6, 2/6, 3/6, and another way round."""
+    odds = torch.tensor([[1.0, 2.0, 3.0, 9.0], [3.0, 1.0, 2.0, 5.0], [1.0, 2.0, 3.0, 0.1], [2.0, 2.0, 2.0, 4.0]])
+    targets = torch.tensor([[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 1]])
+    two_labels = math.log(6 / 2) + math.log(6 / 3)
+    one_label = math.log(6 / 3)
+    loss = multi_hot_cross_entropy(odds.log(), targets, ignore=3)
+    assert loss.item() == pytest.approx((two_labels + one_label) / 2, abs=1e-6)
+    with_all = multi_hot_cross_entropy(odds.log(), targets)
+    total = (
+        math.log(15 / 2)
+        + math.log(15 / 3)
+        + math.log(11 / 3)
+        + math.log(6.1 / 0.1)
+        + math.log(10 / 2)
+        + math.log(10 / 4)
+    )
+    assert with_all.item() == pytest.approx(total / 4, abs=1e-6)
+    only_first = torch.tensor([True, False, True, True])
+    loss = multi_hot_cross_entropy(odds.log(), targets, ignore=3, valid=only_first)
+    assert loss.item() == pytest.approx(two_labels, abs=1e-6)
+
+
+def test_a_chunk_without_a_label_counts_in_the_mean():
+    """It teaches nothing, but it is a chunk: leaving it out would weigh the others more."""
+    logits = torch.randn(2, 4, requires_grad=True)
+    loss = multi_hot_cross_entropy(logits, torch.tensor([[0, 1, 0, 0], [0, 0, 0, 0]]))
+    torch.testing.assert_close(loss, F.cross_entropy(logits[:1], torch.tensor([1])) / 2)
+    loss.backward()
+    assert logits.grad[1].abs().max() == 0
+
+
+def test_an_all_ambiguous_batch_of_windows():
+    """As training has it: windows (B, N, C), of which no output has a class and some are not there."""
+    logits = torch.randn(2, 3, 4, requires_grad=True)
+    targets = torch.zeros(2, 3, 4)
+    targets[..., 3] = 1
+    targets[0, 1, 2] = 1
+    loss = multi_hot_cross_entropy(
+        logits, targets, ignore=3, valid=torch.tensor([[True, True, False], [True, False, False]])
+    )
+    loss.backward()
+    assert loss.item() == 0 and logits.grad.abs().max() == 0
+    targets[1, 0] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    loss = multi_hot_cross_entropy(logits, targets, ignore=3)
+    torch.testing.assert_close(loss, F.cross_entropy(logits[1, :1, :3], torch.tensor([1])))
 
 
 def test_valid_chooses_chunks():

@@ -14,7 +14,7 @@ from torch import nn
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.model import LSTR, mean_token
 from lstr.transformer import Attention, DecoderLayer, EncoderLayer
-from lstr.windows import gather
+from lstr.windows import gather, join
 
 W, L = 6, 16
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
@@ -216,6 +216,14 @@ def test_the_mean_of_the_memory_moves_every_output_alike(integration):
     assert all((m - m[:, :1]).abs().max() > 1e-3 for m in moved), "in the other designs it depends on the chunk"
 
 
+def test_how_the_mean_of_the_memory_joins():
+    work, mean = torch.randn(2, W, 16), torch.randn(2, 16)
+    averaged = tiny(integration="average").integrate(work, mean)
+    torch.testing.assert_close(averaged[1, 3], (work[1, 3] + mean[1]) / 2)
+    beside = tiny(integration="concatenation").integrate(work, mean)
+    assert torch.equal(beside[1, 3], torch.cat([work[1, 3], mean[1]]))
+
+
 def test_an_mlp_sees_one_work_chunk():
     model = tiny(integration="mlp")
     windows = gather(video(60), [59], model.config)
@@ -260,6 +268,15 @@ def test_positions_are_slots_or_distances():
         torch.testing.assert_close(model.future() - model.future_tokens.weight, rows(future), atol=1e-5, rtol=0)
 
 
+def test_tokens_of_the_future_have_positions_of_their_own():
+    model = tiny(anticipation=3)
+    windows = gather(video(60), [59], model.config)
+    before = said(model, windows)
+    model.pos_encoding.pe[model.config.n_long + W + 1] += 1.0  # that of the chunk 2 ahead
+    changed = (said(model, windows) - before).abs().amax(dim=-1)[0]
+    assert (changed[: W + 1] < 1e-6).all() and (changed[W + 1 :] > 1e-3).all()
+
+
 @pytest.mark.parametrize("positions, rows", [("slot", 5000), ("distance", 8009)])
 def test_positions_reach_as_far_as_the_memory(positions, rows):
     config = LSTRConfig(**{**TINY, "long_length": 8000, "positions": positions, "anticipation": 3})
@@ -267,26 +284,40 @@ def test_positions_reach_as_far_as_the_memory(positions, rows):
         assert LSTR(config, 3).pos_encoding.pe.shape == (rows, 1, 16)
 
 
-@each_design
-def test_every_design_learns_a_small_problem_by_heart(encoder, integration):
-    """Random classes of random features. Every parameter takes part but one that no softmax can see."""
-    model = design(encoder, integration, dropout=0.0)
-    windows = gather(video(40), np.arange(24, 40, 3), model.config)  # with 3 to 18 older chunks
-    targets = torch.randint(5, (6, len(model.outputs().slots)), generator=torch.Generator().manual_seed(1))
-    optimizer = torch.optim.Adam(model.train().parameters(), lr=0.01)
-    losses = []
-    for step in range(60):
+def learn(model, windows, targets, steps):
+    """Loss before each step."""
+    optimizer = torch.optim.Adam(model.train().parameters(), lr=0.02)
+    for _ in range(steps):
         loss = F.cross_entropy(model(windows).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
-        for name, parameter in model.named_parameters() if step == 0 else ():
-            assert torch.isfinite(parameter.grad).all()
-            if name.endswith("in_proj_bias"):
-                # The bias of the keys adds the same to every score of a query.
-                queries, keys, values = parameter.grad.chunk(3)
-                assert keys.abs().max() < 1e-6 < min(queries.abs().max(), values.abs().max()), name
-            else:
-                assert parameter.grad.abs().max() > 1e-6, name
         optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 < 1.5 < losses[0]
+        yield loss.item()
+
+
+@each_design
+def test_a_step_reaches_every_parameter(encoder, integration):
+    """Every parameter of every design takes part, save one that no softmax can see."""
+    model = design(encoder, integration)
+    windows = join([gather(video(60, seed), ends, model.config) for seed, ends in ((0, [2, 59]), (1, [30]))])
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    list(learn(model, windows, torch.arange(3 * len(model.outputs().slots)) % 5, steps=1))
+    for name, parameter in model.named_parameters():
+        assert torch.isfinite(parameter.grad).all() and not torch.equal(parameter, before[name]), name
+        if name.endswith("in_proj_bias"):
+            # The bias of the keys adds the same to every score of a query.
+            queries, keys, values = parameter.grad.chunk(3)
+            assert keys.abs().max() < 1e-6 < min(queries.abs().max(), values.abs().max()), name
+        else:
+            assert parameter.grad.abs().max() > 1e-6, name
+
+
+@each_design
+def test_every_design_learns_a_small_problem_by_heart(encoder, integration):
+    """Random classes of random features, of chunks that are there and of chunks to come."""
+    model = design(encoder, integration, dropout=0.0, l_enc=1, l_dec=1)
+    windows = gather(video(34), [25, 29, 33], model.config)
+    targets = torch.randint(5, (3, len(model.outputs().slots)), generator=torch.Generator().manual_seed(1))
+    losses = list(learn(model, windows, targets, steps=40))
+    assert losses[-1] < 0.3 < 1.4 < losses[0]
+    assert torch.equal(said(model, windows).argmax(dim=-1), targets)

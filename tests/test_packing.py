@@ -106,21 +106,22 @@ def test_packed_attention_projects_as_the_plain_one(operator, shape, first, last
 def test_packed_model_equals_the_plain_one(encoder, integration):
     model = tiny(encoder=encoder, integration=integration, gru=True, anticipation=0 if integration == "mlp" else 2)
     windows = gather(video(50), [3, 20, 49], model.config)
-    for features in (video(1), video(33, 1)):
-        with torch.no_grad():
-            expected = model(windows), model.video_logits(features, 7)
-            packed = pack(model)
-            said = packed(windows), packed.video_logits(features, 7)
-            rounded = pack(model, "bf16")(windows)
-        torch.testing.assert_close(said, expected, atol=1e-5, rtol=0)
-        assert rounded.dtype == torch.float32 and rounded.shape == expected[0].shape
-        assert 1e-5 < (rounded - expected[0]).abs().max() < BF16_LOGITS
+    packed, rounded = pack(model), pack(model, "bf16")
+    with torch.no_grad():
+        expected = model(windows)
+        torch.testing.assert_close(packed(windows), expected, atol=1e-5, rtol=0)
+        for features in (video(1), video(33, 1)):
+            logits = packed.video_logits(features, 7), model.video_logits(features, 7)
+            torch.testing.assert_close(*logits, atol=1e-5, rtol=0)
+        said = rounded(windows)
+    assert said.dtype == torch.float32 and said.shape == expected.shape
+    assert 1e-5 < (said - expected).abs().max() < BF16_LOGITS
 
 
 def test_without_the_operator_a_stream_says_the_same(operator):
     """The operator is not documented, so a torch without it must serve."""
     model = tiny(gru=True, anticipation=2)
-    features = video(60)
+    features = video(40)
     packed = streaming.create(model).constants.model
     assert {module.packed for module in packed.modules() if isinstance(module, PackedLinear)} == {operator}
     with torch.no_grad():
@@ -137,7 +138,7 @@ def test_without_the_operator_a_stream_says_the_same(operator):
 )
 def test_bf16_scores_differ_little(changes):
     model = tiny(**changes)
-    features = video(100)
+    features = video(40)
     rounded, exact = streamed(model, features, precision="bf16"), streamed(model, features)
     assert rounded.dtype == torch.float32 and rounded.shape == exact.shape
     assert 1e-5 < (rounded - exact).abs().max() < BF16_SCORES
@@ -183,6 +184,21 @@ def test_a_stream_keeps_to_the_weights_it_was_made_from():
         before = packed(windows)
         model.classifier.weight.add_(1.0)
         assert torch.equal(packed(windows), before) and not torch.isclose(model(windows), before).all()
+
+
+def test_a_saved_stream_keeps_its_precision(tmp_path):
+    """It is restored with the weights rounded again, or it would not go on to the bit."""
+    model, features = tiny(), video(40)
+    for precision in ("bf16", "float32"):
+        state = streaming.create(model, precision=precision)
+        assert streaming.create(model, like=state).precision == state.precision == precision
+        for row in features[:20]:
+            streaming.step(model, state, row[:5], row[5:])
+        streaming.save(tmp_path / "a.stream", state)
+        restored = streaming.restore(tmp_path / "a.stream", model)
+        for row in features[20:]:
+            given = (row[:5], row[5:])
+            assert torch.equal(streaming.step(model, state, *given), streaming.step(model, restored, *given))
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16", "", None])

@@ -103,6 +103,13 @@ def test_a_gru_sees_the_newest_of_what_is_older():
     assert without.older.shape == (1, 0, 8) and without.older_count.tolist() == [0]
 
 
+@pytest.mark.xfail(strict=True, reason="they hold chunk 0, where Windows says zero")
+def test_older_chunks_that_are_not_there_are_zero():
+    windows = gather(numbered(60), [30, 59], config_of(gru=True))
+    absent = torch.arange(windows.older.shape[1]) >= windows.older_count[:, None]
+    assert absent.any() and (windows.older[absent] == 0).all()
+
+
 def test_chunks_a_window_lacks_do_not_reach_a_gru():
     """Slots after the last older chunk are filled with something, which must not count."""
     model = tiny(gru=True)
@@ -123,10 +130,10 @@ def test_chunks_a_window_lacks_do_not_reach_a_gru():
 def test_windows_of_several_videos_as_one_batch():
     """They may have older chunks in different numbers, and say of each window what it says alone."""
     model = tiny(gru=True)
-    parts = [gather(video(n, n), ends, model.config) for n, ends in ((60, [3, 59]), (30, [29]), (10, [9]), (45, [44]))]
+    parts = [gather(video(n, n), ends, model.config) for n, ends in ((30, [29]), (60, [3, 59]), (10, [9]), (45, [44]))]
     joined = join(parts)
-    assert [part.older.shape[1] for part in parts] == [38, 8, 0, 23] and joined.older.shape == (5, 38, 8)
-    assert len(joined) == 5 and joined.older_count.tolist() == [0, 38, 8, 0, 23]
+    assert [part.older.shape[1] for part in parts] == [8, 38, 0, 23] and joined.older.shape == (5, 38, 8)
+    assert len(joined) == 5 and joined.older_count.tolist() == [8, 0, 38, 0, 23]
     with torch.no_grad():
         alone = torch.cat([model(part) for part in parts])
         torch.testing.assert_close(model(joined), alone, atol=1e-5, rtol=0)
