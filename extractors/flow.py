@@ -2,8 +2,9 @@
 
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
 `-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `extractors.tvl1` where there is one, by OpenCV itself
-otherwise: backends, whose result is the same. DIS and Farnebäck are other algorithms, many times cheaper, and make
-other features: they are part of the recipe. Neither kernel nor OpenCV holds Python's lock while it computes.
+otherwise, or on a GPU by `extractors.tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
+algorithms, many times cheaper, and make other features: they are part of the recipe. Neither the kernel nor OpenCV
+holds Python's lock while it computes.
 """
 
 import os
@@ -13,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import cv2
 import numpy as np
+import torch
 
 from extractors import tvl1
 from extractors.errors import FlowError
@@ -21,7 +23,7 @@ BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields a chunk: neighbours inside the chunk, none across its border
 ALGORITHMS = {"tvl1": "tvl1-opencv5", "dis": "dis-medium", "farneback": "farneback"}
 """What `--flow` takes, and what the recipe says."""
-BACKENDS = ("auto", "native", "opencv")
+BACKENDS = ("auto", "native", "opencv", "cuda")
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 # Farnebäck as in OpenCV's tutorial: pyramid scale, levels, window, iterations, neighbourhood, its sigma, flags
 FARNEBACK = (0.5, 3, 15, 3, 5, 1.2, 0)
@@ -60,8 +62,9 @@ def opencv_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 
 def tvl1_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """TV-L1 by the compiled kernel; by OpenCV for images smaller than it takes. (H, W) uint8 to (H, W, 2) float32."""
-    return tvl1.flow(before, after) if min(before.shape) >= tvl1.SMALLEST else opencv_flow(before, after)
+    """TV-L1 by the compiled kernel; by OpenCV without it, and for images smaller than it takes. As `opencv_flow`."""
+    native = tvl1.available() and min(before.shape) >= tvl1.SMALLEST
+    return tvl1.flow(before, after) if native else opencv_flow(before, after)
 
 
 def dis_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -78,14 +81,19 @@ def farneback_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 
 def choose_backend(algorithm: str = "tvl1", wanted: str = "auto") -> str:
-    """What computes an algorithm here: `native` or `opencv`; `auto` takes the faster.
+    """What computes an algorithm here: `native`, `opencv` or `cuda`.
 
+    `auto` takes the compiled kernel, else OpenCV; `cuda` is taken when asked for only, for it was never timed on a GPU.
     Raises FlowError when what is wanted is not there.
     """
     if algorithm != "tvl1":
-        if wanted == "native":
-            raise FlowError(f"There is no compiled kernel for {algorithm}.", "use --flow-backend auto.")
+        if wanted in ("native", "cuda"):
+            raise FlowError(f"There is no {wanted} kernel for {algorithm}.", "use --flow-backend auto.")
         return "opencv"
+    if wanted == "cuda":
+        if not torch.cuda.is_available():
+            raise FlowError("There is no GPU to compute flow on.", "use --flow-backend auto, or see `lstr doctor`.")
+        return "cuda"
     if wanted == "native" and not tvl1.available():
         raise FlowError(
             "The compiled TV-L1 kernel was not built here.", "use --flow-backend auto, or see `lstr doctor`."
@@ -96,15 +104,24 @@ def choose_backend(algorithm: str = "tvl1", wanted: str = "auto") -> str:
     return "native"
 
 
+def batch_flow(grey: list[np.ndarray], device: str) -> np.ndarray:
+    """TV-L1 between neighbours of a chunk's grey images (H, W) uint8, on a torch device: (10, H, W) uint8."""
+    from extractors.tvl1_torch import flow_batch
+
+    images = torch.from_numpy(np.stack(grey)).to(device)
+    fields = flow_batch(images[:-1].contiguous(), images[1:].contiguous()).cpu().numpy()  # (5, H, W, 2)
+    return to_bytes(fields).transpose(0, 3, 1, 2).reshape(-1, *grey[0].shape)
+
+
 class ChunkFlow:
     """A chunk's flow on its way: `result()` waits and gives (10, H, W) uint8, x and y interleaved."""
 
-    def __init__(self, pairs: list[Future]):
-        self.pairs = pairs
+    def __init__(self, parts: list[Future]):
+        self.parts = parts
 
     def result(self) -> np.ndarray:
         """Raises what the computation raised."""
-        return np.concatenate([pair.result() for pair in self.pairs])  # (10, H, W)
+        return np.concatenate([part.result() for part in self.parts])  # (10, H, W)
 
 
 class FlowWorkers:
@@ -118,8 +135,8 @@ class FlowWorkers:
         chosen = choose_backend(algorithm, backend)
         self.workers = workers
         self.algorithm = algorithm
-        self.backend = chosen if chosen == "native" else f"opencv {cv2.__version__}"
-        tvl1_by = {"native": tvl1_flow, "opencv": opencv_flow}[chosen]
+        self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
+        tvl1_by = opencv_flow if chosen == "opencv" else tvl1_flow
         self._flow = {"tvl1": tvl1_by, "dis": dis_flow, "farneback": farneback_flow}[algorithm]
         # One thread a pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
@@ -133,6 +150,8 @@ class FlowWorkers:
     def submit(self, frames: np.ndarray) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
         grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
+        if self.backend == "cuda" and min(grey[0].shape) >= tvl1.SMALLEST:
+            return ChunkFlow([self._pool.submit(batch_flow, grey, "cuda")])
         return ChunkFlow([self._pool.submit(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)])
 
     def close(self) -> None:

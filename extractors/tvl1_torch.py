@@ -1,9 +1,10 @@
 """TV-L1 optical flow of a batch of pairs on a torch device: OpenCV 5's DualTVL1OpticalFlow with its defaults.
 
 It rounds where extractors/tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
-loop runs to its maximum and a pair that has stopped is left as it is. At B pairs of N pixels an inner iteration here is
-about 45 kernels and 1 KB a pixel, 7,500 times: right, and the measure of the rest, but no way to be fast on a GPU.
-extractors/tvl1_triton.py, used there, does one in a part of one kernel and 60 bytes, and ends with the slowest pair.
+loop runs to its maximum, and a pair that has stopped is left as it is. Counted, an inner iteration is 49 kernels and
+930 bytes a pixel, a median filter 135 and 3.2 KB, a warp 155 and 4.9 KB; 406,000 kernels a batch of whatever size. That
+is the definition, and what a CPU runs; no GPU is fast with it. extractors/tvl1_triton.py, used on CUDA devices where
+Triton is there, makes an iteration a part of one kernel and 60 bytes a pixel, and ends when the last pair stops.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib.util
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -49,7 +51,7 @@ def flow_batch(before: Tensor, after: Tensor, early_exit: bool | None = None) ->
     _check(before, after)
     if early_exit is None:
         early_exit = before.device.type == "cpu"
-    with torch.no_grad():
+    with torch.no_grad(), torch.cuda.device_of(before):
         return _flow(before, after, _solver(before.device) or partial(solve_scale, early_exit=early_exit))
 
 
@@ -57,6 +59,8 @@ def _solver(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor] 
     """The Triton kernels where they run."""
     if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
         return None
+    if torch.__version__ < (2, 7):
+        return None  # its Triton, 3.2, does not know tuples
     from extractors import tvl1_triton  # it imports this module, and triton, which takes a second
 
     return tvl1_triton.solve_scale
@@ -133,7 +137,7 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor, early_exit: bool = False) -> 
 
 def stop_bound(h: int, w: int) -> float:
     """The summed squared change at which a pair of this size stops."""
-    return float(torch.tensor(EPSILON * EPSILON * (h * w), dtype=torch.float32))
+    return float(np.float32(EPSILON * EPSILON * (h * w)))
 
 
 def image_planes(i1: Tensor) -> Tensor:
@@ -161,15 +165,22 @@ def warp(planes: Tensor, i0: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         corner.append(low.clamp(-3, length + 1).long() + (border - 1))  # farther out every tap is zero just the same
     pitch = w + 2 * border
     start = (corner[1] * pitch + corner[0]).flatten(1)[:, None].expand(-1, 3, -1)
+    rows = []
     for j in range(4):
         taps = [padded.gather(2, start + (j * pitch + i)).unflatten(2, (h, w)) for i in range(4)]
-        row = taps[0] * weights[0][0]
-        for i in (1, 2, 3):
-            row = _fused(taps[i], weights[0][i], row)
-        warped = _fused(row, weights[1][j], warped) if j else row * weights[1][0]
+        rows.append(_weighted(taps, weights[0]))
+    warped = _weighted(rows, weights[1])
     gradient = warped[:, 1:]
     product = gradient * u
     return gradient, ((warped[:, 0] - product[:, 0]) - product[:, 1]) - i0
+
+
+def _weighted(taps: list[Tensor], weights: tuple[Tensor, ...]) -> Tensor:
+    """The sum of four taps, one after the other."""
+    total = taps[0] * weights[0]
+    for tap, weight in zip(taps[1:], weights[1:], strict=True):
+        total = _fused(tap, weight, total)
+    return total
 
 
 def _cubic(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -221,10 +232,12 @@ def iterate(
     factor = torch.where(rho < -limit, L_T, factor)
     new = (u + factor[:, None] * gradient) + divergence * THETA
     change = new - u
-    error = (change * change).sum((1, 2, 3))
+    error = (change * change).sum((1, 2, 3), dtype=torch.float64)  # so that the order of the sum does not matter
     dx, dy = F.pad(new[..., 1:] - new[..., :-1], (0, 1)), F.pad(new[..., 1:, :] - new[..., :-1, :], (0, 0, 0, 1))
-    norm = torch.hypot(dx, dy) * TAUT + 1.0
-    new_p = (p + torch.stack((dx, dy), 2) * TAUT) / norm[:, :, None]
+    steps = torch.stack((dx, dy), 2)
+    # rounded once on every device: torch.hypot need not be, and one rounding in the last place grows to .01 pixels
+    norm = steps.double().square().sum(2, keepdim=True).sqrt().float() * TAUT + 1.0
+    new_p = (p + steps * TAUT) / norm
     keep = moving[:, None, None, None]
     return torch.where(keep, new, u), torch.where(keep[..., None], new_p, p), moving & (error > bound)
 
@@ -232,18 +245,20 @@ def iterate(
 class CapturedFlow:
     """`flow_batch` for one batch size and frame size on a CUDA device, captured once as a CUDA graph and replayed.
 
-    Raises ValueError for a size that flow_batch refuses. Capture without Triton takes some 350,000 kernels: minutes.
+    It holds a batch's memory, about 120 bytes a pixel. Raises ValueError for a size that flow_batch refuses, or another
+    device. Without Triton the graph would have 406,000 kernels: `flow_batch` with `early_exit` is the better way there.
     """
 
     def __init__(self, n_pairs: int, height: int, width: int, device: torch.device | str = "cuda") -> None:
         self.before = torch.zeros(n_pairs, height, width, dtype=torch.uint8, device=device)
         self.after = torch.zeros_like(self.before)
-        self.flow = torch.empty(0)
+        self.flow = torch.empty(0)  # the graph's own memory once captured
         self.replay = self.capture(self._run)
 
     def __call__(self, before: Tensor, after: Tensor) -> Tensor:
-        """Flow (B, H, W, 2) float32 in pixels, for use before the next call. Raises ValueError for another size."""
-        if before.shape != self.before.shape or after.shape != self.before.shape:
+        """Flow (B, H, W, 2) float32 in pixels, for use before the next call. Raises ValueError for other input."""
+        _check(before, after)
+        if before.shape != self.before.shape:
             raise ValueError(f"captured for frames {tuple(self.before.shape)}, not {tuple(before.shape)}")
         self.before.copy_(before)
         self.after.copy_(after)
@@ -252,6 +267,8 @@ class CapturedFlow:
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """A function that does `work` by replaying its kernels."""
+        if self.before.device.type != "cuda":
+            raise ValueError(f"only a CUDA device captures, not {self.before.device}")
         with torch.cuda.device(self.before.device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())

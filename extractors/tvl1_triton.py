@@ -4,7 +4,7 @@ Warp and median filter are a launch each. The up to 30 inner iterations are one:
 once share the pixels of all pairs that still move and wait for each other after each iteration, so that no pair is
 iterated beyond its stop and the launch ends when none moves. An iteration reads u, p and the warp's data and writes
 the other copy of u and p: 60 bytes a pixel, and rows next to a program's own from cache. Rounding is that of
-extractors/tvl1_torch.py; only the error is summed otherwise, in integers, whose order cannot matter.
+extractors/tvl1_torch.py but for one root in ten million; the error is summed in integers, whose order cannot matter.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ UNIT = tl.constexpr(2.0**32)  # of the summed squared change, an integer; a tile
 MOVES = 2**62  # an error that no bound reaches
 # wires 5 k + c of a window's row k and column c: sort each column, then find the median
 NETWORK = [(5 * i + c, 5 * j + c) for c in range(5) for i, j in SORT_COLUMN] + list(FIND_MEDIAN)
-LOW_WIRE = tl.constexpr(tuple(i for i, _ in NETWORK))
-HIGH_WIRE = tl.constexpr(tuple(j for _, j in NETWORK))
+# ten bits a comparator: a kernel takes integers from outside itself, and tuples in newer versions only
+WIRES = tl.constexpr(sum((i | j << 5) << 10 * c for c, (i, j) in enumerate(NETWORK)))
 COMPARATORS = tl.constexpr(len(NETWORK))
 OUT_WIRE = tl.constexpr(MEDIAN_WIRE)
+SIZES = ("h", "w", "n_pairs")  # one compilation serves all of them
 BUSY = tl.constexpr(65536)  # a barrier counts programs that arrived below this, and those with work above it
 
-TILE = 512  # pixels a program works on at a time
-WARPS_A_PROGRAM = 8  # 256 threads
+TILE = 512  # pixels a program works on at a time, one a thread
 PROGRAMS_A_PROCESSOR = 2  # with REGISTERS this many are sure to run at once
-REGISTERS = 128  # a thread
+REGISTERS = 64  # a thread; all that is needed
 
 
 def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
@@ -49,18 +49,18 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     # the squared change after each iteration; zero says that the pair had stopped before
     errors = torch.zeros(WARPS, OUTER * INNER + 1, n_pairs, dtype=torch.int64, device=u.device)
     errors[:, 0] = MOVES
-    arrivals = torch.zeros(WARPS, OUTER * INNER, dtype=torch.int32, device=u.device)
+    arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER), dtype=torch.int32, device=u.device)
     bound = tvl1_torch.stop_bound(h, w) * UNIT.value
     tiles = triton.cdiv(n, TILE)
     programs = min(programs_at_once(u.device), n_pairs * tiles)
-    strict = dict(enable_fp_fusion=False, num_warps=WARPS_A_PROGRAM)
+    strict = dict(enable_fp_fusion=False, num_warps=TILE // 32)
     for warp in range(WARPS):
         warp_kernel[tiles, n_pairs](planes, i0, flow, data, h, w, TILE, **strict)
         for outer in range(OUTER):
             step = outer * INNER
             median_kernel[tiles, 2 * n_pairs](flow, errors[warp, step], h, w, n_pairs, bound, TILE, **strict)
             iterate_kernel[programs,](
-                flow, dual, data, errors[warp, step], arrivals[warp, step], h, w, n_pairs, bound, INNER, TILE,
+                flow, dual, data, errors[warp, step], arrivals[warp, outer], h, w, n_pairs, bound, INNER, TILE,
                 launch_cooperative_grid=programs > 1, maxnreg=REGISTERS, **strict,
             )  # fmt: skip
     return flow[0].view(u.shape)
@@ -112,18 +112,15 @@ def wait_for_all(arrival, busy):
     """Wait until every program is here, and see what it wrote. Returns how many were `busy`."""
     tl.debug_barrier()
     tl.atomic_add(arrival, 1 + busy * BUSY, sem="release")
-    seen = tl.load(arrival, volatile=True)
+    seen = tl.atomic_add(arrival, 0, sem="acquire")  # one request a program, where a load would be one a warp
     while seen % BUSY < tl.num_programs(0):
-        seen = tl.load(arrival, volatile=True)
-    seen = tl.atomic_add(arrival, 0, sem="acquire")
+        seen = tl.atomic_add(arrival, 0, sem="acquire")
     tl.debug_barrier()
     return seen // BUSY
 
 
-@triton.jit
-def iterate_kernel(
-    flow, dual, data, errors, arrivals, h, w, n_pairs, bound, INNER: tl.constexpr, TILE: tl.constexpr
-):
+@triton.jit(do_not_specialize=SIZES)
+def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound, INNER: tl.constexpr, TILE: tl.constexpr):
     """Up to INNER iterations of flow (3, B, 2, N) and dual (2, B, 4, N) by programs that all run at once.
 
     It begins with the flow in copy 2 and leaves it in copy 0. errors (INNER + 1, B) begins with that before the first
@@ -199,7 +196,7 @@ def compare(v, i: tl.constexpr, j: tl.constexpr):
     return v[:j] + (high,) + v[j + 1 :]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def median_kernel(flow, errors, h, w, n_pairs, bound, TILE: tl.constexpr):
     """Copy 2 of flow (3, B, 2, N) from copy 0: medians of 5 x 5 windows, edges replicated, of pairs that move."""
     n = h * w
@@ -214,7 +211,7 @@ def median_kernel(flow, errors, h, w, n_pairs, bound, TILE: tl.constexpr):
             for i in tl.static_range(5):
                 v = v + (tl.load(row + tl.minimum(tl.maximum(x + (i - 2), 0), w - 1)),)
         for c in tl.static_range(COMPARATORS):
-            v = compare(v, LOW_WIRE[c], HIGH_WIRE[c])
+            v = compare(v, (WIRES >> 10 * c) % 32, (WIRES >> 10 * c + 5) % 32)
         tl.store(flow + (4 * n_pairs + plane) * n + at, v[OUT_WIRE], at < n)
 
 
@@ -239,7 +236,7 @@ def across(image, y, x, h, w, inside, w0, w1, w2, w3):
     return tl.fma(tl.load(row + 2, there & (x >= -2) & (x < w - 2), 0.0), w3, total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def warp_kernel(planes, i0, flow, data, h, w, TILE: tl.constexpr):
     """Data (B, 3, N) of a warp: gradient and constant part of the brightness error where copy 0 of the flow points."""
     n = h * w

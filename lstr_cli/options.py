@@ -28,10 +28,10 @@ def workers_option(command):
     """`--workers` and `--flow-backend`: threads that compute flow, None for one a core, and with what."""
     command = click.option(
         "--flow-backend",
-        type=click.Choice(["auto", "native", "opencv"]),
+        type=click.Choice(["auto", "native", "opencv", "cuda"]),
         default="auto",
         show_default=True,
-        help="What computes TV-L1, with the same result; auto is the fastest that is there.",
+        help="What computes TV-L1, with the same result; auto is the compiled kernel, else OpenCV.",
     )(command)
     return click.option(
         "--workers", type=click.IntRange(min=1), help="Threads that compute optical flow.  [default: one a core]"

@@ -5,10 +5,11 @@ import threading
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from extractors import tvl1
 from extractors.errors import FlowError
-from extractors.flow import ALGORITHMS, FlowWorkers, choose_backend, opencv_flow, to_bytes
+from extractors.flow import ALGORITHMS, FlowWorkers, batch_flow, choose_backend, opencv_flow, to_bytes
 
 needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
 
@@ -50,8 +51,11 @@ def test_what_computes_flow(monkeypatch):
     assert (
         choose_backend("dis") == choose_backend("farneback", "opencv") == choose_backend("tvl1", "opencv") == "opencv"
     )
-    with pytest.raises(FlowError, match="no compiled kernel for dis"):
+    with pytest.raises(FlowError, match="no native kernel for dis"):
         choose_backend("dis", "native")
+    if not torch.cuda.is_available():
+        with pytest.raises(FlowError, match="no GPU"):
+            FlowWorkers(1, backend="cuda")
     monkeypatch.setattr(tvl1, "_tvl1", None)
     assert choose_backend() == "opencv"
     with pytest.raises(FlowError, match="was not built") as caught:
@@ -60,6 +64,28 @@ def test_what_computes_flow(monkeypatch):
     monkeypatch.delattr(cv2, "optflow")
     with pytest.raises(FlowError, match="no cv2.optflow"):
         choose_backend()
+
+
+def test_a_chunk_at_once_on_a_device():
+    """What a GPU is given, on a CPU: the five pairs of a chunk as one batch, laid out as the threads lay them out."""
+    grey = [texture(2 * k)[:24, :32] for k in range(6)]
+    field = batch_flow(grey, "cpu")
+    with FlowWorkers(1) as workers:
+        pairs = [workers.pair(a, b) for a, b in zip(grey, grey[1:], strict=False)]
+    assert field.shape == (10, 24, 32)
+    assert (abs(field.astype(int) - np.concatenate(pairs)) <= 1).all()
+
+
+@pytest.mark.gpu
+def test_a_chunk_on_a_gpu():
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    frames = np.stack([cv2.cvtColor(texture(k), cv2.COLOR_GRAY2RGB) for k in range(6)])
+    fields = []
+    for backend in ("auto", "cuda"):
+        with FlowWorkers(1, backend=backend) as workers:
+            fields.append(workers.submit(frames).result().astype(int))
+    assert abs(fields[0] - fields[1]).mean() <= 0.1
 
 
 def test_algorithms_differ():
@@ -113,4 +139,4 @@ def test_no_thread_outlives_its_workers_and_opencv_has_its_own_back():
         assert cv2.getNumThreads() == 1 and any(t.name.startswith("flow") for t in threading.enumerate())
     assert cv2.getNumThreads() == before
     assert not [t for t in threading.enumerate() if t.name.startswith("flow")]
-    assert any(flow.cancelled() for chunk in pending for flow in chunk.pairs), "what had not begun was dropped"
+    assert any(flow.cancelled() for chunk in pending for flow in chunk.parts), "what had not begun was dropped"

@@ -100,6 +100,8 @@ def test_packed_attention_projects_as_the_plain_one(operator, shape, first, last
     for _ in range(2):
         torch.testing.assert_close(packed.project(x, first, last), plain.project(x, first, last), atol=1e-5, rtol=0)
     assert set(packed.projections) == {(first, last)}
+    rounded = PackedAttention(plain, torch.bfloat16).project(x, first, last)
+    assert 1e-4 < (rounded - plain.project(x, first, last)).abs().max() < BF16_LOGITS
 
 
 @pytest.mark.parametrize("encoder, integration", DESIGNS)
