@@ -88,6 +88,7 @@ def gather(
         torch.from_numpy(older_count),
     ).to(seen_work.device)
     windows.work[~windows.work_mask] = 0
+    windows.older[torch.arange(older.shape[1], device=windows.older.device) >= windows.older_count[:, None]] = 0
     return windows
 
 

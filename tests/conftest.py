@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +99,11 @@ def lstr(monkeypatch, capsys):
         return left.value.code or 0, captured.out, captured.err
 
     return run
+
+
+def heed_interrupts() -> None:
+    """For preexec_fn: a shell starts what runs in its background deaf to Ctrl-C, and so everything that starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

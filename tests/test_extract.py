@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import heed_interrupts
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow import FlowWorkers
@@ -126,7 +127,9 @@ def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
     output = tmp_path / "features"
     command = [sys.executable, "-m", "lstr_cli.main", "extract", str(small_set.videos), "-o", str(output)]
     command += ["--recipe", "fast", "--workers", "2"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+    )
     deadline = time.monotonic() + 120
     while not (output / "records" / "scene_00.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from conftest import heed_interrupts
 
 from lstr.batch import predict
 from lstr.checkpoint import load
@@ -147,7 +148,7 @@ def test_ctrl_c_and_resume(small_set, tmp_path):
     command = [sys.executable, "-m", "lstr_cli.main", "train", str(small_set.features), "--preset", "small"]
     command += ["--labels", str(small_set.labels), "--set", "model.d_model=16", "--set", "train.log_every=1"]
     stopped, whole = ([*command, "--set", "train.epochs=400", "-o", str(tmp_path / n)] for n in ("stopped", "whole"))
-    process = subprocess.Popen(stopped, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(stopped, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
     deadline = time.monotonic() + 120
     while not (tmp_path / "stopped" / "resume.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -103,7 +103,6 @@ def test_a_gru_sees_the_newest_of_what_is_older():
     assert without.older.shape == (1, 0, 8) and without.older_count.tolist() == [0]
 
 
-@pytest.mark.xfail(strict=True, reason="they hold chunk 0, where Windows says zero")
 def test_older_chunks_that_are_not_there_are_zero():
     windows = gather(numbered(60), [30, 59], config_of(gru=True))
     absent = torch.arange(windows.older.shape[1]) >= windows.older_count[:, None]
