@@ -30,6 +30,8 @@ class PackedLinear(nn.Module):
         self.bias = None if bias is None else bias.detach().to(dtype)
         # The operator is torch's own, made for its compiler and not documented, so it may not be there.
         self.packed = weight.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        if self.packed and dtype == torch.bfloat16:
+            self.packed = torch.ops.mkldnn._is_mkldnn_bf16_supported()
         self.weight = weight.detach().to(dtype)
         if self.packed:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), TOKENS)

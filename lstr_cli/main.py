@@ -1,8 +1,10 @@
 """The `lstr` command: finds the sub-command, and turns every failure into one sentence, a hint and an exit code."""
 
+import _thread
 import importlib
 import os
 import sys
+import threading
 
 import click
 
@@ -52,6 +54,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command and leave with its documented exit code."""
+    sys.unraisablehook = insist
     try:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:
@@ -78,6 +81,14 @@ def main() -> None:
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
     sys.exit(code or 0)
+
+
+def insist(unraisable) -> None:
+    """Send a Ctrl-C again that Python threw away because it fell into a destructor, as that of a decord reader."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        threading.Timer(0.05, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _fail(sentence: str, hint: str, code: int) -> int:

@@ -312,3 +312,22 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     mistake(lstr(*detect), 4, "custom resnet50 weights", "--rgb-weights")
     mistake(lstr(*detect, *other), 4, "The rgb network here is custom")
     mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")
+
+
+def test_a_ctrl_c_that_falls_into_a_destructor_is_not_lost():
+    """It once came while decord freed a video, and extraction went on to its end with exit code 0."""
+    code = (
+        "import sys, time\n"
+        "from lstr_cli.main import insist\n"
+        "sys.unraisablehook = insist\n"
+        "class Reader:\n"
+        "    def __del__(self):\n"
+        "        raise KeyboardInterrupt\n"
+        "Reader()\n"
+        "try:\n"
+        "    time.sleep(30)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('heard')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (result.stdout, result.stderr) == ("heard\n", "")
