@@ -10,6 +10,7 @@ import time
 import av
 import numpy as np
 import pytest
+from conftest import heed_interrupts
 
 from lstr_cli.main import COMMANDS, cli
 
@@ -329,5 +330,6 @@ def test_a_ctrl_c_that_falls_into_a_destructor_is_not_lost():
         "except KeyboardInterrupt:\n"
         "    print('heard')\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    given = {"capture_output": True, "text": True, "timeout": 60, "preexec_fn": heed_interrupts}
+    result = subprocess.run([sys.executable, "-c", code], **given)
     assert (result.stdout, result.stderr) == ("heard\n", "")
