@@ -64,10 +64,12 @@ class BNInception(BaseModule):
             width = one + three + double + (project or width)
         for name, layer in layers.items():
             self.add_module(name, layer)
+        self.unit_names = tuple(name for name in layers if not name.endswith("_bn"))
+        self.activation = nn.ReLU(inplace=True)
 
     def _unit(self, name: str, x: Tensor) -> Tensor:
         """Convolution, batch norm, ReLU."""
-        return torch.relu_(getattr(self, f"{name}_bn")(getattr(self, name)(x)))
+        return self.activation(getattr(self, f"{name}_bn")(getattr(self, name)(x)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, 224, 224) → (B, 1024, 7, 7); features are non-negative."""

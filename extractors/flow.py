@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter
 
 import cv2
 import numpy as np
@@ -114,14 +115,22 @@ def batch_flow(grey: list[np.ndarray], device: str) -> np.ndarray:
 
 
 class ChunkFlow:
-    """A chunk's flow on its way: `result()` waits and gives (10, H, W) uint8, x and y interleaved."""
+    """A chunk's flow on its way; `seconds` afterwards is what its threads worked for it."""
 
     def __init__(self, parts: list[Future]):
         self.parts = parts
+        self.seconds = 0.0
 
     def result(self) -> np.ndarray:
-        """Raises what the computation raised."""
-        return np.concatenate([part.result() for part in self.parts])  # (10, H, W)
+        """Wait for it: (10, H, W) uint8, x and y interleaved. Raises what the computation raised."""
+        fields, seconds = zip(*(part.result() for part in self.parts), strict=True)
+        self.seconds = sum(seconds)
+        return np.concatenate(fields)  # (10, H, W)
+
+
+def _timed(compute: Callable[..., np.ndarray], *inputs) -> tuple[np.ndarray, float]:
+    start = perf_counter()
+    return compute(*inputs), perf_counter() - start
 
 
 class FlowWorkers:
@@ -151,8 +160,8 @@ class FlowWorkers:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
         grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
         if self.backend == "cuda" and min(grey[0].shape) >= tvl1.SMALLEST:
-            return ChunkFlow([self._pool.submit(batch_flow, grey, "cuda")])
-        return ChunkFlow([self._pool.submit(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)])
+            return ChunkFlow([self._pool.submit(_timed, batch_flow, grey, "cuda")])
+        return ChunkFlow([self._pool.submit(_timed, self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)])
 
     def close(self) -> None:
         """Drop what has not begun and end the threads; at most one pair each is waited for."""

@@ -9,6 +9,7 @@ from extractors.flow import ALGORITHMS, BOUND
 from extractors.video import CHUNK, FPS
 
 RECIPES = ("faithful", "fast")
+PRECISIONS = ("float32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,11 @@ class Recipe:
     short_side: int = 256
     crop: int = 224
     precision: str = "float32"
+    """Of the networks' weights and products: float32 or bf16."""
 
     def __post_init__(self):
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision {self.precision!r} is unknown here")
         if self.flow_algorithm not in ALGORITHMS.values():
             raise ValueError(f"flow_algorithm {self.flow_algorithm!r} is unknown here")
 

@@ -1,8 +1,8 @@
 """The two TSN networks as one: chunks and their flow to feature rows."""
 
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from time import perf_counter
 
 import cv2
@@ -11,13 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from extractors.errors import RecipeError, WeightsError
-from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers
+from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from extractors.folding import DTYPES, fold
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.resnet import build_backbone
+from extractors.stages import ahead, closed_after, torch_threads
 from extractors.video import Chunk
 from extractors.weights import dataset_of, fingerprint, load_statistics, load_weights, randomise, statistics
 
-BATCH = 8  # chunks a forward pass; larger is no faster on a CPU (facts, ms an image)
+BATCH = 8  # chunks of a file that go through the networks at a time
+IMAGES = 10  # at most, a forward pass on a CPU; more are no faster (facts, ms an image)
 SEED = 2021  # of random weights
 # Published input scales (facts, section 0): ImageNet's for RGB; flow bytes minus 128, never divided
 INPUTS = {
@@ -39,7 +42,7 @@ class FeatureRow:
 
 @dataclass
 class StageSeconds:
-    """Wall seconds spent waiting for each stage; flow is what the networks waited for the workers."""
+    """Seconds each stage worked: flow in all of its threads together. Stages overlap, so the sum is no duration."""
 
     decode: float = 0.0
     flow: float = 0.0
@@ -80,7 +83,8 @@ def ten_crops(image: np.ndarray, crop: int) -> np.ndarray:
 class TwoStream:
     """ResNet-50 on RGB and BN-Inception on flow, or one of them, in evaluation mode on one device, with their recipe.
 
-    `device` is a torch device name. Batches are given in channels-last, which is faster on CPU and GPU.
+    `device` is a torch device name. What computes features is a folded copy of each network, in the precision of the
+    recipe; the networks themselves keep the weights as given.
     """
 
     def __init__(self, networks: Mapping[str, nn.Module], recipe: Recipe, device: str):
@@ -91,6 +95,7 @@ class TwoStream:
         self.recipe = recipe
         self.device = device
         self.seconds = StageSeconds()
+        self._folded: dict[str, nn.Module] = {}
 
     def rgb_input(self, frames: np.ndarray) -> np.ndarray:
         """A chunk's frames (6, H, W, 3) → (1, 224, 224, 3) uint8: one centre crop of the central frame."""
@@ -104,24 +109,35 @@ class TwoStream:
         return ten_crops(image, recipe.crop) if recipe.flow.crops == 10 else centre_crop(image, recipe.crop)
 
     @torch.inference_mode()
-    def _pooled(self, stream: str, images: np.ndarray) -> np.ndarray:
+    def pooled(self, stream: str, images: np.ndarray) -> np.ndarray:
         """(B, crops, 224, 224, C) uint8 → (B, D) float32, averaged over space and crops."""
+        if stream not in self._folded:
+            self._folded[stream] = fold(self.networks[stream], self.recipe.precision, self.device)
         batch, crops = images.shape[:2]
         x = torch.from_numpy(images).to(self.device).flatten(0, 1)  # (B · crops, 224, 224, C)
-        return self._maps(stream, x).mean((2, 3)).unflatten(0, (batch, crops)).mean(1).cpu().numpy()
+        parts = x.split(IMAGES) if self.device == "cpu" else [x]
+        network, dtype = self._folded[stream], DTYPES[self.recipe.precision]
+        pooled = [network(self._scaled(stream, part).to(dtype)).float().mean((2, 3)) for part in parts]
+        features = torch.cat(pooled)  # (B · crops, D)
+        return features.unflatten(0, (batch, crops)).mean(1).cpu().numpy()
 
-    def _maps(self, stream: str, x: Tensor) -> Tensor:
-        """(N, 224, 224, C) uint8 → (N, D, 7, 7): scaled as published; the permuted view is channels-last already."""
+    def _scaled(self, stream: str, x: Tensor) -> Tensor:
+        """(N, 224, 224, C) uint8 → (N, C, 224, 224) as published; the permuted view is channels-last already."""
         part: NetworkRecipe = getattr(self.recipe, stream)
-        mean = torch.tensor(part.mean, device=self.device)
-        std = torch.tensor(part.std, device=self.device)
-        return self.networks[stream](((x.float() - mean) / std).permute(0, 3, 1, 2))
+        x = x.float().sub_(torch.tensor(part.mean, device=self.device))
+        if any(std != 1 for std in part.std):
+            x.div_(torch.tensor(part.std, device=self.device))
+        return x.permute(0, 3, 1, 2)
 
-    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, batch: int = BATCH) -> Iterator[FeatureRow]:
-        """Feature rows in order; chunks are taken ahead only as far as keeps the flow workers busy.
+    def rows(
+        self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False, threads: int | None = None
+    ) -> Iterator[FeatureRow]:
+        """Feature rows in order, while later chunks are decoded and their flow is computed in threads of their own.
 
-        Without the flow network no flow is computed, and there need be no workers. A row never depends on a later
-        chunk. Raises FlowError, RecipeError for workers of another algorithm, and what `chunks` raises.
+        A bounded number of chunks is read ahead. Those of a live source go through the networks one by one, at once;
+        those of a file by BATCH. A row never depends on a later chunk. `threads` is torch's for the networks. Without
+        the flow network no flow is computed, and there need be no workers. Close the generator to end its threads.
+        Raises FlowError, RecipeError for workers of another algorithm, and what `chunks` raises.
         """
         with_flow = "flow" in self.networks
         if with_flow and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
@@ -129,37 +145,41 @@ class TwoStream:
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
                 "give the --flow of the features it belongs to.",
             )
-        ahead = batch + (2 * workers.workers if with_flow else 0)
-        waiting: deque[tuple[Chunk, ChunkFlow | None]] = deque()
-        chunks = iter(chunks)
-        ended = False
-        while not ended or waiting:
-            start = perf_counter()
-            while not ended and len(waiting) < ahead:
-                chunk = next(chunks, None)
+        batch = 1 if live else BATCH
+        depth = batch + (2 * workers.workers if with_flow else 0)
+        reading = ahead(self._read(chunks, workers if with_flow else None), depth, "reader")
+        return ahead(self._compute(reading, batch, threads or network_threads()), batch, "networks")
+
+    def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[tuple[Chunk, ChunkFlow | None]]:
+        """Chunks with their flow on its way."""
+        with closed_after(chunks) as source:
+            while True:
+                start = perf_counter()
+                chunk = next(source, None)
+                self.seconds.decode += perf_counter() - start
                 if chunk is None:
-                    ended = True
-                else:
-                    waiting.append((chunk, workers.submit(chunk.frames) if with_flow else None))
-            self.seconds.decode += perf_counter() - start
-            ready = [waiting.popleft() for _ in range(min(batch, len(waiting)))]
-            if ready:
+                    return
+                yield chunk, workers.submit(chunk.frames) if workers else None
+
+    def _compute(
+        self, reading: Iterator[tuple[Chunk, ChunkFlow | None]], batch: int, threads: int
+    ) -> Iterator[FeatureRow]:
+        with torch_threads(threads), closed_after(reading) as source:
+            while ready := tuple(islice(source, batch)):
                 yield from self._batch(ready)
 
-    def _batch(self, ready: list[tuple[Chunk, ChunkFlow | None]]) -> Iterator[FeatureRow]:
+    def _batch(self, ready: tuple[tuple[Chunk, ChunkFlow | None], ...]) -> Iterator[FeatureRow]:
         rgb = flow = [None] * len(ready)
-        marks = [perf_counter()]
         if "rgb" in self.networks:
-            rgb = self._pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready]))
-        marks.append(perf_counter())
-        fields = [self.flow_input(pending.result()) for _, pending in ready if pending]
-        marks.append(perf_counter())
-        if fields:
-            flow = self._pooled("flow", np.stack(fields))
-        marks.append(perf_counter())
-        self.seconds.rgb_network += marks[1] - marks[0]
-        self.seconds.flow += marks[2] - marks[1]
-        self.seconds.flow_network += marks[3] - marks[2]
+            start = perf_counter()
+            rgb = self.pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready]))
+            self.seconds.rgb_network += perf_counter() - start
+        if "flow" in self.networks:
+            fields = [pending.result() for _, pending in ready]
+            start = perf_counter()
+            flow = self.pooled("flow", np.stack([self.flow_input(field) for field in fields]))
+            self.seconds.flow_network += perf_counter() - start
+            self.seconds.flow += sum(pending.seconds for _, pending in ready)
         for (chunk, _), r, f in zip(ready, rgb, flow, strict=True):
             yield FeatureRow(chunk.index, chunk.end_time, r, f)
 
@@ -179,13 +199,19 @@ class TwoStream:
         for start in range(0, len(images), batch):
             part = images[start : start + batch]
             if len(part) > 1:
-                self._maps(stream, torch.from_numpy(part).to(self.device))
+                network(self._scaled(stream, torch.from_numpy(part).to(self.device)))
         network.eval()
+        self._folded.pop(stream, None)
 
 
 def default_device() -> str:
     """`cuda` when there is one, else `cpu`."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def network_threads() -> int:
+    """Threads of torch for the networks on a CPU: a third of the cores, for flow takes the most of all."""
+    return max(1, default_workers() // 3)
 
 
 @dataclass(frozen=True)
@@ -199,13 +225,15 @@ class WeightSources:
     calibrated_on: tuple[str, ...] = ()
 
 
-def build_twostream(sources: WeightSources, flow_crops: int, device: str, algorithm: str = "tvl1") -> TwoStream:
-    """Both networks with their weights and the recipe that follows from them and from the flow algorithm.
+def build_twostream(
+    sources: WeightSources, flow_crops: int, device: str, algorithm: str = "tvl1", precision: str = "float32"
+) -> TwoStream:
+    """Both networks with their weights, and the recipe that follows from them, the flow algorithm and the precision.
 
     Raises WeightsError or MissingPathError for an unusable file.
     """
     built = {stream: _build_network(stream, sources, flow_crops) for stream in NETWORKS}
-    recipe = Recipe(built["rgb"][1], built["flow"][1], flow_algorithm=ALGORITHMS[algorithm])
+    recipe = Recipe(built["rgb"][1], built["flow"][1], flow_algorithm=ALGORITHMS[algorithm], precision=precision)
     return TwoStream({stream: network for stream, (network, _) in built.items()}, recipe, device)
 
 

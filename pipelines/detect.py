@@ -15,7 +15,15 @@ import numpy as np
 from extractors.errors import ExtractorError, RecipeError, VideoError
 from extractors.flow import ALGORITHMS, FlowWorkers, default_workers
 from extractors.recipe import Recipe, differences
-from extractors.twostream import FeatureRow, TwoStream, WeightSources, default_device, rebuild_twostream
+from extractors.stages import closed_after, torch_threads
+from extractors.twostream import (
+    FeatureRow,
+    TwoStream,
+    WeightSources,
+    default_device,
+    network_threads,
+    rebuild_twostream,
+)
 from extractors.video import CHUNK_SECONDS, find_videos
 from lstr import checkpoint as checkpoints
 from lstr import streaming
@@ -148,17 +156,19 @@ def decide(
     `precision` as for `lstr.streaming.create`.
     """
     state = streaming.create(loaded.model, precision=precision)
-    for row in rows:
-        start = perf_counter()
-        scores, *later = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()
-        latency_ms = (perf_counter() - start) * 1000
-        ahead = [
-            ((h + 1) * CHUNK_SECONDS, loaded.classes[said.argmax()], float(said.max())) for h, said in enumerate(later)
-        ]
-        order = np.argsort(-scores)[:TOP]
-        top = [(loaded.classes[c], float(scores[c])) for c in order]
-        events = timeline.push(row.end_time, scores)
-        yield Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores, ahead)
+    with closed_after(rows) as source:
+        for row in source:
+            start = perf_counter()
+            scores, *later = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()
+            latency_ms = (perf_counter() - start) * 1000
+            ahead = [
+                ((h + 1) * CHUNK_SECONDS, loaded.classes[said.argmax()], float(said.max()))
+                for h, said in enumerate(later)
+            ]
+            order = np.argsort(-scores)[:TOP]
+            top = [(loaded.classes[c], float(scores[c])) for c in order]
+            events = timeline.push(row.end_time, scores)
+            yield Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores, ahead)
 
 
 @dataclass(frozen=True)
@@ -224,7 +234,9 @@ def open_sources(
     twostream = networks_of(loaded, rgb_weights, flow_weights, device or default_device())
     algorithm = next(name for name, entry in ALGORITHMS.items() if entry == twostream.recipe.flow_algorithm)
     count = workers or default_workers()
-    with FlowWorkers(count, algorithm, flow_backend) if loaded.config.flow_dim else nullcontext() as pool:
+    pool_or_none = FlowWorkers(count, algorithm, flow_backend) if loaded.config.flow_dim else nullcontext()
+    # the model decides while networks and flow compute the next chunks, so it must leave them their cores
+    with torch_threads(network_threads()), pool_or_none as pool:
         for video_id, path in videos.items():
             try:
                 yield open_video_source(video_id, path, twostream, pool)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -11,6 +11,7 @@ import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.flow import FlowWorkers
+from extractors.folding import fast_precision
 from extractors.resnet import FEATURES
 from extractors.twostream import (
     NETWORKS,
@@ -27,6 +28,7 @@ from pipelines.store import FeatureFolder, RowFile, create_features, open_featur
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
 FLOW_CROPS = {"faithful": 10, "fast": 1}
+BF16_RECIPES = ("fast",)  # by default, where the device multiplies bfloat16 in hardware
 Progress = Callable[[str, int, int], None]
 """Called as (video id, chunks done, chunks in all)."""
 
@@ -133,9 +135,11 @@ def prepare(
     workers: FlowWorkers,
     device: str,
     progress: Progress,
+    precision: str | None = None,
 ) -> tuple[TwoStream, FeatureFolder]:
     """The networks and the folder: as the folder was begun when it exists, new otherwise.
 
+    `precision` of the networks is float32, bf16, or None for that of the folder; of a new one, what the recipe prefers.
     Raises RecipeError when the folder's recipe cannot be what these options ask for.
     """
     crops = FLOW_CROPS[recipe]
@@ -143,19 +147,20 @@ def prepare(
         existing = open_features(output)
         begun = existing.recipe
         kept = WeightSources(sources.rgb, sources.flow, existing.calibration(), begun.calibrated_on)
-        asked = build_twostream(kept, crops, device, workers.algorithm)
+        asked = build_twostream(kept, crops, device, workers.algorithm, precision or begun.precision)
         folder = create_features(output, asked.recipe, {})
         if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
             raise RecipeError(
                 f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
             )
         return asked, folder
-    twostream = build_twostream(sources, crops, device, workers.algorithm)
+    precision = precision or (fast_precision(device) if recipe in BF16_RECIPES else "float32")
+    twostream = build_twostream(sources, crops, device, workers.algorithm, precision)
     if calibrate and twostream.recipe.is_random:
         ids = training_ids(calibrate, videos)
         statistics = calibrate_twostream(twostream, {i: videos[i] for i in ids}, workers, progress)
         calibrated = WeightSources(sources.rgb, sources.flow, statistics, tuple(ids))
-        twostream = build_twostream(calibrated, crops, device, workers.algorithm)
+        twostream = build_twostream(calibrated, crops, device, workers.algorithm, precision)
     return twostream, create_features(output, twostream.recipe, calibration_of(twostream))
 
 
@@ -219,7 +224,7 @@ def extract_video(
             temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
             files[stream] = RowFile(temporary, FEATURES[network])
             stack.callback(files[stream].close)
-        for row in twostream.rows(chunks, workers):
+        for row in stack.enter_context(closing(twostream.rows(chunks, workers))):
             _append(files, row)
             progress(video_id, row.index + 1, video.n_chunks)
         for file in files.values():

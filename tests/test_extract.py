@@ -1,11 +1,13 @@
 """Extraction as a job: resume, failures, interruption, plans."""
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -14,6 +16,7 @@ from conftest import heed_interrupts
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow import FlowWorkers
+from extractors.recipe import PRECISIONS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video import find_videos
 from pipelines.extract import calibrate_twostream, extract, extract_video, open_chunks, plan, prepare, training_ids
@@ -92,6 +95,31 @@ def test_rows_do_not_depend_on_later_chunks(small_set, workers, twostream):
         assert np.allclose(a.rgb, b.rgb, atol=1e-5, rtol=1e-5) and np.allclose(a.flow, b.flow, atol=1e-5, rtol=1e-5)
 
 
+def test_a_live_chunk_is_not_kept_waiting(small_set, workers, twostream):
+    """Its row is out before the source has the next chunk; of a file, more are read first."""
+    chunks = list(itertools.islice(open_chunks(small_set.videos / "scene_00.mp4", 320)[2], 3))
+    rows, taken = [], threading.Semaphore(0)
+
+    def live():
+        for chunk in chunks:
+            yield chunk
+            assert taken.acquire(timeout=60), "the next chunk was waited for before this one's row was given"
+
+    for row in twostream.rows(live(), workers, live=True):
+        rows.append(row)
+        taken.release()
+    assert [row.index for row in rows] == [0, 1, 2]
+    for a, b in zip(rows, twostream.rows(chunks, workers), strict=True):
+        assert np.allclose(a.rgb, b.rgb, atol=1e-5, rtol=1e-5) and np.allclose(a.flow, b.flow, atol=1e-5, rtol=1e-5)
+
+
+def test_no_thread_outlives_rows_that_are_not_taken_to_their_end(small_set, workers, twostream):
+    rows = twostream.rows(open_chunks(small_set.videos / "scene_00.mp4", 320)[2], workers)
+    next(rows)
+    rows.close()
+    assert not {"reader", "networks"} & {thread.name for thread in threading.enumerate()}
+
+
 def test_calibration_normalises(small_set, workers):
     twostream = build_twostream(WeightSources(), 1, "cpu")
     videos = find_videos([small_set.videos])
@@ -115,6 +143,10 @@ def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
     videos = find_videos([small_set.videos])
     with pytest.raises(RecipeError, match="flow.crops"):
         prepare(videos, small_set.features, "faithful", WeightSources(), small_set.labels, workers, "cpu", QUIET)
+    begun = open_features(small_set.features).recipe.precision
+    other = next(precision for precision in PRECISIONS if precision != begun)
+    with pytest.raises(RecipeError, match="precision"):
+        prepare(videos, small_set.features, "fast", WeightSources(), None, workers, "cpu", QUIET, other)
     listed = tmp_path / "list.txt"
     listed.write_text("scene_03\n")
     with pytest.raises(RecipeError, match="calibrated on other videos"):

@@ -1,0 +1,87 @@
+"""Networks folded for inference against the networks themselves."""
+
+import pytest
+import torch
+from torch import nn
+
+from extractors.folding import FoldedConv, fast_precision, fold
+from extractors.resnet import build_backbone
+from extractors.twostream import WeightSources, build_twostream
+from extractors.weights import fingerprint, randomise
+
+SIDE = 64
+
+
+@pytest.fixture(scope="module", params=["resnet50", "bninception"])
+def network(request):
+    """A random backbone whose batch norms do something, and its number of input channels."""
+    backbone = build_backbone(request.param)
+    randomise(backbone, 3)
+    generator = torch.Generator().manual_seed(4)
+    for module in backbone.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1, generator=generator)
+            module.running_var.uniform_(0.5, 1.5, generator=generator)
+    return backbone, 3 if request.param == "resnet50" else 10
+
+
+def images(n: int, channels: int) -> torch.Tensor:
+    x = torch.randn(n, channels, SIDE, SIDE, generator=torch.Generator().manual_seed(5))
+    return x.to(memory_format=torch.channels_last)
+
+
+@torch.inference_mode()
+def test_folding_changes_nothing_but_rounding(network):
+    backbone, channels = network
+    before = fingerprint(backbone)
+    folded = fold(backbone, "float32", "cpu")
+    for n in (2, 1, 5):  # the layout is made for the first size, and serves every other
+        x = images(n, channels)
+        expected = backbone(x)
+        torch.testing.assert_close(folded(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
+    assert fingerprint(backbone) == before
+    norms = [m for m in folded.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert not norms, "every batch norm of both networks can be folded"
+
+
+@torch.inference_mode()
+def test_bf16_points_the_same_way(network):
+    backbone, channels = network
+    x = images(4, channels)
+    exact = backbone(x).mean((2, 3))
+    rough = fold(backbone, "bf16", "cpu")(x.bfloat16()).float().mean((2, 3))
+    assert torch.cosine_similarity(exact, rough).min() >= 0.999
+    assert not torch.equal(exact, rough)
+
+
+@torch.inference_mode()
+def test_without_torchs_undocumented_operators(network, monkeypatch):
+    backbone, channels = network
+    x = images(2, channels)
+    expected = fold(backbone, "float32", "cpu")(x)
+    monkeypatch.setattr("extractors.folding.torch.ops.mkldnn", object())
+    plain = fold(backbone, "float32", "cpu")
+    torch.testing.assert_close(plain(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
+    assert all(m.packed is None for m in plain.modules() if isinstance(m, FoldedConv))
+
+
+@torch.inference_mode()
+def test_a_calibrated_network_is_folded_anew():
+    twostream = build_twostream(WeightSources(), 1, "cpu")
+    frames = torch.randint(0, 256, (4, 1, SIDE, SIDE, 3), dtype=torch.uint8).numpy()
+    before = twostream.pooled("rgb", frames)
+    twostream.calibrate("rgb", frames[:, 0])
+    after = twostream.pooled("rgb", frames)
+    expected = twostream.networks["rgb"](twostream._scaled("rgb", torch.from_numpy(frames[:, 0]))).mean((2, 3))
+    torch.testing.assert_close(torch.from_numpy(after), expected, atol=1e-3 * float(expected.max()), rtol=0)
+    assert abs(before - after).max() > 0.01
+
+
+def test_the_precision_is_part_of_the_recipe():
+    exact, rough = (build_twostream(WeightSources(), 1, "cpu", precision=p) for p in ("float32", "bf16"))
+    assert exact.recipe.id != rough.recipe.id
+    frames = torch.randint(0, 256, (1, 1, SIDE, SIDE, 3), dtype=torch.uint8).numpy()
+    a, b = (torch.from_numpy(t.pooled("rgb", frames)) for t in (exact, rough))
+    assert a.dtype == b.dtype == torch.float32
+    assert not torch.equal(a, b) and torch.cosine_similarity(a, b).item() >= 0.999
+    assert fast_precision("cpu") in ("float32", "bf16")

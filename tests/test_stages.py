@@ -1,0 +1,101 @@
+"""Stages in threads of their own: order, bounds, failures, and their end."""
+
+import threading
+
+import pytest
+import torch
+
+from extractors.stages import ahead, closed_after, torch_threads
+
+
+def running(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_order_is_kept(n):
+    assert list(ahead(iter(range(20)), n, "numbers")) == list(range(20))
+    assert not running("numbers")
+    assert list(ahead([], n, "numbers")) == []
+
+
+def test_no_more_is_made_than_asked_for():
+    made, resting = [], threading.Event()
+
+    def source():
+        for i in range(100):
+            made.append(i)
+            if len(made) == 4:
+                resting.set()
+            yield i
+
+    items = ahead(source(), 3, "numbers")
+    assert next(items) == 0
+    assert resting.wait(10)  # the one taken, and three
+    threading.Event().wait(0.05)
+    assert made == [0, 1, 2, 3]
+    items.close()
+
+
+def test_an_item_is_given_before_the_next_is_there():
+    taken = threading.Event()
+
+    def live():
+        yield "first"
+        assert taken.wait(10), "the second item was waited for before the first was given"
+        yield "second"
+
+    items = ahead(ahead(live(), 2, "inner"), 1, "outer")
+    assert next(items) == "first"
+    taken.set()
+    assert list(items) == ["second"]
+
+
+def test_a_failure_comes_in_its_place():
+    def source():
+        yield 1
+        yield 2
+        raise OSError("unplugged")
+
+    items = ahead(source(), 5, "failing")
+    assert [next(items), next(items)] == [1, 2]
+    with pytest.raises(OSError, match="unplugged"):
+        next(items)
+    assert not running("failing")
+
+
+def test_closing_ends_every_stage_and_closes_the_source_in_its_own_thread():
+    closed_in = []
+
+    def source():
+        try:
+            while True:
+                yield 0
+        finally:
+            closed_in.append(threading.current_thread().name)
+
+    items = ahead(ahead(source(), 2, "inner"), 2, "outer")
+    next(items)
+    items.close()
+    assert closed_in == ["inner"]
+    assert not running("inner") and not running("outer")
+
+
+def test_closed_after():
+    def source():
+        yield from range(5)
+
+    given = source()
+    with closed_after(given) as items:
+        assert next(items) == 0
+    assert list(given) == []
+    with closed_after([1, 2]) as items:
+        assert list(items) == [1, 2]
+
+
+def test_torch_has_its_threads_back():
+    before = torch.get_num_threads()
+    with pytest.raises(ValueError), torch_threads(before + 2):
+        assert torch.get_num_threads() == before + 2
+        raise ValueError
+    assert torch.get_num_threads() == before
