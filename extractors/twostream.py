@@ -1,6 +1,7 @@
 """The two TSN networks as one: chunks and their flow to feature rows."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
@@ -19,8 +20,7 @@ from extractors.stages import ahead, closed_after, torch_threads
 from extractors.video import Chunk
 from extractors.weights import dataset_of, fingerprint, load_statistics, load_weights, randomise, statistics
 
-BATCH = 8  # chunks of a file that go through the networks at a time
-IMAGES = 10  # at most, a forward pass on a CPU; more are no faster (facts, ms an image)
+IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
 SEED = 2021  # of random weights
 # Published input scales (facts, section 0): ImageNet's for RGB; flow bytes minus 128, never divided
 INPUTS = {
@@ -42,12 +42,21 @@ class FeatureRow:
 
 @dataclass
 class StageSeconds:
-    """Seconds each stage worked: flow in all of its threads together. Stages overlap, so the sum is no duration."""
+    """Seconds each stage worked, in all its threads together. Stages overlap, so the sum is no duration."""
 
     decode: float = 0.0
     flow: float = 0.0
     rgb_network: float = 0.0
     flow_network: float = 0.0
+
+    def add(self, other: "StageSeconds") -> None:
+        """Count the seconds of another in."""
+        for name, seconds in vars(other).items():
+            setattr(self, name, getattr(self, name) + seconds)
+
+
+Pending = tuple[Chunk, ChunkFlow | None]
+"""A chunk, and its flow on its way."""
 
 
 def fit(image: np.ndarray, short_side: int) -> np.ndarray:
@@ -111,15 +120,17 @@ class TwoStream:
     @torch.inference_mode()
     def pooled(self, stream: str, images: np.ndarray) -> np.ndarray:
         """(B, crops, 224, 224, C) uint8 → (B, D) float32, averaged over space and crops."""
-        if stream not in self._folded:
-            self._folded[stream] = fold(self.networks[stream], self.recipe.precision, self.device)
+        network = self._folded_network(stream)
         batch, crops = images.shape[:2]
         x = torch.from_numpy(images).to(self.device).flatten(0, 1)  # (B · crops, 224, 224, C)
-        parts = x.split(IMAGES) if self.device == "cpu" else [x]
-        network, dtype = self._folded[stream], DTYPES[self.recipe.precision]
-        pooled = [network(self._scaled(stream, part).to(dtype)).float().mean((2, 3)) for part in parts]
-        features = torch.cat(pooled)  # (B · crops, D)
+        x = self._scaled(stream, x).to(DTYPES[self.recipe.precision])
+        features = network(x).float().mean((2, 3))  # (B · crops, D)
         return features.unflatten(0, (batch, crops)).mean(1).cpu().numpy()
+
+    def _folded_network(self, stream: str) -> nn.Module:
+        if stream not in self._folded:
+            self._folded[stream] = fold(self.networks[stream], self.recipe.precision, self.device)
+        return self._folded[stream]
 
     def _scaled(self, stream: str, x: Tensor) -> Tensor:
         """(N, 224, 224, C) uint8 → (N, C, 224, 224) as published; the permuted view is channels-last already."""
@@ -129,15 +140,13 @@ class TwoStream:
             x.div_(torch.tensor(part.std, device=self.device))
         return x.permute(0, 3, 1, 2)
 
-    def rows(
-        self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False, threads: int | None = None
-    ) -> Iterator[FeatureRow]:
-        """Feature rows in order, while later chunks are decoded and their flow is computed in threads of their own.
+    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
+        """Feature rows in order, while later chunks are decoded and computed in threads of their own.
 
         A bounded number of chunks is read ahead. Those of a live source go through the networks one by one, at once;
-        those of a file by BATCH. A row never depends on a later chunk. `threads` is torch's for the networks. Without
-        the flow network no flow is computed, and there need be no workers. Close the generator to end its threads.
-        Raises FlowError, RecipeError for workers of another algorithm, and what `chunks` raises.
+        those of a file a few at a time. A row never depends on a later chunk. Without the flow network no flow is
+        computed, and there need be no workers. Close the generator to end its threads. Raises FlowError, RecipeError
+        for workers of another algorithm, and what `chunks` raises.
         """
         with_flow = "flow" in self.networks
         if with_flow and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
@@ -145,12 +154,17 @@ class TwoStream:
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
                 "give the --flow of the features it belongs to.",
             )
-        batch = 1 if live else BATCH
-        depth = batch + (2 * workers.workers if with_flow else 0)
-        reading = ahead(self._read(chunks, workers if with_flow else None), depth, "reader")
-        return ahead(self._compute(reading, batch, threads or network_threads()), batch, "networks")
+        for stream in self.networks:
+            self._folded_network(stream)  # now, not in several threads at once
+        batch = 1 if live else max(1, IMAGES[self.device] // self.recipe.flow.crops)
+        n_flow = workers.workers if with_flow else 0
+        # one thread of torch a batch, and as many batches at once as there are cores, or flow threads: cores change
+        # between flow and networks as either has work, and none waits for another within a layer
+        threads = 1 if self.device != "cpu" else n_flow or default_workers()
+        reading = ahead(self._read(chunks, workers if with_flow else None), batch + 2 * n_flow, "reader")
+        return self._compute(reading, batch, threads)
 
-    def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[tuple[Chunk, ChunkFlow | None]]:
+    def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
         """Chunks with their flow on its way."""
         with closed_after(chunks) as source:
             while True:
@@ -161,27 +175,39 @@ class TwoStream:
                     return
                 yield chunk, workers.submit(chunk.frames) if workers else None
 
-    def _compute(
-        self, reading: Iterator[tuple[Chunk, ChunkFlow | None]], batch: int, threads: int
-    ) -> Iterator[FeatureRow]:
-        with torch_threads(threads), closed_after(reading) as source:
-            while ready := tuple(islice(source, batch)):
-                yield from self._batch(ready)
+    def _compute(self, reading: Iterator[Pending], batch: int, threads: int) -> Iterator[FeatureRow]:
+        def submitted() -> Iterator[Future]:
+            with closed_after(reading) as source:
+                while ready := tuple(islice(source, batch)):
+                    yield pool.submit(self._batch, ready)
 
-    def _batch(self, ready: tuple[tuple[Chunk, ChunkFlow | None], ...]) -> Iterator[FeatureRow]:
+        with (
+            torch_threads(torch.get_num_threads()),  # for what a thread of the pool sets, later ones begin with
+            ThreadPoolExecutor(threads, "networks", torch.set_num_threads, (1,)) as pool,
+            closed_after(ahead(submitted(), threads, "batches")) as computing,
+        ):
+            for future in computing:
+                rows, seconds = future.result()
+                self.seconds.add(seconds)
+                yield from rows
+
+    def _batch(self, ready: tuple[Pending, ...]) -> tuple[list[FeatureRow], StageSeconds]:
+        seconds = StageSeconds()
         rgb = flow = [None] * len(ready)
         if "rgb" in self.networks:
             start = perf_counter()
             rgb = self.pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready]))
-            self.seconds.rgb_network += perf_counter() - start
+            seconds.rgb_network = perf_counter() - start
         if "flow" in self.networks:
             fields = [pending.result() for _, pending in ready]
             start = perf_counter()
             flow = self.pooled("flow", np.stack([self.flow_input(field) for field in fields]))
-            self.seconds.flow_network += perf_counter() - start
-            self.seconds.flow += sum(pending.seconds for _, pending in ready)
-        for (chunk, _), r, f in zip(ready, rgb, flow, strict=True):
-            yield FeatureRow(chunk.index, chunk.end_time, r, f)
+            seconds.flow_network = perf_counter() - start
+            seconds.flow = sum(pending.seconds for _, pending in ready)
+        rows = [
+            FeatureRow(chunk.index, chunk.end_time, r, f) for (chunk, _), r, f in zip(ready, rgb, flow, strict=True)
+        ]
+        return rows, seconds
 
     @torch.no_grad()
     def calibrate(self, stream: str, images: np.ndarray, batch: int = 32) -> None:
@@ -207,11 +233,6 @@ class TwoStream:
 def default_device() -> str:
     """`cuda` when there is one, else `cpu`."""
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def network_threads() -> int:
-    """Threads of torch for the networks on a CPU: a third of the cores, for flow takes the most of all."""
-    return max(1, default_workers() // 3)
 
 
 @dataclass(frozen=True)

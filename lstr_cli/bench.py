@@ -1,65 +1,163 @@
 """`lstr bench`: how fast this machine decides."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 import click
+from click.core import ParameterSource
+
+from lstr_cli.options import algorithm_option, device_option, precision_option, workers_option
+
+OPTIONS = {
+    "chain": ("inputs", "recipe", "precision", "algorithm", "workers", "flow_backend", "device", "chunks", "against"),
+    "lstr": ("checkpoint", "seconds", "threads", "golden"),
+}
+"""Those that one of the two takes and the other does not."""
 
 
 @click.command("bench")
-@click.argument("what", metavar="WHAT", type=click.Choice(["lstr"]))
-@click.option("-c", "--checkpoint", metavar="FILE", help="Measure this model's shape.  [default: the THUMOS'14 size]")
+@click.argument("what", metavar="[chain|lstr]", type=click.Choice(["chain", "lstr"]), default="chain")
+@click.option(
+    "--input", "inputs", metavar="FILE", multiple=True, help="A video to measure on; repeatable.  [default: rendered]"
+)
+@click.option(
+    "--recipe", type=click.Choice(["faithful", "fast"]), default="faithful", show_default=True, help="As for extract."
+)
+@precision_option
+@algorithm_option
+@workers_option
+@device_option
+@click.option(
+    "--chunks",
+    type=click.IntRange(min=10),
+    default=80,
+    show_default=True,
+    help="Chunks of each video, three times: serial, overlapped, live.",
+)
+@click.option("--against", type=click.Choice(["opencv"]), help="Pair the compiled TV-L1 kernel with OpenCV's too.")
+@click.option("-c", "--checkpoint", metavar="FILE", help="lstr: this model's shape.  [default: the THUMOS'14 size]")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=5.0,
     show_default=True,
-    help="Rough time of a row; designs and memory lengths take a third.",
+    help="lstr: rough time of a row; designs and memory lengths take a third.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of torch.  [default: torch's own choice]")
-@click.option("--golden", metavar="DIR", help="Compare bf16 on lstr_small.pth and lstr_small.npz of this folder too.")
+@click.option("--threads", type=click.IntRange(min=1), help="lstr: threads of torch.  [default: torch's own choice]")
+@click.option("--golden", metavar="DIR", help="lstr: compare bf16 on lstr_small.pth and .npz of this folder too.")
 @click.option("-o", "--output", metavar="FILE", help="Write the record there too, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(what, checkpoint, seconds, threads, golden, output, as_json):
-    """Measure speed on this machine, with random weights and features.
+@click.pass_context
+def command(ctx, what, output, as_json, **options):
+    """Measure speed on this machine, with random weights; speed does not depend on them.
 
-    WHAT is lstr: decisions from features. Every ratio is to the window recomputed at each chunk, measured in turns
-    with the stream in the same run.
+    \b
+    chain  from video to decision: each stage, one after the other and overlapped, the latency of a live
+           source, peak memory, and the paper's figures beside them
+    lstr   decisions from features: every ratio is to the window recomputed at each chunk, measured in
+           turns with the stream in the same run
 
     \b
     Examples:
-      lstr bench lstr
+      lstr bench --input game.mp4
+      lstr bench --input game.mp4 --recipe fast --against opencv -o record.json
       lstr bench lstr --json -o record.json
       lstr bench lstr -c run/checkpoint.pt --seconds 2
     """
-    from lstr.checkpoint import THUMOS_CLASSES, load
-    from lstr.config import LSTRConfig
     from lstr_cli import console
-    from pipelines.bench import bench_lstr, check_output
+    from pipelines.bench import check_output
     from pipelines.store import write_json
 
+    other = "lstr" if what == "chain" else "chain"
+    for option in ctx.command.params:
+        if option.name in OPTIONS[other] and ctx.get_parameter_source(option.name) == ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option.opts[0]} is an option of `lstr bench {other}`.", ctx)
     path = Path(output) if output else None
     if path:
         check_output(path)
-    config, classes = LSTRConfig(), THUMOS_CLASSES
-    if checkpoint:
-        loaded = load(checkpoint)
-        config, classes = loaded.config, loaded.classes
-    shape = f"the shape of {checkpoint}" if checkpoint else "the published THUMOS'14 size"
-    console.say(f"{shape}, with random weights and features: speed does not depend on them.")
     start = monotonic()
-    with console.Bar("parts") as bar:
-        record = bench_lstr(config, len(classes), seconds, bar.update, threads, golden)
+    record = (_lstr if what == "lstr" else _chain)(console, **options)
     if path:
         write_json(path, record)
     if as_json:
         console.show_json(record)
+    elif what == "chain":
+        _show_chain(console, record)
     else:
         _show(console, f"{record['machine']}, {record['threads']} threads", record)
         if "gpu" in record:
             _show(console, record["gpu"]["name"], record["gpu"])
     where = f"; record: {path}" if path else ""
     console.say(f"measured in {monotonic() - start:.0f} s{where}")
+
+
+def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
+    from lstr.checkpoint import THUMOS_CLASSES, load
+    from lstr.config import LSTRConfig
+    from pipelines.bench import bench_lstr
+
+    config, classes = LSTRConfig(), THUMOS_CLASSES
+    if checkpoint:
+        loaded = load(checkpoint)
+        config, classes = loaded.config, loaded.classes
+    shape = f"the shape of {checkpoint}" if checkpoint else "the published THUMOS'14 size"
+    console.say(f"{shape}, with random weights and features: speed does not depend on them.")
+    with console.Bar("parts") as bar:
+        return bench_lstr(config, len(classes), seconds, bar.update, threads, golden)
+
+
+def _chain(console, inputs, recipe, precision, algorithm, workers, flow_backend, device, chunks, against, **_) -> dict:
+    from extractors.flow import FlowWorkers, default_workers
+    from extractors.twostream import WeightSources, build_twostream, default_device
+    from pipelines.bench_chain import bench_chain, rendered
+    from pipelines.extract import FLOW_CROPS, preferred_precision
+
+    device = device or default_device()
+    precision = precision or preferred_precision(recipe, device)
+    with (
+        TemporaryDirectory() as folder,
+        FlowWorkers(workers or default_workers(), algorithm, flow_backend) as pool,
+        console.Bar("chunks") as bar,
+    ):
+        paths = [Path(path) for path in inputs]
+        if not paths:
+            console.say("no --input: measuring on rendered videos of 320×240 at 30 FPS")
+            paths = rendered(Path(folder), chunks)
+        twostream = build_twostream(WeightSources(), FLOW_CROPS[recipe], device, algorithm, precision)
+        return bench_chain(paths, twostream, pool, chunks, bar.update, against == "opencv")
+
+
+def _show_chain(console, record: dict) -> None:
+    paper = record["paper"]
+    rows = [
+        (name.replace("_", " "), f"{s['per_second']:.1f} {s['unit']}", _cell(s["decisions_per_second"]))
+        + (f"{100 * s['share']:.0f} %", _cell(paper.get(name)))
+        for name, s in record["stages"].items()
+    ]
+    whole = record["end_to_end"]
+    rows.append(("serial", "", _cell(whole["serial"]["decisions_per_second"]), "100 %", _cell(paper["serial"])))
+    rows.append(("overlapped", "", _cell(whole["overlapped"]["decisions_per_second"]), "", "-"))
+    recipe, flow = record["recipe"], record["flow"]
+    title = (
+        f"{record['machine']}, {record['device']}; {recipe['flow_crops']} flow crop(s), {recipe['precision']}; "
+        f"{recipe['flow_algorithm']} by {flow['backend']}, {flow['workers']} threads"
+    )
+    columns = ("stage", "a second", "decisions a second", "share", f"paper, {paper['device']}")
+    console.show_table(title, columns, rows, right=(1, 2, 3, 4))
+    overlapped, latency = whole["overlapped"], whole["overlapped"]["latency_ms"]
+    console.show(f"{overlapped['realtime_factor']:.2f} × real time; a live source needs 4 decisions a second")
+    console.show(
+        f"live, from a chunk's last frame to its decision: p50 {latency['p50']:.0f} ms, p95 {latency['p95']:.0f} ms, "
+        f"p99 {latency['p99']:.0f} ms; peak memory {record['peak_memory_mb']:,} MB"
+    )
+    if "tvl1" in record:
+        tvl1 = record["tvl1"]
+        console.show(
+            f"TV-L1 {tvl1['size'][0]}×{tvl1['size'][1]}, one thread each: compiled {tvl1['native_pairs_per_second']} "
+            f"pairs a second, OpenCV {tvl1['opencv_pairs_per_second']}: {tvl1['ratio']} ×, "
+            f"{tvl1['mean_epe_px']:.1g} px apart"
+        )
 
 
 def _show(console, where: str, rows: dict) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.options import device_option, weights_options, workers_option
+from lstr_cli.options import algorithm_option, device_option, precision_option, weights_options, workers_option
 
 SOME_FAILED = 3
 
@@ -20,22 +20,8 @@ SOME_FAILED = 3
     show_default=True,
     help="faithful: ten flow crops, as published. fast: one, and bf16 where the processor has it.",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["auto", "float32", "bf16"]),
-    default="auto",
-    show_default=True,
-    callback=lambda ctx, param, value: None if value == "auto" else value,
-    help="Of the networks; auto is what the recipe prefers. The cosine of bf16 features to float32 is 0.999 or more.",
-)
-@click.option(
-    "--flow",
-    "algorithm",
-    type=click.Choice(["tvl1", "dis", "farneback"]),
-    default="tvl1",
-    show_default=True,
-    help="tvl1 as published; dis and farneback are many times cheaper and make other features.",
-)
+@precision_option
+@algorithm_option
 @weights_options
 @click.option(
     "--calibrate",

@@ -56,7 +56,7 @@ def main() -> None:
     """Run the command and leave with its documented exit code."""
     sys.unraisablehook = insist
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="lstr", standalone_mode=False)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "lstr"
         code = _fail(error.format_message(), f"`{command} --help` shows how it is used.", error.exit_code)

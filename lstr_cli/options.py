@@ -15,6 +15,30 @@ def device_option(command):
     )(command)
 
 
+def precision_option(command):
+    """`--precision auto|float32|bf16` of the feature networks, given as None for auto."""
+    return click.option(
+        "--precision",
+        type=click.Choice(["auto", "float32", "bf16"]),
+        default="auto",
+        show_default=True,
+        callback=lambda ctx, param, value: None if value == "auto" else value,
+        help="Of the networks; auto is what the recipe prefers. bf16 features are within a cosine of 0.999 of float32.",
+    )(command)
+
+
+def algorithm_option(command):
+    """`--flow tvl1|dis|farneback`, given as `algorithm`."""
+    return click.option(
+        "--flow",
+        "algorithm",
+        type=click.Choice(["tvl1", "dis", "farneback"]),
+        default="tvl1",
+        show_default=True,
+        help="tvl1 as published; dis and farneback are many times cheaper and make other features.",
+    )(command)
+
+
 def weights_options(command):
     """`--rgb-weights` and `--flow-weights`."""
     for stream, network in (("flow", "BN-Inception"), ("rgb", "ResNet-50")):

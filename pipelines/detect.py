@@ -21,7 +21,6 @@ from extractors.twostream import (
     TwoStream,
     WeightSources,
     default_device,
-    network_threads,
     rebuild_twostream,
 )
 from extractors.video import CHUNK_SECONDS, find_videos
@@ -236,7 +235,7 @@ def open_sources(
     count = workers or default_workers()
     pool_or_none = FlowWorkers(count, algorithm, flow_backend) if loaded.config.flow_dim else nullcontext()
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
-    with torch_threads(network_threads()), pool_or_none as pool:
+    with torch_threads(1), pool_or_none as pool:
         for video_id, path in videos.items():
             try:
                 yield open_video_source(video_id, path, twostream, pool)

@@ -126,6 +126,11 @@ def calibrate_twostream(
     return calibration_of(twostream)
 
 
+def preferred_precision(recipe: str, device: str) -> str:
+    """Of the networks of a new feature folder: `bf16` for the fast recipe where the device has it, else `float32`."""
+    return fast_precision(device) if recipe in BF16_RECIPES else "float32"
+
+
 def prepare(
     videos: dict[str, Path],
     output: Path,
@@ -154,7 +159,7 @@ def prepare(
                 f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
             )
         return asked, folder
-    precision = precision or (fast_precision(device) if recipe in BF16_RECIPES else "float32")
+    precision = precision or preferred_precision(recipe, device)
     twostream = build_twostream(sources, crops, device, workers.algorithm, precision)
     if calibrate and twostream.recipe.is_random:
         ids = training_ids(calibrate, videos)

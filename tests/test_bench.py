@@ -178,8 +178,9 @@ def mistake(result, code: int, *words: str) -> None:
 
 
 def test_mistakes(lstr, tiny_checkpoint, tmp_path):
-    mistake(lstr("bench", "chain"), 2, "chain", "lstr bench --help")
-    mistake(lstr("bench"), 2, "WHAT")
+    mistake(lstr("bench", "flow"), 2, "flow", "lstr bench --help")
+    mistake(lstr("bench", "--seconds", 1), 2, "--seconds", "lstr bench lstr")
+    mistake(lstr("bench", "lstr", "--recipe", "fast"), 2, "--recipe", "lstr bench chain")
     mistake(lstr("bench", "lstr", "--seconds", 0), 2, "--seconds")
     mistake(lstr("bench", "lstr", "-c", tmp_path / "none.pt"), 4, "none.pt")
     mistake(lstr("bench", "lstr", "--golden", tmp_path), 2, "lstr_small.pth")

@@ -1,0 +1,281 @@
+"""How fast this machine is from video to decision, stage by stage and whole: what `lstr bench` records.
+
+Networks and LSTR carry random weights and a full random memory, for speed does not depend on them. The video is real.
+"""
+
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice, pairwise
+from pathlib import Path
+from time import perf_counter, sleep
+
+import cv2
+import numpy as np
+
+from extractors import tvl1
+from extractors.errors import FlowError, VideoError
+from extractors.flow import PAIRS, FlowWorkers, opencv_flow
+from extractors.stages import closed_after, torch_threads
+from extractors.twostream import FeatureRow, TwoStream
+from extractors.video import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks
+from lstr import streaming
+from lstr.checkpoint import THUMOS_CLASSES
+from lstr.config import LSTRConfig
+from lstr.kinds import Model
+from lstr.streaming import StreamState
+from pipelines.bench import about_machine, build, filled
+from pipelines.extract import Progress
+from pipelines.scenes import SceneConfig, render_scenes
+
+PAPER = {
+    "device": "V100",
+    "flow": 8.1,
+    "rgb_features": 70.5,
+    "flow_features": 14.6,
+    "lstr": 91.6,
+    "serial": 4.6,
+    "unit": "decisions per second",
+}
+"""The paper's runtime table; its unit is the chunk, for the rates add up to the last row (facts, section 0)."""
+STAGES = {
+    "decode": ("24 FPS frames", CHUNK),
+    "flow": ("flow fields", PAIRS),
+    "rgb_features": ("features", 1),
+    "flow_features": ("features", 1),
+    "lstr": ("decisions", 1),
+}
+"""What the rate of each stage counts, and how many of it a chunk has."""
+SHORTEST_SCENE = 5.0  # seconds
+WARM_UP = 4  # chunks before the clock starts: weights are laid out, the processor wakes
+KERNEL_PAIRS = 10  # of frames, on which the kernel and OpenCV take turns
+
+
+class Paced:
+    """A video whose frames come as a camera would give them, none before its time; to be iterated once.
+
+    `before` is when, on the clock of perf_counter, the newest frame but one came: a chunk closes with the frame after
+    its last, which is the next one in a live stream.
+    """
+
+    def __init__(self, reader: FrameReader):
+        self.reader = reader
+        self.video = reader.video
+        self.before = self._newest = 0.0
+
+    def __iter__(self) -> Iterator[tuple[Fraction, np.ndarray]]:
+        start = perf_counter()
+        for time, frame in self.reader:
+            due = start + float(time)
+            sleep(max(0.0, due - perf_counter()))
+            self.before, self._newest = self._newest, due
+            yield time, frame
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What is measured: networks, flow, and a stream of a model."""
+
+    twostream: TwoStream
+    workers: FlowWorkers
+    model: Model
+    state: StreamState
+
+    def decide(self, row: FeatureRow) -> None:
+        """One step of the stream, its scores on the CPU as those who write them need them."""
+        streaming.step(self.model, self.state, row.rgb, row.flow).numpy()
+
+
+def bench_chain(
+    inputs: list[Path],
+    twostream: TwoStream,
+    workers: FlowWorkers,
+    n_chunks: int,
+    progress: Progress,
+    against_opencv: bool = False,
+) -> dict:
+    """The record of the whole chain on the first `n_chunks` chunks of each video.
+
+    Serial: a chunk at a time, a stage after the other, each with all of the machine, as in the paper's table.
+    Overlapped: as `lstr detect` reads a file. Live: as it would a camera, each frame at its time. Raises VideoError for
+    a video that cannot be read or is too short, FlowError where the kernel to compare with OpenCV is not there.
+    """
+    model = build(LSTRConfig(), len(THUMOS_CLASSES), twostream.device)
+    chain = Chain(twostream, workers, model, filled(streaming.create(model)))
+    total = sum(min(probe(path).n_chunks, n_chunks) for path in inputs) * 3
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        progress("measuring", done, total)
+
+    if against_opencv:
+        kernels = {"tvl1": compare_kernels(inputs, twostream.recipe.long_side)}
+    stages, overlapped, latency, counted = [], 0.0, [], 0
+    for path in inputs:
+        stages += serial(chain, path, n_chunks, tick)
+        count, seconds = overlap(chain, path, n_chunks, tick)
+        counted, overlapped = counted + count, overlapped + seconds
+        latency += live(chain, path, n_chunks, tick)
+    each = np.mean(stages, axis=0)  # (5,) seconds a chunk
+    p50, p95, p99 = (round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99))
+    recipe = twostream.recipe
+    return {
+        **about_machine(),
+        "device": twostream.device,
+        "input": [describe(path) for path in inputs],
+        "recipe": {
+            "id": recipe.id,
+            "flow_crops": recipe.flow.crops,
+            "flow_algorithm": recipe.flow_algorithm,
+            "precision": recipe.precision,
+        },
+        "flow": {"backend": workers.backend, "workers": workers.workers},
+        "weights": "random",
+        "stages": {
+            name: {
+                "per_second": round(amount / seconds, 2),
+                "unit": unit,
+                "decisions_per_second": round(1 / seconds, 2),
+                "share": round(seconds / each.sum(), 3),
+            }
+            for (name, (unit, amount)), seconds in zip(STAGES.items(), each, strict=True)
+        },
+        "end_to_end": {
+            "serial": {"decisions_per_second": round(1 / each.sum(), 2), "decisions": len(stages)},
+            "overlapped": {
+                "decisions_per_second": round(counted / overlapped, 2),
+                "realtime_factor": round(counted * CHUNK_SECONDS / overlapped, 3),
+                "decisions": counted,
+                "latency_ms": {"p50": p50, "p95": p95, "p99": p99, "decisions": len(latency)},
+            },
+        },
+        "peak_memory_mb": round(peak_memory_mb()),
+        **(kernels if against_opencv else {}),
+        "paper": PAPER,
+    }
+
+
+def rendered(folder: Path, n_chunks: int) -> list[Path]:
+    """Videos of 320×240 at 30 FPS with about n_chunks chunks in all, for want of real ones."""
+    render_scenes(folder, SceneConfig(2, 1, max(SHORTEST_SCENE, n_chunks * CHUNK_SECONDS / 2), 320, 240))
+    return list(find_videos([folder / "videos"]).values())
+
+
+def describe(path: Path) -> dict:
+    """What a reader of the record must know of a video."""
+    video = probe(path)
+    rate = len(video.timestamps) / video.duration
+    return {"name": path.name, "width": video.width, "height": video.height, "fps": round(rate, 2)}
+
+
+def chunks_of(path: Path, long_side: int, n: int) -> Iterator[Chunk]:
+    """The first n chunks. Raises VideoError where there is none to measure after the warm-up."""
+    video = probe(path)
+    if min(video.n_chunks, n) <= WARM_UP:
+        raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer --input.")
+    return islice(read_chunks(FrameReader(video), long_side), n)
+
+
+def serial(chain: Chain, path: Path, n: int, tick: Callable[[], None]) -> list[list[float]]:
+    """Seconds of each stage for each chunk after the warm-up; nothing overlaps but the flow fields of a chunk."""
+    twostream, taken = chain.twostream, []
+    with closed_after(chunks_of(path, twostream.recipe.long_side, n)) as chunks:
+        while True:
+            marks = [perf_counter()]
+            chunk = next(chunks, None)
+            if chunk is None:
+                return taken[WARM_UP:]
+            marks.append(perf_counter())
+            fields = chain.workers.submit(chunk.frames).result()
+            marks.append(perf_counter())
+            rgb = twostream.pooled("rgb", twostream.rgb_input(chunk.frames)[None])[0]
+            marks.append(perf_counter())
+            flow = twostream.pooled("flow", twostream.flow_input(fields)[None])[0]
+            marks.append(perf_counter())
+            chain.decide(FeatureRow(chunk.index, chunk.end_time, rgb, flow))
+            marks.append(perf_counter())
+            taken.append([end - start for start, end in pairwise(marks)])
+            tick()
+
+
+def overlap(chain: Chain, path: Path, n: int, tick: Callable[[], None]) -> tuple[int, float]:
+    """Chunks, and seconds from opening the file to the last decision."""
+    start, count = perf_counter(), 0
+    chunks = chunks_of(path, chain.twostream.recipe.long_side, n)
+    with torch_threads(1), closed_after(chain.twostream.rows(chunks, chain.workers)) as rows:
+        for row in rows:
+            chain.decide(row)
+            count += 1
+            tick()
+    return count, perf_counter() - start
+
+
+def live(chain: Chain, path: Path, n: int, tick: Callable[[], None]) -> list[float]:
+    """Seconds from the last frame of each chunk after the warm-up to its decision, the frames coming in real time."""
+    frames, delays = Paced(FrameReader(probe(path))), []
+    due: dict[int, float] = {}
+
+    def timed() -> Iterator[Chunk]:
+        for chunk in islice(read_chunks(frames, chain.twostream.recipe.long_side), n):
+            due[chunk.index] = frames.before
+            yield chunk
+
+    rows = chain.twostream.rows(timed(), chain.workers, live=True)
+    with torch_threads(1), closed_after(rows) as source:
+        for row in source:
+            chain.decide(row)
+            delays.append(perf_counter() - due.pop(row.index))
+            tick()
+    return delays[WARM_UP:]
+
+
+def peak_memory_mb() -> float:
+    """The most memory this process has held, in units of 10^6 bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def compare_kernels(inputs: list[Path], long_side: int) -> dict:
+    """The compiled TV-L1 kernel and OpenCV's, turn about on the same pairs of neighbouring frames, one thread each.
+
+    Raises FlowError where there is no compiled kernel.
+    """
+    if not tvl1.available():
+        raise FlowError("The compiled TV-L1 kernel was not built here.", "see `lstr doctor`; leave --against out.")
+    pairs = []
+    for path in inputs:
+        n = min(probe(path).n_chunks, KERNEL_PAIRS)
+        for chunk in chunks_of(path, long_side, n):
+            pairs.append([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in chunk.frames[:2]])
+    opencv_threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        taken = [_both(before, after) for before, after in pairs]
+    finally:
+        cv2.setNumThreads(opencv_threads)
+    native, opencv, apart = np.array(taken).T
+    return {
+        "native_pairs_per_second": round(len(pairs) / native.sum(), 2),
+        "opencv_pairs_per_second": round(len(pairs) / opencv.sum(), 2),
+        "ratio": round(float(np.median(opencv / native)), 2),
+        "mean_epe_px": float(apart.mean()),
+        "worst_pair_epe_px": float(apart.max()),
+        "pairs": len(pairs),
+        "threads": 1,
+        "size": list(pairs[0][0].shape[::-1]),
+    }
+
+
+def _both(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float]:
+    """Seconds of the compiled kernel, of OpenCV, and their mean end-point difference in pixels."""
+    marks = [perf_counter()]
+    fields = []
+    for compute in (tvl1.flow, opencv_flow):
+        fields.append(compute(before, after))
+        marks.append(perf_counter())
+    native, opencv = (end - start for start, end in pairwise(marks))
+    return native, opencv, float(np.hypot(*np.moveaxis(fields[0] - fields[1], -1, 0)).mean())
