@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from extractors.errors import RecipeError, WeightsError
 from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
 from extractors.folding import DTYPES, fold
+from extractors.manifest import dataset_of
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.resnet import build_backbone
 from extractors.stages import ahead, closed_after, torch_threads
 from extractors.video import Chunk
-from extractors.weights import dataset_of, fingerprint, load_statistics, load_weights, randomise, statistics
+from extractors.weights import fingerprint, load_statistics, load_weights, randomise, statistics
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
 SEED = 2021  # of random weights

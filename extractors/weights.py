@@ -6,7 +6,6 @@ batch-norm tensors of torch ≤ 0.1.12. Only `num_batches_tracked` may be missin
 """
 
 import hashlib
-import json
 import math
 import pickle
 import re
@@ -17,11 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from extractors.errors import MissingPathError, WeightsError
+from extractors.resnet import build_backbone
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
 CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classifier)\.")
-MANIFEST = Path(__file__).parents[1] / "checkpoints" / "manifest.json"
+STEMS = {"resnet50": "conv1.conv.weight", "bninception": "conv1_7x7_s2.weight"}
+CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
@@ -63,26 +64,36 @@ def _resnet_name(name: str) -> str:
     return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")
 
 
-def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
-    """Load a published file into `resnet50` or `bninception`, in place.
-
-    Raises WeightsError that names the first tensor which is missing, left over, or of another shape.
-    """
+def _given(path: str | Path, network: str) -> dict[str, Tensor]:
+    """The tensors of a file under our names: prefixes off, classifier dropped, old batch-norm tensors as (C,)."""
     rename: Callable[[str], str] = _resnet_name if network == "resnet50" else str
-    wanted = backbone.state_dict()
     given = {}
     for name, tensor in read_state_dict(path).items():
         name = _bare_name(name)
         if CLASSIFIERS.match(name):
             continue
-        name = rename(name)
         if "_bn." in name and tensor.dim() == 2 and tensor.shape[0] == 1:
             tensor = tensor[0]  # (1, C) → (C,)
-        given[name] = tensor
+        given[rename(name)] = tensor
+    return given
 
-    hint = f"give {network} weights to this stream (`lstr doctor` lists what is expected)."
-    missing = [n for n in wanted if n not in given and not n.endswith("num_batches_tracked")]
-    if len(missing) == len([n for n in wanted if not n.endswith("num_batches_tracked")]):
+
+def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
+    """Load a published file into `resnet50` or `bninception`, in place.
+
+    Raises WeightsError that names the first tensor which is missing, left over, or of another shape.
+    """
+    wanted = backbone.state_dict()
+    given = _given(path, network)
+    _check(given, {name: tensor.shape for name, tensor in wanted.items()}, path, network)
+    backbone.load_state_dict({**wanted, **given})
+
+
+def _check(given: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: str | Path, network: str) -> None:
+    hint = f"give {network} weights to this stream (`lstr weights check {path}` says what a file holds)."
+    needed = [n for n in wanted if not n.endswith("num_batches_tracked")]
+    missing = [n for n in needed if n not in given]
+    if len(missing) == len(needed):
         raise WeightsError(f"{path} holds no {network} tensor (its first is {next(iter(given), 'none')!r}).", hint)
     if missing:
         raise WeightsError(f"{path} lacks {len(missing)} tensors of {network}; the first is {missing[0]!r}.", hint)
@@ -90,15 +101,34 @@ def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
     if extra:
         raise WeightsError(f"{path} has {len(extra)} tensors that {network} has not; the first is {extra[0]!r}.", hint)
     for name, tensor in given.items():
-        if tensor.shape != wanted[name].shape:
-            shapes = f"{list(tensor.shape)} where {list(wanted[name].shape)} is needed"
-            reason = " (RGB weights offered as flow weights)" if _is_rgb_stem(name, tensor, wanted[name]) else ""
+        if tensor.shape != wanted[name]:
+            shapes = f"{list(tensor.shape)} where {list(wanted[name])} is needed"
+            reason = _swapped(tensor.shape, wanted[name]) if name == STEMS[network] else ""
             raise WeightsError(f"{path}: {name} is {shapes}{reason}.", hint)
-    backbone.load_state_dict({**wanted, **given})
 
 
-def _is_rgb_stem(name: str, given: Tensor, wanted: Tensor) -> bool:
-    return name == "conv1_7x7_s2.weight" and given.shape[1] == 3 and wanted.shape[1] == 10
+def _swapped(given: torch.Size, wanted: torch.Size) -> str:
+    """Why two stems differ, where one is of the other stream; nothing where they differ otherwise."""
+    streams = [CHANNELS.get(shape[1], "") for shape in (given, wanted) if len(shape) == 4]
+    names = {"rgb": "RGB", "flow": "flow"}
+    if len(streams) < 2 or not all(streams) or streams[0] == streams[1]:
+        return ""
+    return f" ({names[streams[0]]} weights offered as {names[streams[1]]} weights)"
+
+
+def identify(path: str | Path) -> tuple[str, str]:
+    """The network and the stream that a weights file is for, after looking at every tensor's name and shape.
+
+    Raises WeightsError when it fits neither network, or takes neither frames nor five flow fields.
+    """
+    network = "bninception" if any("inception_" in name for name in read_state_dict(path)) else "resnet50"
+    given, stem = _given(path, network), STEMS[network]
+    wanted = {name: tensor.shape for name, tensor in build_backbone(network).state_dict().items()}
+    channels = given[stem].shape[1] if stem in given and given[stem].dim() == 4 else None
+    if channels in CHANNELS:
+        wanted[stem] = torch.Size((wanted[stem][0], channels, *wanted[stem][2:]))
+    _check(given, wanted, path, network)
+    return network, CHANNELS[wanted[stem][1]]
 
 
 def randomise(backbone: nn.Module, seed: int) -> None:
@@ -139,20 +169,3 @@ def load_statistics(backbone: nn.Module, stored: Mapping[str, Tensor]) -> None:
             "make the features again with `lstr extract`.",
         )
     backbone.load_state_dict({**state, **stored})
-
-
-def read_manifest() -> list[dict]:
-    """The published weight files: name, network, dataset, address, sha256 prefix, licence."""
-    return json.loads(MANIFEST.read_text())["weights"]
-
-
-def dataset_of(path: str | Path) -> str:
-    """`kinetics` (or another published set) when the file's SHA-256 starts as the manifest says, else `custom`."""
-    digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    for entry in read_manifest():
-        if digest.hexdigest().startswith(entry["sha256_prefix"]):
-            return entry["dataset"]
-    return "custom"

@@ -12,6 +12,7 @@ from lstr import __version__
 
 COMMANDS = {
     "demo": "Make a small labelled set of videos and run everything on it.",
+    "weights": "Published network weights: list, fetch, check.",
     "extract": "Videos to two-stream features.",
     "train": "Features and labels to a checkpoint.",
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",

@@ -1,5 +1,7 @@
 """Options that several commands share."""
 
+import functools
+
 import click
 
 
@@ -40,12 +42,24 @@ def algorithm_option(command):
 
 
 def weights_options(command):
-    """`--rgb-weights` and `--flow-weights`."""
+    """`--rgb-weights` and `--flow-weights`, given to the command as paths, or None for random weights."""
+
+    @functools.wraps(command)
+    def with_paths(*args, rgb_weights: str | None, flow_weights: str | None, **options):
+        from pipelines.weights import find_weights
+
+        rgb_weights, flow_weights = (
+            given and find_weights(given, stream) for stream, given in (("rgb", rgb_weights), ("flow", flow_weights))
+        )
+        return command(*args, rgb_weights=rgb_weights, flow_weights=flow_weights, **options)
+
     for stream, network in (("flow", "BN-Inception"), ("rgb", "ResNet-50")):
-        command = click.option(
-            f"--{stream}-weights", metavar="FILE", help=f"Published {network} weights; random without it."
-        )(command)
-    return command
+        with_paths = click.option(
+            f"--{stream}-weights",
+            metavar="FILE|NAME",
+            help=f"Published {network} weights: a file, or the name or recipe of fetched ones; random without it.",
+        )(with_paths)
+    return with_paths
 
 
 def workers_option(command):

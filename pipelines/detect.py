@@ -30,13 +30,13 @@ from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
 from pipelines.extract import open_chunks
+from pipelines.home import home
 from pipelines.report import write_report
 from pipelines.store import FeatureFolder, open_features, replacing, unwritable, write_json
 from pipelines.timeline import FORMAT, Event, Timeline, sorted_segments, write_scores
 
 FORMATS = ("json", "jsonl", "npy", "html")
 TOP = 3
-CHECKOUT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,6 @@ class Decision:
             "latency_ms": round(self.latency_ms, 2),
             **({"ahead": ahead} if ahead else {}),
         }
-
-
-def home() -> Path:
-    """Where the default checkpoint is: $LSTR_HOME, else this checkout's checkpoints/, else ~/.cache/lstr."""
-    if os.environ.get("LSTR_HOME"):
-        return Path(os.environ["LSTR_HOME"])
-    if (CHECKOUT / "setup.cfg").exists():
-        return CHECKOUT / "checkpoints"
-    return Path.home() / ".cache" / "lstr"
 
 
 def find_checkpoint(given: str | Path | None) -> Path:

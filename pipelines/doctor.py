@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from extractors.errors import ExtractorError
-from pipelines.detect import home
+from extractors.manifest import read_manifest
+from pipelines.home import home
 
 PACKAGES = (
     "torch",
@@ -102,12 +103,10 @@ def _checkpoint() -> Finding:
 
 
 def _weights() -> Finding:
-    from extractors.weights import read_manifest
-
-    found = [entry["name"] for entry in read_manifest() if (home() / entry["name"]).exists()]
-    wanted = "; ".join(f"{entry['stream']}: {entry['name']}" for entry in read_manifest())
-    if found:
-        return Finding("published weights", True, ", ".join(found))
+    wanted = [entry for entry in read_manifest() if entry.recipe == "kinetics"]
+    lacking = [entry.name for entry in wanted if not (home() / entry.name).exists()]
+    if not lacking:
+        return Finding("published weights", True, ", ".join(entry.name for entry in wanted))
     return Finding(
-        "published weights", True, f"none in {home()}", f"bring them with --rgb-weights and --flow-weights ({wanted})."
+        "published weights", True, f"not in {home()}: {', '.join(lacking)}", "`lstr weights fetch kinetics`."
     )

@@ -1,7 +1,5 @@
 """Published key layouts into the two networks, and what the networks compute."""
 
-import hashlib
-
 import numpy as np
 import pytest
 import torch
@@ -10,14 +8,7 @@ from mmaction.registry import MODELS
 from extractors.errors import MissingPathError, WeightsError
 from extractors.resnet import build_backbone
 from extractors.twostream import WeightSources, build_twostream, calibration_of, fit, rebuild_twostream, ten_crops
-from extractors.weights import (
-    dataset_of,
-    fingerprint,
-    load_weights,
-    randomise,
-    read_manifest,
-    statistics,
-)
+from extractors.weights import fingerprint, load_weights, randomise, statistics
 
 # The names below are written out as published, not derived from our modules.
 BRANCHES = ("1x1", "3x3_reduce", "3x3", "double_3x3_reduce", "double_3x3_1", "double_3x3_2", "pool_proj")
@@ -214,22 +205,6 @@ def test_weights_never_run_code(tmp_path, bninception):
     with pytest.raises(WeightsError):
         load_weights(bninception, tmp_path / "w.pth", "bninception")
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_published_file_is_known_by_its_hash(tmp_path, monkeypatch):
-    (tmp_path / "renamed.pth").write_bytes(b"published")
-    prefix = hashlib.sha256(b"published").hexdigest()[:8]
-    manifest = [{"sha256_prefix": "00000000", "dataset": "other"}, {"sha256_prefix": prefix, "dataset": "kinetics"}]
-    monkeypatch.setattr("extractors.weights.read_manifest", lambda: manifest)
-    assert dataset_of(tmp_path / "renamed.pth") == "kinetics"
-
-
-def test_manifest_is_whole(tmp_path):
-    for entry in read_manifest():
-        assert {"name", "stream", "network", "dataset", "address", "sha256_prefix", "licence", "recipe"} <= entry.keys()
-        assert entry["sha256_prefix"] in entry["name"]
-    (tmp_path / "mine.pth").write_bytes(b"mine")
-    assert dataset_of(tmp_path / "mine.pth") == "custom"
 
 
 def test_ten_crops_are_the_published_ones():

@@ -1,0 +1,51 @@
+"""The published weight files: who made them, where their authors put them, and how to know them by their hash."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = Path(__file__).parents[1] / "checkpoints" / "manifest.json"
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """One entry of checkpoints/manifest.json."""
+
+    name: str
+    stream: str
+    """`rgb` or `flow`."""
+    network: str
+    """`resnet50` or `bninception`."""
+    dataset: str
+    """What it was trained on; names the feature folder, as in `rgb_kinetics_resnet50`."""
+    address: str
+    sha256_prefix: str | None
+    """First hex digits of the file's SHA-256; None where the authors published no hash."""
+    licence: str | None
+    """Of the repository that published it; None where none was found."""
+    recipe: str | None
+    """`kinetics` or `activitynet`: the published LSTR features it belongs to."""
+    note: str
+
+
+def read_manifest() -> list[PublishedFile]:
+    """Every published file, those of the two published recipes first."""
+    return [PublishedFile(**entry) for entry in json.loads(MANIFEST.read_text())["weights"]]
+
+
+def sha256_of(path: str | Path) -> str:
+    """64 hex digits over a file's bytes."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def published_by_hash(sha256: str) -> PublishedFile | None:
+    """The published file of this SHA-256, whatever it is called now; None for any other."""
+    return next((e for e in read_manifest() if e.sha256_prefix and sha256.startswith(e.sha256_prefix)), None)
+
+
+def dataset_of(path: str | Path) -> str:
+    """`kinetics` (or another published set) when the file's SHA-256 starts as the manifest says, else `custom`."""
+    entry = published_by_hash(sha256_of(path))
+    return entry.dataset if entry else "custom"

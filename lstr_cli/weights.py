@@ -1,0 +1,125 @@
+"""`lstr weights`: published network weights on this machine."""
+
+import sys
+
+import click
+
+UNFIT = 4
+DIGITS = 16  # of a SHA-256 on a screen
+MEGABYTE = 1_000_000
+
+
+@click.group("weights")
+def command():
+    """Published weights of the two feature networks: what there is, how to get it, whether it is whole.
+
+    \b
+    Examples:
+      lstr weights list
+      lstr weights fetch kinetics
+      lstr weights check
+    """
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def list_command(as_json):
+    """Every published file: recipe, stream, network, SHA-256 prefix, licence, address, and whether it is here.
+
+    \b
+    Examples:
+      lstr weights list
+      lstr weights list --json | jq -r '.[].address'
+    """
+    from extractors.manifest import read_manifest
+    from lstr_cli import console
+    from pipelines.home import home
+
+    rows = [{**vars(entry), "here": (home() / entry.name).is_file()} for entry in read_manifest()]
+    if as_json:
+        console.show_json(rows)
+        return
+    columns = ("name", "recipe", "stream", "network", "dataset", "sha256_prefix", "licence", "here", "address", "note")
+    if not console.is_terminal():
+        cells = [[_cell(row[column]) for column in columns] for row in rows]
+        console.show_table(f"published weights, kept in {home()}", columns, cells)
+        return
+    for row in rows:
+        console.show(("✓ " if row["here"] else "  ") + row["name"])
+        words = (row["recipe"] and f"recipe {row['recipe']}", row["stream"], row["network"], row["licence"])
+        console.show("    " + ", ".join(word for word in words if word) + f": {row['note']}")
+        console.show(f"    {row['address']}")
+    console.say(f"✓ is in {home()}; `lstr weights fetch NAME` brings the others.")
+
+
+@command.command("fetch")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("--from", "mirror", metavar="FILE|URL", help="Take it from there: a file, a folder, or an address.")
+def fetch_command(names, mirror):
+    """Bring published files to this machine and check them by their hash.
+
+    NAME is a recipe (kinetics or activitynet: both its files), a file name or a hash prefix of `lstr weights list`;
+    kinetics without one. A download that was cut goes on where it stopped, also in a later run. A folder, or an
+    address that ends in /, holds files by name.
+
+    \b
+    Examples:
+      lstr weights fetch
+      lstr weights fetch activitynet
+      lstr weights fetch kinetics --from /mnt/weights
+      lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
+    """
+    from lstr_cli import console
+    from pipelines.weights import fetch
+
+    options = []
+    with console.Bar("MB") as bar:
+
+        def show(name: str, there: int, total: int) -> None:
+            bar.update(name, there // MEGABYTE, (total or 2 * there) // MEGABYTE)
+
+        for entry, path, sha256 in fetch(names or ("kinetics",), mirror, show):
+            if entry.sha256_prefix is None:
+                console.warn(f"the authors of {entry.name} published no hash; the SHA-256 of what came is {sha256}.")
+            console.show(str(path))
+            if entry.recipe:
+                options.append(f"--{entry.stream}-weights {entry.recipe}")
+    if options:
+        console.say(f"hint: lstr extract VIDEOS -o FEATURES {' '.join(options)}")
+
+
+@command.command("check")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def check_command(files, as_json):
+    """Say what weights files are: their hash, whether it is a published one, and which network and stream they fit.
+
+    Without FILE, every fetched file is looked at. Leaves with 4 when one is damaged or fits no network.
+
+    \b
+    Examples:
+      lstr weights check
+      lstr weights check tsn_r50.pth --json
+    """
+    from lstr_cli import console
+    from pipelines.weights import check
+
+    verdicts = list(check(files))
+    if as_json:
+        console.show_json([vars(verdict) for verdict in verdicts])
+    else:
+        columns = ("file", "state", "network", "stream", "published as", "sha256")
+        rows = [(v.path, v.state, v.network, v.stream, v.published, v.sha256[:DIGITS]) for v in verdicts]
+        console.show_table("weights", columns, [[_cell(cell) for cell in row] for row in rows])
+    bad = [v for v in verdicts if v.state != "ok"]
+    for verdict in bad:
+        console.say(f"{verdict.state}: {verdict.path}: {verdict.reason}")
+    if bad:
+        console.say("hint: fetch it again with `lstr weights fetch`, or give another file.")
+        sys.exit(UNFIT)
+
+
+def _cell(value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)

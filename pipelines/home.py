@@ -1,0 +1,15 @@
+"""Where what outlives a run is kept: the default checkpoint and fetched weights."""
+
+import os
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+def home() -> Path:
+    """$LSTR_HOME, else this checkout's checkpoints/, else ~/.cache/lstr."""
+    if os.environ.get("LSTR_HOME"):
+        return Path(os.environ["LSTR_HOME"])
+    if (CHECKOUT / "setup.cfg").exists():
+        return CHECKOUT / "checkpoints"
+    return Path.home() / ".cache" / "lstr"

@@ -1,0 +1,139 @@
+"""Published weights on this machine: which there are, how to get them, and whether a file is one of them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from extractors.errors import ExtractorError, MissingPathError, WeightsError
+from extractors.manifest import PublishedFile, published_by_hash, read_manifest, sha256_of
+from extractors.weights import identify
+from pipelines.download import Progress, download, is_address
+from pipelines.home import home
+
+RECIPES = ("kinetics", "activitynet")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a weights file is: `ok`, or `damaged` / `unfit` with a reason."""
+
+    path: str
+    state: str
+    sha256: str
+    published: str | None
+    """Name in the manifest; None for a file of one's own."""
+    network: str | None
+    stream: str | None
+    reason: str = ""
+
+
+def choose(names: Iterable[str]) -> list[PublishedFile]:
+    """The published files of these recipes, file names or hash prefixes, each once.
+
+    Raises WeightsError for a name that is none of them.
+    """
+    chosen = {}
+    for name in names:
+        found = [e for e in read_manifest() if name in (e.name, e.recipe) or name == e.sha256_prefix]
+        if not found:
+            raise WeightsError(
+                f"{name!r} is no published file or recipe.",
+                f"`lstr weights list` shows them; recipes: {', '.join(RECIPES)}.",
+            )
+        chosen |= {entry.name: entry for entry in found}
+    return list(chosen.values())
+
+
+def fetch(names: Iterable[str], mirror: str | None, progress: Progress) -> Iterator[tuple[PublishedFile, Path, str]]:
+    """Bring published files to the home folder; yields (entry, path, SHA-256) of each.
+
+    `mirror` is where to take them from instead of their authors' address: a file or address when there is one file,
+    or a folder or address ending in `/` that holds them by name. A file that is here and whole is not fetched again.
+    Raises WeightsError or OutputError as `download` does, and MissingPathError for a mirror that cannot be meant.
+    """
+    chosen = choose(names)
+    for entry in chosen:
+        target = home() / entry.name
+        if target.is_file() and entry.sha256_prefix:
+            sha256 = sha256_of(target)
+            if sha256.startswith(entry.sha256_prefix):
+                yield entry, target, sha256
+                continue
+        source = _source(entry, mirror, len(chosen))
+        yield entry, target, download(source, target, entry.sha256_prefix, progress)
+
+
+def _source(entry: PublishedFile, mirror: str | None, n_files: int) -> str:
+    if mirror is None:
+        return entry.address
+    if is_address(mirror):
+        if mirror.endswith("/"):
+            return mirror + entry.name
+    elif Path(mirror).is_dir():
+        return str(Path(mirror) / entry.name)
+    elif not Path(mirror).exists():
+        raise MissingPathError(f"{mirror} does not exist.", "give --from a file, a folder or an http address.")
+    if n_files > 1:
+        raise MissingPathError(
+            f"{mirror} is one file, and {n_files} are to be fetched.",
+            "name one file to fetch, or give --from a folder or an address ending in /.",
+        )
+    return mirror
+
+
+def find_weights(given: str, stream: str) -> str:
+    """The path that `--rgb-weights` or `--flow-weights` means: a file, or the name or recipe of a fetched one.
+
+    What is neither is returned as it is. Raises WeightsError when the file has not been fetched, or is of the other
+    stream.
+    """
+    entries = [e for e in read_manifest() if given in (e.name, e.recipe) and (e.recipe != given or e.stream == stream)]
+    if Path(given).exists() or not entries:
+        return given
+    (entry,) = entries
+    if entry.stream != stream:
+        raise WeightsError(f"{entry.name} is for the {entry.stream} stream.", f"give it as --{entry.stream}-weights.")
+    path = home() / entry.name
+    if not path.is_file():
+        raise WeightsError(f"{entry.name} is not on this machine.", f"`lstr weights fetch {entry.name}` brings it.")
+    return str(path)
+
+
+def fetched() -> list[Path]:
+    """The published files that are in the home folder."""
+    return [home() / entry.name for entry in read_manifest() if (home() / entry.name).is_file()]
+
+
+def check(given: Iterable[str]) -> Iterator[Verdict]:
+    """Look at weights files (all fetched ones when none is given): hash, then every tensor's name and shape.
+
+    Raises WeightsError when there is nothing to look at, MissingPathError for a path that is not there.
+    """
+    paths = [_path_of(name) for name in given] or fetched()
+    if not paths:
+        raise WeightsError(f"No published weights are in {home()}.", "`lstr weights fetch kinetics` brings them.")
+    for path in paths:
+        yield _verdict(path)
+
+
+def _path_of(given: str) -> Path:
+    path = Path(given) if Path(given).exists() else home() / given
+    if not path.is_file():
+        raise MissingPathError(f"{given} is not a file.", "`lstr weights list` shows the names of published files.")
+    return path
+
+
+def _verdict(path: Path) -> Verdict:
+    sha256 = sha256_of(path)
+    entry = published_by_hash(sha256)
+    named = next((e for e in read_manifest() if e.name == path.name and e.sha256_prefix), None)
+    if named and named != entry:
+        have, want = sha256[: len(named.sha256_prefix)], named.sha256_prefix
+        reason = f"its SHA-256 begins with {have}, that of the published file with {want}"
+        return Verdict(str(path), "damaged", sha256, None, None, None, reason)
+    published = entry.name if entry else None
+    try:
+        network, stream = identify(path)
+    except ExtractorError as error:
+        return Verdict(str(path), "unfit", sha256, published, None, None, str(error))
+    return Verdict(str(path), "ok", sha256, published, network, stream)
