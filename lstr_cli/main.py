@@ -14,6 +14,7 @@ COMMANDS = {
     "demo": "Make a small labelled set of videos and run everything on it.",
     "weights": "Published network weights: list, fetch, check.",
     "extract": "Videos to two-stream features.",
+    "compare": "Your features beside a reference set, video by video.",
     "train": "Features and labels to a checkpoint.",
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
     "detect": "A video to a causal timeline of actions.",

@@ -1,0 +1,209 @@
+"""Two feature folders video by video, so that home-made features can be proven against a published set."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import MissingPathError, RecipeError, VideoError
+from extractors.recipe import differences
+from pipelines.store import open_features
+
+STREAMS = ("rgb", "flow")
+MAX_SHIFT = 8  # chunks
+MIN_COSINE = 0.95  # of a video's mean; another decoder or TV-L1 stays above it, another input scale or crop does not
+LENGTH_TOLERANCE = 1  # chunks: whether the tail of a video is dropped or filled up
+NORM_TOLERANCE = 0.1  # of the norm ratio around 1
+TIE = 1e-6  # in mean cosine: a still video matches at every shift, and then 0 is meant
+
+
+@dataclass(frozen=True)
+class Match:
+    """One stream of one video in both folders. Cosines and norms are taken at the best shift.
+
+    `shift` is in chunks: row k + shift of mine is most like row k of the reference.
+    """
+
+    id: str
+    stream: str
+    reference_chunks: int | None = None
+    chunks: int | None = None
+    shift: int | None = None
+    cosine: float | None = None
+    """Mean over rows."""
+    cosine_p5: float | None = None
+    norm_ratio: float | None = None
+    """Median over rows of mine / reference."""
+    reason: str = ""
+    """Why the two do not match; empty where they do."""
+
+
+def pair_streams(reference: Path, mine: Path) -> dict[str, tuple[Path, Path]]:
+    """The folder of each stream on both sides; of several, the one whose name both have.
+
+    Raises MissingPathError for a folder that is not there, RecipeError when no stream is in both or a choice is left.
+    """
+    pairs = {}
+    for path in (reference, mine):
+        if not path.is_dir():
+            raise MissingPathError(f"{path} is not a folder.", "give two folders that hold rgb_* and flow_* folders.")
+    for stream in STREAMS:
+        left, right = ({p.name: p for p in side.glob(f"{stream}_*") if p.is_dir()} for side in (reference, mine))
+        names = sorted(left.keys() & right.keys())
+        if len(names) == 1:
+            pairs[stream] = left[names[0]], right[names[0]]
+        elif len(left) == len(right) == 1:
+            pairs[stream] = *left.values(), *right.values()
+        elif left and right:
+            both = " against ".join(", ".join(sorted(side)) for side in (left, right))
+            raise RecipeError(
+                f"Which {stream} folders to compare is open: {both}.",
+                "leave one in each folder, or give them the same name.",
+            )
+    if not pairs:
+        raise RecipeError(
+            f"{reference} and {mine} have no stream in common.", "both need a folder rgb_* or flow_* of .npy files."
+        )
+    return pairs
+
+
+def compare(
+    pairs: dict[str, tuple[Path, Path]], max_shift: int = MAX_SHIFT, min_cosine: float = MIN_COSINE
+) -> Iterator[Match]:
+    """Each stream of each video that both sides have, in the order of ids. Raises VideoError when there is none."""
+    common = {stream: _ids(left) & _ids(right) for stream, (left, right) in pairs.items()}
+    if not any(common.values()):
+        some = [next(iter(ids[:1]), "no video") for ids in only_in(pairs)]
+        raise VideoError(
+            f"No video is in both folders (the reference has {some[0]!r}, the other {some[1]!r}).",
+            "ids are paths in the input folder without ending: extract from the folder that makes them the same.",
+        )
+    for video_id in sorted(set().union(*common.values())):
+        for stream, (left, right) in pairs.items():
+            if video_id in common[stream]:
+                yield _match(video_id, stream, left, right, max_shift, min_cosine)
+
+
+def only_in(pairs: dict[str, tuple[Path, Path]]) -> tuple[list[str], list[str]]:
+    """Ids that only the reference has, and ids that only the other side has, in any stream."""
+    left, right = (set().union(*(_ids(pair[side]) for pair in pairs.values())) for side in (0, 1))
+    return sorted(left - right), sorted(right - left)
+
+
+def recipe_differences(reference: Path, mine: Path) -> list[str]:
+    """`entry: reference's value against mine`, where both folders say how they were made."""
+    if not all((path / "recipe.json").exists() for path in (reference, mine)):
+        return []
+    return differences(open_features(reference).recipe, open_features(mine).recipe)
+
+
+def summary(matches: list[Match]) -> dict[str, dict]:
+    """By stream: videos, how many match, and what the rows that could be compared say on average."""
+    summed = {}
+    for stream in STREAMS:
+        rows = [m for m in matches if m.stream == stream]
+        compared = [m for m in rows if m.cosine is not None]
+        if rows:
+            summed[stream] = {"videos": len(rows), "matching": sum(not m.reason for m in rows)}
+        if compared:
+            summed[stream] |= {
+                "shift": int(np.median([m.shift for m in compared])),
+                "cosine": float(np.mean([m.cosine for m in compared])),
+                "cosine_p5": float(min(m.cosine_p5 for m in compared)),
+                "norm_ratio": float(np.median([m.norm_ratio for m in compared])),
+            }
+    return summed
+
+
+def as_document(pairs: dict[str, tuple[Path, Path]], recipes: list[str], matches: list[Match]) -> dict:
+    """Everything as one JSON object."""
+    missing, extra = only_in(pairs)
+    return {
+        "folders": {stream: [str(path) for path in pair] for stream, pair in pairs.items()},
+        "recipe_differences": recipes,
+        "streams": summary(matches),
+        "videos": [asdict(match) for match in matches],
+        "only_in_reference": missing,
+        "only_in_mine": extra,
+    }
+
+
+def _ids(folder: Path) -> set[str]:
+    return {p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.npy") if p.name[0] != "."}
+
+
+def _match(video_id: str, stream: str, left: Path, right: Path, max_shift: int, min_cosine: float) -> Match:
+    arrays = []
+    for side, folder in (("reference", left), ("mine", right)):
+        try:
+            array = np.load(folder / f"{video_id}.npy", mmap_mode="r")
+        except (OSError, ValueError, EOFError):
+            return Match(video_id, stream, reason=f"{side} is damaged")
+        if array.ndim != 2 or array.dtype.kind != "f" or not len(array):
+            return Match(video_id, stream, reason=f"{side} holds {array.dtype} {array.shape}, not rows of features")
+        arrays.append(np.asarray(array, np.float32))
+    reference, mine = arrays
+    known = {"id": video_id, "stream": stream, "reference_chunks": len(reference), "chunks": len(mine)}
+    if reference.shape[1] != mine.shape[1]:
+        return Match(**known, reason=f"widths {reference.shape[1]} and {mine.shape[1]}")
+    for side, array in (("reference", reference), ("mine", mine)):
+        if not np.isfinite(array).all():
+            return Match(**known, reason=f"{side} holds numbers that are not finite")
+    norms = np.linalg.norm(reference, axis=1), np.linalg.norm(mine, axis=1)
+    units = [a / np.maximum(n, np.finfo(np.float32).tiny)[:, None] for a, n in zip(arrays, norms, strict=True)]
+    shift, cosines = _best_shift(*units, max_shift)
+    rows = slice(max(0, -shift), max(0, -shift) + len(cosines))
+    ratio = _norm_ratio(norms[0][rows], norms[1][rows.start + shift : rows.stop + shift])
+    cosine = float(cosines.mean())
+    measured = {
+        "shift": shift,
+        "cosine": cosine,
+        "cosine_p5": float(np.quantile(cosines, 0.05)),
+        "norm_ratio": ratio,
+    }
+    return Match(**known, **measured, reason="; ".join(_reasons(len(reference), len(mine), min_cosine, **measured)))
+
+
+def _best_shift(reference: np.ndarray, mine: np.ndarray, max_shift: int) -> tuple[int, np.ndarray]:
+    """Unit rows (L, D) and (M, D) → the shift of the highest mean cosine, the nearest to 0 of equals, and its cosines.
+
+    At least half of the shorter side must overlap.
+    """
+    best = (0, np.empty(0), -np.inf)
+    for shift in sorted(range(-max_shift, max_shift + 1), key=abs):
+        left, right = reference[max(0, -shift) :], mine[max(0, shift) :]
+        n = min(len(left), len(right))
+        if 2 * n < min(len(reference), len(mine)):
+            continue
+        cosines = np.einsum("ld,ld->l", left[:n], right[:n])
+        # a row of zeros on both sides is the same row
+        cosines[~(left[:n].any(1) | right[:n].any(1))] = 1
+        if cosines.mean() > best[2] + TIE:
+            best = (shift, cosines, cosines.mean())
+    return best[:2]
+
+
+def _norm_ratio(reference: np.ndarray, mine: np.ndarray) -> float:
+    there = reference > 0
+    return float(np.median(mine[there] / reference[there])) if there.any() else 1.0
+
+
+def _reasons(
+    reference_chunks: int,
+    chunks: int,
+    min_cosine: float,
+    shift: int,
+    cosine: float,
+    cosine_p5: float,
+    norm_ratio: float,
+) -> Iterator[str]:
+    if abs(reference_chunks - chunks) > LENGTH_TOLERANCE:
+        factor = reference_chunks / chunks
+        yield f"lengths {reference_chunks} and {chunks} ({factor:.3g} ×: another frame rate, or a part is missing)"
+    if shift:
+        yield f"shifted by {shift} chunks"
+    if cosine < min_cosine:
+        yield f"cosine {cosine:.3f} is below {min_cosine:g}"
+    if abs(norm_ratio - 1) > NORM_TOLERANCE:
+        yield f"norms are {norm_ratio:.3g} times the reference's"
