@@ -1,32 +1,61 @@
 """`lstr info`: what a video, feature folder, checkpoint or timeline holds."""
 
+import sys
+from pathlib import Path
+
 import click
 
 from lstr_cli.options import model_settings, set_option
 
+DAMAGED = 3
+SHOWN = 20  # faults in a table; --json has them all
+
 
 @click.command("info")
 @click.argument("path", metavar="PATH")
+@click.option("--plot", metavar="FILE", help="Draw the feature norms of one video over time: .png, .pdf or .svg.")
+@click.option("--video", "video_id", metavar="ID", help="The video to draw.  [default: the first]")
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(path, settings, as_json):
+def command(path, plot, video_id, settings, as_json):
     """Describe a video, a feature folder, a checkpoint or a timeline.
+
+    A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
+    were recorded when the arrays were written. Leaves with 3 when something is wrong with it.
 
     \b
     Examples:
       lstr info game.mp4
       lstr info features
+      lstr info features --plot norms.png --video game
       lstr info run/checkpoint.pt --json
     """
     from lstr_cli import console
-    from pipelines.info import describe
+    from pipelines.info import describe, plot_features
 
-    described = describe(path, model_settings(settings))
+    settings = model_settings(settings)
+    if plot:
+        plot_features(path, Path(plot), video_id)
+        console.say(f"picture: {plot}")
+    elif video_id:
+        raise click.UsageError("--video names the video that --plot draws.")
+    with console.Bar("videos") as bar:
+        described = describe(path, settings, bar.update)
+    faults = described.get("faults", [])
     if as_json:
         console.show_json(described)
     else:
-        rows = [(key, _cell(value)) for key, value in described.items()]
+        rows = [(key, _cell(value)) for key, value in described.items() if key != "faults"]
         console.show_table(f"{path}: {described['kind']}", ("entry", "value"), rows)
+        if faults:
+            rows = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:SHOWN]]
+            console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), rows)
+    if faults:
+        console.say(
+            f"failed: {len(described['damaged'])} videos of {path} are not whole.\n"
+            f"hint: remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
+        )
+        sys.exit(DAMAGED)
 
 
 def _cell(value) -> str:

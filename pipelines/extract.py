@@ -24,7 +24,17 @@ from extractors.twostream import (
 )
 from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
 from lstr.labels import read_labels
-from pipelines.store import FeatureFolder, RowFile, create_features, open_features, replacing, write_json, write_jsonl
+from pipelines.store import (
+    FeatureFolder,
+    RowFile,
+    create_features,
+    fingerprints,
+    open_features,
+    replacing,
+    sweep,
+    write_json,
+    write_jsonl,
+)
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
 FLOW_CROPS = {"faithful": 10, "fast": 1}
@@ -191,6 +201,7 @@ def extract(
 
     Yields an Outcome a video. `videos.jsonl` and `failed.jsonl` are compiled at the end, also after an interruption.
     """
+    sweep(folder.path)
     failures = [f for f in read_jsonl(folder.path / "failed.jsonl") if f["id"] not in videos]
     try:
         for video_id, source in videos.items():
@@ -207,8 +218,8 @@ def extract(
             else:
                 yield Outcome(video_id, source, "done", chunks, perf_counter() - start)
     finally:
-        records = sorted((folder.path / "records").rglob("*.json"))
-        write_jsonl(folder.path / "videos.jsonl", [json.loads(path.read_text()) for path in records])
+        records = (folder.read_record(video_id) for video_id in folder.ids())
+        write_jsonl(folder.path / "videos.jsonl", [record for record in records if record])
         if failures or (folder.path / "failed.jsonl").exists():
             write_jsonl(folder.path / "failed.jsonl", failures)
 
@@ -235,6 +246,7 @@ def extract_video(
         for file in files.values():
             file.finish()
         n_chunks = files["rgb"].rows
+        arrays = {stream: fingerprints(file.path) for stream, file in files.items()}
     write_json(
         folder.record(video_id),
         {
@@ -243,6 +255,7 @@ def extract_video(
             "bytes": stat.st_size,
             "mtime": stat.st_mtime,
             "recipe": twostream.recipe.id,
+            "arrays": arrays,
             "duration": video.duration,
             "chunks": n_chunks,
             "frames_24fps": video.n_frames,

@@ -5,26 +5,28 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
-from extractors.errors import MissingPathError, RecipeError
+from extractors.errors import MissingPathError
 from extractors.video import FrameReader, find_videos, probe
 from lstr import checkpoint
 from pipelines.detect import is_feature_folder, recipe_of
+from pipelines.extract import read_jsonl
+from pipelines.norm_plot import plot_norms
 from pipelines.store import open_features
 from pipelines.timeline import FORMAT
+from pipelines.verify import Progress, norms, verify
 
 
-def describe(path: str | Path, settings: Mapping[str, str]) -> dict:
+def describe(path: str | Path, settings: Mapping[str, str], progress: Progress = lambda *_: None) -> dict:
     """What a video, feature folder, checkpoint or timeline holds; `kind` says which it is.
 
-    `settings` gives what a published checkpoint does not say. Raises the typed error of that kind.
+    A feature folder is read whole, and `faults` names what is wrong with it. `settings` gives what a published
+    checkpoint does not say. Raises the typed error of that kind.
     """
     path = Path(path)
     if not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if is_feature_folder(path):
-        return _features(path)
+        return _features(path, progress)
     if path.is_dir():
         found = find_videos([path])
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
@@ -52,25 +54,23 @@ def _video(path: Path) -> dict:
     }
 
 
-def _features(path: Path) -> dict:
+def _features(path: Path, progress: Progress) -> dict:
     folder = open_features(path)
-    lengths, damaged = {}, []
-    for video_id in folder.ids():
-        try:
-            rgb, flow = folder.load(video_id)
-        except RecipeError:
-            damaged.append(video_id)
-            continue
-        lengths[video_id] = len(rgb)
-        if not (np.isfinite(rgb).all() and np.isfinite(flow).all()):
-            damaged.append(video_id)
+    found = verify(folder, progress)
+    lengths = found.chunks.values()
     recipe = folder.recipe
     described = {
         "kind": "feature folder",
         "videos": len(lengths),
-        "chunks": sum(lengths.values()),
-        "hours": sum(lengths.values()) / 4 / 3600,
-        "damaged": damaged,
+        "chunks": sum(lengths),
+        "hours": sum(lengths) / 4 / 3600,
+        "shortest": min(lengths, default=0),
+        "longest": max(lengths, default=0),
+        "damaged": sorted({fault.id for fault in found.faults}),
+        "faults": [asdict(fault) for fault in found.faults],
+        "arrays_checked_by_hash": found.hashed,
+        "failed": [failure["id"] for failure in read_jsonl(path / "failed.jsonl")],
+        "leftovers_of_killed_runs": found.leftovers,
         "streams": [folder.rgb.name, folder.flow.name],
     }
     if recipe:
@@ -80,6 +80,17 @@ def _features(path: Path) -> dict:
             "recipe": asdict(recipe),
         }
     return described
+
+
+def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None:
+    """Draw the feature norms of one video (the first, where none is named) of a feature folder over time.
+
+    Raises MissingPathError when `path` is no feature folder or does not hold the video, OutputError for a picture that
+    cannot be written.
+    """
+    folder = open_features(path)
+    video_id, rows = norms(folder, video_id)
+    plot_norms(picture, f"{video_id}: {folder.rgb.name}, {folder.flow.name}", rows)
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:

@@ -5,11 +5,13 @@ Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `
 elsewhere and is accepted as it is.
 """
 
+import fcntl
+import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import numpy as np
 import torch
 
 from extractors.errors import MissingPathError, OutputError, RecipeError
+from extractors.manifest import sha256_of
 from extractors.recipe import Recipe, differences
 
 HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of float32
@@ -28,11 +31,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises OutputError where the folder cannot be written or the disk is full.
     """
-    temporary = None
+    temporary = handle = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.tmp-")
-        os.close(handle)
+        with suppress(OSError):  # some file systems know no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
         temporary = Path(name)
         yield temporary
         temporary.chmod(0o666 & ~_umask())
@@ -42,6 +46,25 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Temporary files below a folder that no living process writes: a kill leaves the file, never the lock on it."""
+    found = []
+    for path in folder.rglob(".*.tmp-*"):
+        with suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append(path)
+    return found
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files of killed runs."""
+    for path in leftovers(folder):
+        with suppress(OSError):
+            path.unlink()
 
 
 def unwritable(folder: Path, error: OSError) -> OutputError:
@@ -78,6 +101,7 @@ class RowFile:
     """An .npy of float32 (rows, width) that grows a row at a time, so that a long video needs no memory."""
 
     def __init__(self, path: Path, width: int):
+        self.path = path
         self.width = width
         self.rows = 0
         self._file = path.open("wb")
@@ -101,6 +125,18 @@ class RowFile:
     def close(self) -> None:
         """Give up the file unfinished."""
         self._file.close()
+
+
+def signature(array: np.memmap) -> str:
+    """16 hex digits that tell a stored array from any other at the cost of three rows, and from one with bytes more."""
+    rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
+    excess = Path(array.filename).stat().st_size - array.offset - array.nbytes
+    return hashlib.sha256(f"{array.dtype.str} {array.shape} {excess}".encode() + rows.tobytes()).hexdigest()[:16]
+
+
+def fingerprints(path: Path) -> dict[str, str]:
+    """What a record keeps of an array: the SHA-256 of its file, and its signature."""
+    return {"sha256": sha256_of(path), "signature": signature(np.load(path, mmap_mode="r"))}
 
 
 @dataclass(frozen=True)
@@ -149,14 +185,25 @@ class FeatureFolder:
         path = self.path / "calibration.pt"
         return torch.load(path, weights_only=True) if path.exists() else {}
 
+    def read_record(self, video_id: str) -> dict | None:
+        """A video's record; None where there is none, or none that can be read."""
+        try:
+            record = json.loads(self.record(video_id).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return record if isinstance(record, dict) else None
+
     def is_done(self, video_id: str, source: Path) -> bool:
         """Whether this source (by size and time) is finished under this recipe, with both arrays whole."""
         try:
-            record = json.loads(self.record(video_id).read_text())
+            record = self.read_record(video_id)
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
-            return same and all(len(array) == record["chunks"] for array in self.load(video_id))
-        except (OSError, ValueError, KeyError, RecipeError):
+            return same and all(
+                len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
+                for stream, array in zip(("rgb", "flow"), self.load(video_id), strict=True)
+            )
+        except (OSError, TypeError, KeyError, RecipeError):
             return False
 
 

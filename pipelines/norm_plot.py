@@ -1,0 +1,38 @@
+"""Feature norms of one video over time, drawn."""
+
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import OutputError
+from extractors.video import CHUNK_SECONDS
+from pipelines.store import replacing
+
+ENDINGS = (".png", ".pdf", ".svg")
+
+
+def plot_norms(path: Path, title: str, norms: dict[str, np.ndarray]) -> None:
+    """Write a picture with a curve a stream over seconds; rows that are zero or not finite are marked red.
+
+    Raises OutputError for an ending that is no picture's, or a folder that cannot be written.
+    """
+    from matplotlib.figure import Figure  # a second of import that nothing else needs
+
+    if path.suffix.lower() not in ENDINGS:
+        raise OutputError(f"{path} is no picture by its ending.", f"end it in one of {', '.join(ENDINGS)}.")
+    figure = Figure(figsize=(10, 2 + 1.6 * len(norms)), layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(len(norms), sharex=True, squeeze=False)[:, 0]
+    for axis, (stream, norm) in zip(axes, norms.items(), strict=True):
+        times = np.arange(len(norm)) * CHUNK_SECONDS
+        sound = np.isfinite(norm) & (norm > 0)
+        axis.plot(
+            times, np.where(sound, norm, np.nan), linewidth=1, color="tab:blue" if stream == "rgb" else "tab:green"
+        )
+        axis.plot(times[~sound], np.zeros((~sound).sum()), "|", color="tab:red", markersize=12)
+        axis.set_ylabel(f"{stream} norm")
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+    axes[-1].set_xlabel("seconds")
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=120)

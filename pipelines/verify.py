@@ -1,0 +1,146 @@
+"""Whether a feature folder is whole: every array, every row, every record."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import MissingPathError
+from extractors.manifest import sha256_of
+from extractors.resnet import FEATURES
+from pipelines.store import FeatureFolder, leftovers
+
+STREAMS = ("rgb", "flow")
+Progress = Callable[[str, int, int], None]
+"""Called as (video id, videos looked at, videos in all)."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with one video; `stream` is empty where it is not one array."""
+
+    id: str
+    stream: str
+    what: str
+
+
+@dataclass
+class Verified:
+    """What a folder holds: chunks of each whole video, faults, and how many arrays were held against their hash."""
+
+    chunks: dict[str, int]
+    faults: list[Fault]
+    hashed: int = 0
+    leftovers: int = 0
+    """Temporary files of killed runs."""
+
+
+def verify(folder: FeatureFolder, progress: Progress = lambda *_: None) -> Verified:
+    """Read every array of a feature folder: lengths, recipe, numbers that are not finite, rows of zeros, hashes.
+
+    A folder from elsewhere has no records, so there the arrays alone are looked at.
+    """
+    found = Verified({}, [], leftovers=len(leftovers(folder.path)))
+    ids = sorted({i for stream in STREAMS for i in _ids(getattr(folder, stream), ".npy")} | _recorded(folder))
+    widths: dict[str, int] = {}
+    for done, video_id in enumerate(ids, 1):
+        record = folder.read_record(video_id)
+        faults = list(_record_faults(folder, video_id, record))
+        lengths = {}
+        for stream in STREAMS:
+            path = folder.array(stream, video_id)
+            array, fault = _read(path)
+            if array is None:
+                faults.append(Fault(video_id, stream, fault))
+                continue
+            lengths[stream] = len(array)
+            width = widths.setdefault(stream, _width(folder, stream) or array.shape[1])
+            if array.shape[1] != width:
+                faults.append(Fault(video_id, stream, f"width {array.shape[1]}, not {width}"))
+            faults += [Fault(video_id, stream, what) for what in _row_faults(array)]
+            stored = _stored_hash(record, stream)
+            if stored:
+                found.hashed += 1
+                if sha256_of(path) != stored:
+                    faults.append(Fault(video_id, stream, "its bytes are not those that were written (SHA-256)"))
+        if len(set(lengths.values())) > 1:
+            faults.append(Fault(video_id, "", f"lengths differ: rgb {lengths['rgb']}, flow {lengths['flow']}"))
+        if record and any(length != record.get("chunks") for length in lengths.values()):
+            faults.append(Fault(video_id, "", f"its record says {record.get('chunks')} chunks"))
+        found.faults += faults
+        if not faults:
+            found.chunks[video_id] = lengths["rgb"]
+        progress(video_id, done, len(ids))
+    return found
+
+
+def norms(folder: FeatureFolder, video_id: str | None = None) -> tuple[str, dict[str, np.ndarray]]:
+    """The Euclidean norm of each row by stream, (L,), of one video: the first one where none is named.
+
+    Raises MissingPathError when the folder does not hold it, RecipeError when it is damaged.
+    """
+    ids = folder.ids()
+    if not ids or (video_id is not None and video_id not in ids):
+        some = ", ".join(ids[:3]) or "none"
+        raise MissingPathError(
+            f"{folder.path} holds no video {video_id or ''}".rstrip() + ".",
+            f"name one with --video; there are: {some}.",
+        )
+    video_id = video_id or ids[0]
+    return video_id, {
+        stream: np.linalg.norm(np.asarray(array, np.float32), axis=1)
+        for stream, array in zip(STREAMS, folder.load(video_id), strict=True)
+    }
+
+
+def _ids(folder: Path, ending: str) -> set[str]:
+    names = (p.relative_to(folder).as_posix() for p in folder.rglob(f"*{ending}") if p.name[0] != ".")
+    return {name.removesuffix(ending) for name in names}
+
+
+def _recorded(folder: FeatureFolder) -> set[str]:
+    return _ids(folder.path / "records", ".json") if folder.recipe else set()
+
+
+def _record_faults(folder: FeatureFolder, video_id: str, record: dict | None) -> Iterator[Fault]:
+    if folder.recipe is None:
+        return
+    if record is None:
+        damaged = folder.record(video_id).exists()
+        yield Fault(video_id, "", "its record is damaged" if damaged else "it has no record: its run was interrupted")
+    elif record.get("recipe") != folder.recipe.id:
+        yield Fault(video_id, "", f"its record has recipe {record.get('recipe')}, the folder {folder.recipe.id}")
+
+
+def _stored_hash(record: dict | None, stream: str) -> str | None:
+    try:
+        return record["arrays"][stream]["sha256"]
+    except (TypeError, KeyError):
+        return None
+
+
+def _width(folder: FeatureFolder, stream: str) -> int | None:
+    return FEATURES.get(getattr(folder.recipe, stream).network) if folder.recipe else None
+
+
+def _read(path: Path) -> tuple[np.ndarray | None, str]:
+    """An array of rows, or None and what is wrong with it."""
+    if not path.exists():
+        return None, "is missing"
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        return None, "is cut or no array"
+    if array.ndim != 2 or array.dtype.kind != "f":
+        return None, f"holds {array.dtype} {array.shape}, not rows of features"
+    return array, ""
+
+
+def _row_faults(array: np.ndarray) -> Iterator[str]:
+    finite = np.isfinite(array).all(1)
+    if not finite.all():
+        yield f"{(~finite).sum()} of {len(array)} rows hold numbers that are not finite"
+    zero = ~array.any(1)
+    if zero.any():
+        yield f"{zero.sum()} of {len(array)} rows are all zero"

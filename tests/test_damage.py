@@ -1,0 +1,190 @@
+"""What a killed run leaves behind, and damage done to stored features: found, and mended by running again."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from pipelines.store import leftovers, open_features, replacing, sweep
+from pipelines.verify import verify
+
+N_VIDEOS = 6
+CHUNKS = 2
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory) -> Path:
+    """Six videos of two chunks, in two folders."""
+    root = tmp_path_factory.mktemp("tiny videos")
+    rng = np.random.default_rng(0)
+    for i in range(N_VIDEOS):
+        path = root / f"part {i % 2}" / f"v{i}.mp4"
+        path.parent.mkdir(exist_ok=True)
+        texture = rng.integers(0, 256, (24, 32, 3), dtype=np.uint8).repeat(4, 0).repeat(4, 1)  # (96, 128, 3)
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("libx264", rate=24)
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+            for t in range(6 * CHUNKS):
+                image = np.ascontiguousarray(texture[t : t + 48, 2 * t : 2 * t + 64])
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            container.mux(stream.encode())
+    return root
+
+
+@pytest.fixture(scope="module")
+def launcher():
+    """Starts processes that have imported everything already, so that many can be killed in little time."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["lstr_cli.extract", "pipelines.extract", "mmaction.models", "rich.progress"])
+    return context
+
+
+def run_lstr(arguments: list[str], log: str, file_limit: int | None = None) -> None:
+    """In the new process: the `lstr` command itself; standard error goes to `log`."""
+    import torch
+
+    from lstr_cli.main import main
+
+    torch.set_num_threads(1)
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
+    if file_limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    sys.argv = ["lstr", *arguments]
+    main()
+
+
+class Runs:
+    """`lstr extract` of the tiny videos into one folder, as often as it takes."""
+
+    def __init__(self, context, videos: Path, output: Path):
+        self.context, self.output, self.log = context, output, output.parent / "stderr.txt"
+        self.arguments = ["extract", str(videos), "-o", str(output), "--recipe", "fast", "--flow", "dis"]
+        self.arguments += ["--workers", "1", "--device", "cpu"]
+
+    def start(self, file_limit: int | None = None):
+        process = self.context.Process(target=run_lstr, args=(self.arguments, str(self.log), file_limit))
+        process.start()
+        return process
+
+    def to_its_end(self, file_limit: int | None = None) -> tuple[int, str]:
+        process = self.start(file_limit)
+        process.join()
+        return process.exitcode, self.log.read_text()
+
+    def counts(self, done: int, kept: int, failed: int = 0) -> None:
+        code, err = self.to_its_end()
+        assert code == 0 and f"{done} done, {kept} kept, {failed} failed" in err, err
+
+
+@pytest.fixture(scope="module")
+def whole(launcher, videos, tmp_path_factory) -> Path:
+    """The folder that an undisturbed run makes."""
+    runs = Runs(launcher, videos, tmp_path_factory.mktemp("whole") / "features")
+    runs.counts(done=N_VIDEOS, kept=0)
+    return runs.output
+
+
+@pytest.fixture
+def runs(launcher, videos, whole, tmp_path) -> Runs:
+    """A copy of that folder, to be harmed."""
+    shutil.copytree(whole, tmp_path / "features")
+    return Runs(launcher, videos, tmp_path / "features")
+
+
+def same_features(a: Path, b: Path) -> None:
+    left, right = open_features(a), open_features(b)
+    assert left.ids() == right.ids() and len(left.ids()) == N_VIDEOS
+    for video_id in left.ids():
+        for x, y in zip(left.load(video_id), right.load(video_id), strict=True):
+            assert np.allclose(x, y, atol=1e-5, rtol=1e-4)
+
+
+def test_damage_is_redone_and_nothing_else(runs, whole):
+    """One harm a video; the sixth is left alone. test_verify.py has every harm that is looked for."""
+    folder = open_features(runs.output)
+    ids = folder.ids()
+    cut = folder.array("flow", ids[0])
+    cut.write_bytes(cut.read_bytes()[:-100])
+    shutil.copy(folder.array("rgb", ids[5]), folder.array("rgb", ids[1]))
+    with folder.array("flow", ids[2]).open("ab") as file:
+        file.write(b"\0" * 4096)
+    folder.record(ids[3]).write_text("[]")
+    folder.record(ids[4]).write_text('{"id": ')
+    (folder.path / "records" / "of a former run.json").write_text("{")
+    (folder.path / ".videos.jsonl.tmp-1").touch()
+    assert {fault.id for fault in verify(folder).faults} == {*ids[:5], "of a former run"}
+    runs.counts(done=5, kept=1)
+    assert {fault.id for fault in verify(folder).faults} == {"of a former run"} and not leftovers(folder.path)
+    same_features(runs.output, whole)
+
+
+def test_leftovers_are_told_from_files_that_are_being_written(tmp_path):
+    stale = tmp_path / "deep" / ".v.npy.tmp-abc"
+    stale.parent.mkdir()
+    stale.touch()
+    (tmp_path / ".hidden").touch()
+    with replacing(tmp_path / "deep" / "v.npy") as temporary:
+        temporary.write_text("half")
+        assert leftovers(tmp_path) == [stale]
+        sweep(tmp_path)
+        assert not stale.exists() and temporary.exists()
+        temporary.write_text("whole")
+    assert (tmp_path / "deep" / "v.npy").read_text() == "whole" and (tmp_path / ".hidden").exists()
+
+
+def test_a_full_disk_loses_nothing_finished(runs):
+    """No file may pass 7 KB here, so arrays of 8 and 16 KB meet what a full disk gives: an error half way."""
+    folder = open_features(runs.output)
+    ids = folder.ids()
+    folder.record(ids[5]).unlink()
+    code, err = runs.to_its_end(file_limit=7000)
+    assert code == 2 and "cannot be written" in err and err.count("hint: ") == 1 and "Traceback" not in err
+    assert folder.ids() == ids[:5] and not list(runs.output.rglob(".*.tmp-*"))
+    assert {fault.id for fault in verify(folder).faults} == {ids[5]}
+
+
+@pytest.mark.parametrize("n_kills", [2, pytest.param(25, marks=pytest.mark.slow)])
+def test_kills_at_random_moments(launcher, videos, whole, tmp_path, n_kills):
+    """kill -9, anywhere: what has a record is whole, no array is in pieces, and running again comes to the same end."""
+    rng = random.Random(n_kills)
+    kills = finished = 0
+    runs = Runs(launcher, videos, tmp_path / "0" / "features")
+    while kills < n_kills:
+        runs.output.parent.mkdir(exist_ok=True)
+        process = runs.start()
+        if rng.random() < 0.7:  # most of the time there is nothing to write: wait for the first sign of writing
+            before = set(runs.output.rglob("*"))
+            while process.is_alive() and set(runs.output.rglob("*")) == before:
+                time.sleep(0.002)
+        process.join(rng.uniform(0, 1.2))
+        alive = process.is_alive()
+        process.kill()
+        process.join()
+        kills += alive and process.exitcode == -9
+        if (runs.output / "recipe.json").exists():
+            check_after_a_kill(runs.output)
+        if process.exitcode == 0:  # it came to its end: on with a new folder
+            finished += 1
+            same_features(runs.output, whole)
+            runs = Runs(launcher, videos, tmp_path / str(finished) / "features")
+    done = len(open_features(runs.output).ids()) if (runs.output / "recipe.json").exists() else 0
+    runs.counts(done=N_VIDEOS - done, kept=done)
+    assert not list(runs.output.rglob(".*.tmp-*")) and verify(open_features(runs.output)).faults == []
+    same_features(runs.output, whole)
+
+
+def check_after_a_kill(output: Path) -> None:
+    folder = open_features(output)
+    broken = [f for f in verify(folder).faults if f.what != "is missing" and "no record" not in f.what]
+    assert broken == []
+    for record in (output / "records").rglob("*.json"):
+        assert all(len(a) == CHUNKS for a in folder.load(json.loads(record.read_text())["id"]))

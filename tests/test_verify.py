@@ -1,0 +1,172 @@
+"""`lstr info` of a feature folder: every fault found, named, and nothing else."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from extractors.errors import MissingPathError, OutputError
+from extractors.recipe import NetworkRecipe, Recipe
+from pipelines.info import plot_features
+from pipelines.store import RowFile, create_features, fingerprints, open_features, write_json
+from pipelines.verify import norms, verify
+
+L = 12
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three videos, as extraction stores them, of numbers instead of pixels."""
+    rng = np.random.default_rng(0)
+    recipe = Recipe(
+        NetworkRecipe("resnet50", "custom", "0" * 16, 1, (0.0,), (1.0,)),
+        NetworkRecipe("bninception", "custom", "1" * 16, 1, (0.0,), (1.0,)),
+    )
+    folder = create_features(tmp_path / "features", recipe, {})
+    for i in range(3):
+        arrays = {}
+        for stream, width in (("rgb", 2048), ("flow", 1024)):
+            path = folder.array(stream, f"set a/v{i}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = RowFile(path, width)
+            for row in rng.random((L, width), np.float32):
+                file.append(row)
+            file.finish()
+            arrays[stream] = fingerprints(path)
+        source = tmp_path / f"v{i}.mp4"
+        source.write_text("pixels")
+        stat = source.stat()
+        made = {"recipe": recipe.id, "chunks": L, "arrays": arrays, "bytes": stat.st_size, "mtime": stat.st_mtime}
+        write_json(folder.record(f"set a/v{i}"), made)
+    return folder
+
+
+def edit(path, change):
+    """Change an array in place, as a program that knows nothing of records would."""
+    np.save(path, change(np.load(path)))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def zero_row(array):
+    array[3] = 0
+    return array
+
+
+def not_a_number(array):
+    array[5, 7] = np.nan
+    return array
+
+
+def test_a_whole_folder(folder, lstr):
+    found = verify(folder)
+    assert found.faults == [] and found.chunks == {f"set a/v{i}": L for i in range(3)} and found.hashed == 6
+    code, out, err = lstr("info", folder.path, "--json")
+    described = json.loads(out)
+    assert code == 0 and err == "" and described["faults"] == described["damaged"] == []
+    assert (described["videos"], described["chunks"], described["arrays_checked_by_hash"]) == (3, 3 * L, 6)
+
+
+HARMS = {
+    "is missing": lambda f: f.array("flow", "set a/v1").unlink(),
+    "is cut or no array": lambda f: cut(f.array("flow", "set a/v1")),
+    "rows are all zero": lambda f: edit(f.array("flow", "set a/v1"), zero_row),
+    "not finite": lambda f: edit(f.array("flow", "set a/v1"), not_a_number),
+    "lengths differ: rgb 12, flow 9": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a[:9]),
+    "its record says 12 chunks": lambda f: [edit(f.array(s, "set a/v1"), lambda a: a[:9]) for s in ("rgb", "flow")],
+    "width 1000, not 1024": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a[:, :1000]),
+    "not rows of features": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a.ravel()),
+    "(SHA-256)": lambda f: shutil.copy(f.array("flow", "set a/v0"), f.array("flow", "set a/v1")),
+    "it has no record": lambda f: f.record("set a/v1").unlink(),
+    "its record is damaged": lambda f: f.record("set a/v1").write_text('{"recipe": '),
+    "its record has recipe other": lambda f: write_json(f.record("set a/v1"), {"recipe": "other", "chunks": L}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", HARMS)
+def test_each_fault_is_named(folder, words, lstr):
+    HARMS[words](folder)
+    found = verify(folder)
+    assert {fault.id for fault in found.faults} == {"set a/v1"} and set(found.chunks) == {"set a/v0", "set a/v2"}
+    assert any(words in fault.what for fault in found.faults), found.faults
+
+
+SMALL = ("rows are all zero", "not finite")  # inside an array: for these the whole file must be read
+
+
+@pytest.mark.parametrize("words", [w for w in HARMS if w not in SMALL])
+def test_each_fault_is_redone(folder, words, tmp_path):
+    """What a rerun looks at costs three rows an array, and still tells any other array from the one it wrote."""
+    assert all(folder.is_done(f"set a/v{i}", tmp_path / f"v{i}.mp4") for i in range(3))
+    HARMS[words](folder)
+    assert [folder.is_done(f"set a/v{i}", tmp_path / f"v{i}.mp4") for i in range(3)] == [True, False, True]
+
+
+@pytest.mark.parametrize("record", ["", "[]", "{}", '{"arrays": 3}', "null", "\x00"])
+def test_odd_records_are_no_records(folder, record, tmp_path):
+    folder.record("set a/v1").write_text(record)
+    assert not folder.is_done("set a/v1", tmp_path / "v1.mp4")
+    assert {fault.id for fault in verify(folder).faults} == {"set a/v1"}
+
+
+def test_other_kinds_and_more_bytes_are_redone(folder, tmp_path):
+    for change in (lambda a: a.astype(np.float64), lambda a: a[:, ::-1], lambda a: np.concatenate([a, a])):
+        kept = folder.array("rgb", "set a/v1").read_bytes()
+        edit(folder.array("rgb", "set a/v1"), change)
+        assert not folder.is_done("set a/v1", tmp_path / "v1.mp4")
+        folder.array("rgb", "set a/v1").write_bytes(kept)
+    assert folder.is_done("set a/v1", tmp_path / "v1.mp4")
+    folder.array("rgb", "set a/v1").write_bytes(kept + b"\0")
+    assert not folder.is_done("set a/v1", tmp_path / "v1.mp4")
+
+
+def test_faults_leave_with_three(folder, lstr):
+    edit(folder.array("flow", "set a/v1"), zero_row)
+    code, out, err = lstr("info", folder.path)
+    assert code == 3 and "set a/v1\tflow\t1 of 12 rows are all zero" in out
+    assert err.count("failed: ") == err.count("hint: ") == 1 and "lstr extract" in err
+
+
+def test_a_byte_in_the_middle_is_found_by_the_hash(folder):
+    path = folder.array("rgb", "set a/v2")
+    with path.open("r+b") as file:
+        file.seek(128 + 4 * 2048 * 2 + 2)
+        file.write(b"\x11")
+    (fault,) = verify(folder).faults
+    assert (fault.id, fault.stream) == ("set a/v2", "rgb") and "SHA-256" in fault.what
+
+
+def test_a_folder_from_elsewhere_has_no_records(folder, tmp_path):
+    (folder.path / "recipe.json").unlink()
+    shutil.rmtree(folder.path / "records")
+    elsewhere = open_features(folder.path)
+    found = verify(elsewhere)
+    assert found.faults == [] and len(found.chunks) == 3 and found.hashed == 0
+    edit(elsewhere.array("rgb", "set a/v1"), not_a_number)
+    edit(elsewhere.array("rgb", "set a/v2"), lambda a: a[:, :7])
+    assert [fault.id for fault in verify(elsewhere).faults] == ["set a/v1", "set a/v2"]
+
+
+def test_norms_and_their_picture(folder, tmp_path, lstr):
+    edit(folder.array("flow", "set a/v1"), zero_row)
+    video_id, rows = norms(folder, "set a/v1")
+    assert np.allclose(rows["rgb"], np.linalg.norm(np.load(folder.array("rgb", "set a/v1")), axis=1))
+    assert rows["flow"][3] == 0 and norms(folder)[0] == "set a/v0"
+    code, _, err = lstr("info", folder.path, "--plot", tmp_path / "norms.png", "--video", "set a/v0")
+    assert (tmp_path / "norms.png").read_bytes().startswith(b"\x89PNG") and "picture" in err and code == 3
+    plot_features(folder.path, tmp_path / "norms.svg", "set a/v1")
+    assert "<svg" in (tmp_path / "norms.svg").read_text()
+
+
+def test_pictures_that_cannot_be_drawn(folder, tmp_path, lstr):
+    with pytest.raises(OutputError, match="ending"):
+        plot_features(folder.path, tmp_path / "norms.doc", None)
+    with pytest.raises(MissingPathError, match="set a/v9") as caught:
+        plot_features(folder.path, tmp_path / "norms.png", "set a/v9")
+    assert "set a/v0" in caught.value.hint and not (tmp_path / "norms.png").exists()
+    (tmp_path / "some.mp4").touch()
+    assert lstr("info", tmp_path / "some.mp4", "--plot", tmp_path / "norms.png")[0] == 2
+    assert lstr("info", folder.path, "--video", "set a/v0")[0] == 2
