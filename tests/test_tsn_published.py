@@ -1,0 +1,275 @@
+"""The two TSN networks held against what was published: key lists, file layouts, mmaction2's pipeline, SSN's crops."""
+
+import io
+import json
+import pickle
+import pickletools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from extractors.errors import WeightsError
+from extractors.resnet import CONFIGS, build_backbone
+from extractors.twostream import WeightSources, build_twostream, fit, ten_crops
+from extractors.video import Chunk
+from extractors.weights import fingerprint, load_weights, randomise
+
+BN_EPSILON = 1e-5
+
+
+def lively(network: str, seed: int) -> torch.nn.Module:
+    """A network whose batch norms shift and scale, so that every trap shows in its output."""
+    backbone = build_backbone(network)
+    randomise(backbone, seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in backbone.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                for tensor, low, high in (
+                    (module.running_mean, -0.5, 0.5),
+                    (module.running_var, 0.5, 2),
+                    (module.weight, 0.5, 1.5),
+                    (module.bias, -0.5, 0.5),
+                ):
+                    tensor.uniform_(low, high, generator=generator)
+    backbone.eval()
+    return backbone
+
+
+@pytest.fixture(scope="module")
+def bninception():
+    return lively("bninception", 1)
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return lively("resnet50", 2)
+
+
+def bninception_again(
+    state: dict[str, Tensor], x: Tensor, *, last_pool="max", pad_counts=True, relu_first=True
+) -> Tensor:
+    """(B, 10, 224, 224) → (B, 1024, 7, 7), by the published names alone; the options are the traps."""
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        parts = (state[f"{name}_bn.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
+        return F.batch_norm(x, *parts, eps=BN_EPSILON)
+
+    def before_relu(name: str, x: Tensor, stride: int = 1) -> Tensor:
+        weight = state[f"{name}.weight"]
+        return norm(name, F.conv2d(x, weight, state[f"{name}.bias"], stride, weight.shape[-1] // 2))
+
+    def unit(name: str, x: Tensor, stride: int = 1) -> Tensor:
+        return F.relu(before_relu(name, x, stride))
+
+    x = F.max_pool2d(unit("conv1_7x7_s2", x, 2), 3, 2, ceil_mode=True)
+    x = F.max_pool2d(unit("conv2_3x3", unit("conv2_3x3_reduce", x)), 3, 2, ceil_mode=True)
+    for block in ("3a", "3b", "3c", "4a", "4b", "4c", "4d", "4e", "5a", "5b"):
+        name, stride = f"inception_{block}", 2 if block in ("3c", "4e") else 1
+        three = before_relu(f"{name}_3x3", unit(f"{name}_3x3_reduce", x), stride)
+        double = unit(f"{name}_double_3x3_1", unit(f"{name}_double_3x3_reduce", x))
+        double = before_relu(f"{name}_double_3x3_2", double, stride)
+        if stride == 2:
+            branches = [three, double]
+        elif block == "5b" and last_pool == "max":
+            branches = [three, double, before_relu(f"{name}_pool_proj", F.max_pool2d(x, 3, 1, 1))]
+        else:
+            pooled = F.avg_pool2d(x, 3, 1, 1, count_include_pad=pad_counts)
+            branches = [three, double, before_relu(f"{name}_pool_proj", pooled)]
+        if stride == 1:
+            branches.insert(0, before_relu(f"{name}_1x1", x))
+        if relu_first:
+            branches = [F.relu(branch) for branch in branches]
+        if stride == 2:
+            branches.append(F.max_pool2d(x, 3, 2, ceil_mode=True))  # passes through
+        x = torch.cat(branches, 1)
+    return x
+
+
+@torch.inference_mode()
+def test_bninception_is_the_specified_network(bninception):
+    x = torch.randn(1, 10, 224, 224, generator=torch.Generator().manual_seed(0))
+    ours, state = bninception(x), bninception.state_dict()
+    assert torch.allclose(ours, bninception_again(state, x), atol=1e-4, rtol=1e-4)
+    for trap in ({"last_pool": "average"}, {"pad_counts": False}, {"relu_first": False}):
+        apart = (ours - bninception_again(state, x, **trap)).abs().mean() / ours.abs().mean()
+        assert apart > 0.01, f"{trap} would go unnoticed"
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("side", [192, 256])
+def test_sides_that_are_multiples_of_32(bninception, side):
+    assert bninception(torch.zeros(1, 10, side, 224)).shape == (1, 1024, side // 32, 7)
+
+
+@pytest.mark.parametrize("layout", ["cadene", "tsn_pytorch_base_model", "mmaction_v0_backbone"])
+@pytest.mark.parametrize("era", ["today", "before torch 0.1.13"])
+def test_the_published_key_lists_load(shared, tmp_path, bninception, layout, era):
+    """Every name and shape of the list, its prefix and classifier included, and nothing that is not in it."""
+    lists = json.loads((shared / "facts" / "bninception_keys.json").read_text())
+    state, prefix = bninception.state_dict(), lists[layout]["prefix"].split(" ")[0]
+    published = {}
+    for name, shape in (lists[layout]["entries"] | lists["flow_override"]).items():
+        tensor = state.get(name, torch.zeros(shape))
+        assert list(tensor.shape) == shape
+        if era != "today" and "_bn." in name:
+            if name.endswith("num_batches_tracked"):
+                continue
+            tensor = tensor[None]
+        published[prefix + name] = tensor
+    torch.save({"state_dict": published}, tmp_path / "w.pth")
+    other = lively("bninception", 9)
+    load_weights(other, tmp_path / "w.pth", "bninception")
+    assert fingerprint(other) == fingerprint(bninception)
+
+
+WRAPPERS = {
+    "bare": lambda s: s,
+    "state_dict": lambda s: {"state_dict": s, "meta": {"epoch": 1}},
+    "model_state_dict": lambda s: {"epoch": 3, "model_state_dict": s, "optimizer_state_dict": {}},
+    "tsn-pytorch": lambda s: {"epoch": 3, "arch": "BNInception", "best_prec1": 62.1, "state_dict": s},
+}
+CLASSIFIERS = ("fc", "last_linear", "new_fc", "fc_action", "cls_head.fc_cls")
+
+
+PREFIXES = ("", "module.", "base_model.", "module.base_model.", "backbone.", "flow.", "module.flow.base_model.")
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "prefix"), [("state_dict", prefix) for prefix in PREFIXES] + [(w, "module.") for w in WRAPPERS]
+)
+def test_wrappers_prefixes_and_classifiers(tmp_path, bninception, wrapper, prefix):
+    content = {prefix + name: tensor for name, tensor in bninception.state_dict().items()}
+    content |= {f"{head}{name}.weight": torch.zeros(5) for name in CLASSIFIERS for head in ("", "module.")}
+    torch.save(WRAPPERS[wrapper](content), tmp_path / "w.pth")
+    other = build_backbone("bninception")
+    load_weights(other, tmp_path / "w.pth", "bninception")
+    assert fingerprint(other) == fingerprint(bninception)
+
+
+def as_python2(saved: bytes) -> bytes:
+    """A file of torch's old format with its text as Python 2 wrote it: byte strings instead of unicode."""
+    file, written = io.BytesIO(saved), bytearray()
+    for _ in range(5):  # magic number, protocol, system, object, storage keys
+        operations = list(pickletools.genops(file))
+        ends = [start for _, _, start in operations[1:]] + [file.tell()]
+        for (opcode, text, start), end in zip(operations, ends, strict=True):
+            is_text = opcode.name == "BINUNICODE"
+            written += b"U" + bytes([len(text)]) + text.encode() if is_text else saved[start:end]
+    return bytes(written) + file.read()
+
+
+def test_files_written_by_python_2(tmp_path, bninception):
+    state = {k: v for k, v in bninception.state_dict().items() if not k.endswith("num_batches_tracked")}
+    saved = io.BytesIO()
+    torch.save({"state_dict": state}, saved, _use_new_zipfile_serialization=False)
+    (tmp_path / "w.pth").write_bytes(as_python2(saved.getvalue()))
+    assert pickle.SHORT_BINSTRING + b"\x13conv1_7x7_s2.weight" in (tmp_path / "w.pth").read_bytes()
+    other = build_backbone("bninception")
+    load_weights(other, tmp_path / "w.pth", "bninception")
+    assert fingerprint(other) == fingerprint(bninception)
+
+
+def test_only_batch_norm_is_squeezed(tmp_path, bninception):
+    """A (1, C) tensor is the old form of a batch norm, and of nothing else."""
+    state = bninception.state_dict()
+    for name in ("inception_3a_1x1.bias", "inception_3a_1x1_bn.weight"):
+        torch.save(state | {name: state[name][None, None]}, tmp_path / "w.pth")
+        with pytest.raises(WeightsError, match=name):
+            load_weights(build_backbone("bninception"), tmp_path / "w.pth", "bninception")
+    torch.save(state | {"inception_3a_1x1.bias": state["inception_3a_1x1.bias"][None]}, tmp_path / "w.pth")
+    with pytest.raises(WeightsError, match="inception_3a_1x1.bias"):
+        load_weights(build_backbone("bninception"), tmp_path / "w.pth", "bninception")
+
+
+def test_streams_are_not_exchanged(tmp_path, bninception, resnet):
+    """Either way, the sentence says what was offered as what."""
+    for backbone, network, channels, words in (
+        (bninception, "bninception", 3, "RGB weights offered as flow weights"),
+        (resnet, "resnet50", 10, "flow weights offered as RGB weights"),
+    ):
+        state = backbone.state_dict()
+        stem = next(iter(state))
+        torch.save(state | {stem: torch.zeros(64, channels, 7, 7)}, tmp_path / "w.pth")
+        with pytest.raises(WeightsError, match=words) as caught:
+            load_weights(build_backbone(network), tmp_path / "w.pth", network)
+        assert stem in str(caught.value) and caught.value.exit_code == 4
+
+
+def test_the_resnet_key_list_loads_whole(shared, tmp_path, resnet):
+    """All 320 published names, the classifier's two among them."""
+    entries = json.loads((shared / "facts" / "resnet50_tsn_mmaction2_keys.json").read_text())
+    entries = {name: shape for name, shape in entries.items() if isinstance(shape, list)}
+    assert len(entries) == 320
+    state = resnet.state_dict()
+    content = {name: state.get(name.removeprefix("backbone."), torch.zeros(shape)) for name, shape in entries.items()}
+    other = build_backbone("resnet50")
+    for wrapped in ({"meta": {"mmaction_version": "0.6"}, "state_dict": content}, content):
+        torch.save(wrapped, tmp_path / "w.pth")
+        randomise(other, 5)
+        load_weights(other, tmp_path / "w.pth", "resnet50")
+        assert fingerprint(other) == fingerprint(resnet)
+
+
+@pytest.mark.parametrize(("height", "width"), [(180, 320), (320, 180), (179, 319)])
+def test_rgb_features_are_those_of_mmaction2s_own_pipeline(tmp_path, resnet, height, width):
+    """Its resize, crop, formatting, preprocessor, recogniser and pooling on the frame that we take of a chunk."""
+    from mmaction.datasets.transforms import CenterCrop, FormatShape, Resize
+    from mmaction.registry import MODELS
+
+    torch.save({"state_dict": {f"backbone.{k}": v for k, v in resnet.state_dict().items()}}, tmp_path / "w.pth")
+    recogniser = MODELS.build(CONFIGS["resnet50"])
+    recogniser.backbone.load_state_dict(resnet.state_dict())
+    recogniser.eval()
+    noise = np.random.default_rng(height).integers(0, 256, (6, height // 8 + 1, width // 8 + 1, 3), dtype=np.uint8)
+    frames = noise.repeat(8, 1).repeat(8, 2)[:, :height, :width]  # blocks: a crop that is a pixel off shows
+
+    results = {"imgs": [frames[3]], "modality": "RGB", "num_clips": 1, "clip_len": 1}
+    results |= {"original_shape": (height, width), "img_shape": (height, width)}
+    for step in (Resize(scale=(-1, 256)), CenterCrop(crop_size=224), FormatShape(input_format="NCHW")):
+        results = step(results)
+    with torch.inference_mode():
+        given = recogniser.data_preprocessor({"inputs": [torch.from_numpy(results["imgs"])], "data_samples": None})
+        maps, _ = recogniser.extract_feat(given["inputs"], stage="backbone")
+        theirs = maps.mean((2, 3))[0].numpy()
+
+    twostream = build_twostream(WeightSources(rgb=str(tmp_path / "w.pth")), 1, "cpu")
+    del twostream.networks["flow"]
+    (row,) = twostream.rows([Chunk(0, 0.25, frames)], None)
+    cosine = row.rgb @ theirs / np.linalg.norm(row.rgb) / np.linalg.norm(theirs)
+    assert theirs.shape == (2048,) and cosine >= 0.9999
+    assert np.allclose(row.rgb, theirs, rtol=1e-3, atol=1e-3 * theirs.max()), (
+        "random networks' cosine hardly moves: a crop a pixel off shows here"
+    )
+
+
+@pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 455), (341, 256), (256, 256)])
+def test_all_ten_crops(height, width):
+    """Corners in quarter steps, then the centre; each with its mirror image, x flow inverted there and y flow not."""
+    image = np.random.default_rng(0).integers(0, 256, (height, width, 10), dtype=np.uint8)
+    crops = ten_crops(image, 224)
+    w, h = (width - 224) // 4, (height - 224) // 4
+    for i, (x, y) in enumerate([(0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)]):
+        patch = image[y : y + 224, x : x + 224]
+        assert (crops[2 * i] == patch).all()
+        for field in range(5):
+            assert (crops[2 * i + 1][..., 2 * field] == 255 - patch[:, ::-1, 2 * field]).all(), "x"
+            assert (crops[2 * i + 1][..., 2 * field + 1] == patch[:, ::-1, 2 * field + 1]).all(), "y"
+
+
+@torch.inference_mode()
+def test_flow_features_are_the_mean_over_the_crops(tmp_path, bninception):
+    """Bytes minus 128, never divided; each crop through the network, pooled, and the ten averaged."""
+    torch.save(bninception.state_dict(), tmp_path / "w.pth")
+    twostream = build_twostream(WeightSources(flow=str(tmp_path / "w.pth")), 10, "cpu")
+    flow = np.random.default_rng(0).integers(90, 166, (10, 180, 320), dtype=np.uint8)  # (10, H, W), x and y in turn
+    ours = twostream._pooled("flow", twostream.flow_input(flow)[None])[0]
+    crops = ten_crops(fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), 256), 224)
+    single = [
+        bninception(torch.from_numpy(crop.astype(np.float32) - 128).permute(2, 0, 1)[None]).mean((2, 3))[0]
+        for crop in crops
+    ]
+    assert np.allclose(ours, torch.stack(single).mean(0).numpy(), rtol=1e-3, atol=1e-4)
