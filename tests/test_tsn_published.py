@@ -266,7 +266,7 @@ def test_flow_features_are_the_mean_over_the_crops(tmp_path, bninception):
     torch.save(bninception.state_dict(), tmp_path / "w.pth")
     twostream = build_twostream(WeightSources(flow=str(tmp_path / "w.pth")), 10, "cpu")
     flow = np.random.default_rng(0).integers(90, 166, (10, 180, 320), dtype=np.uint8)  # (10, H, W), x and y in turn
-    ours = twostream._pooled("flow", twostream.flow_input(flow)[None])[0]
+    ours = twostream.pooled("flow", twostream.flow_input(flow)[None])[0]
     crops = ten_crops(fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), 256), 224)
     single = [
         bninception(torch.from_numpy(crop.astype(np.float32) - 128).permute(2, 0, 1)[None]).mean((2, 3))[0]
