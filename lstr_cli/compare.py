@@ -41,7 +41,8 @@ def command(reference, mine, min_cosine, max_shift, as_json):
 
     reference, mine = Path(reference), Path(mine)
     pairs = pair_streams(reference, mine)
-    matches = list(compare(pairs, max_shift, min_cosine))
+    with console.Bar("arrays") as bar:
+        matches = list(compare(pairs, max_shift, min_cosine, bar.update))
     document = as_document(pairs, recipe_differences(reference, mine), matches)
     if as_json:
         console.show_json(document)

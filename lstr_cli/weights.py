@@ -9,7 +9,7 @@ DIGITS = 16  # of a SHA-256 on a screen
 MEGABYTE = 1_000_000
 
 
-@click.group("weights")
+@click.group("weights", no_args_is_help=False)
 def command():
     """Published weights of the two feature networks: what there is, how to get it, whether it is whole.
 

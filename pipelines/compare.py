@@ -1,6 +1,6 @@
 """Two feature folders video by video, so that home-made features can be proven against a published set."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ MAX_SHIFT = 8  # chunks
 MIN_COSINE = 0.95  # of a video's mean; another decoder or TV-L1 stays above it, another input scale or crop does not
 LENGTH_TOLERANCE = 1  # chunks: whether the tail of a video is dropped or filled up
 NORM_TOLERANCE = 0.1  # of the norm ratio around 1
+Progress = Callable[[str, int, int], None]
+"""Called as (video id, arrays looked at, arrays in all)."""
 TIE = 1e-6  # in mean cosine: a still video matches at every shift, and then 0 is meant
 
 
@@ -69,7 +71,10 @@ def pair_streams(reference: Path, mine: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def compare(
-    pairs: dict[str, tuple[Path, Path]], max_shift: int = MAX_SHIFT, min_cosine: float = MIN_COSINE
+    pairs: dict[str, tuple[Path, Path]],
+    max_shift: int = MAX_SHIFT,
+    min_cosine: float = MIN_COSINE,
+    progress: Progress = lambda *_: None,
 ) -> Iterator[Match]:
     """Each stream of each video that both sides have, in the order of ids. Raises VideoError when there is none."""
     common = {stream: _ids(left) & _ids(right) for stream, (left, right) in pairs.items()}
@@ -79,10 +84,10 @@ def compare(
             f"No video is in both folders (the reference has {some[0]!r}, the other {some[1]!r}).",
             "ids are paths in the input folder without ending: extract from the folder that makes them the same.",
         )
-    for video_id in sorted(set().union(*common.values())):
-        for stream, (left, right) in pairs.items():
-            if video_id in common[stream]:
-                yield _match(video_id, stream, left, right, max_shift, min_cosine)
+    both = sorted((video_id, stream) for stream, ids in common.items() for video_id in ids)
+    for done, (video_id, stream) in enumerate(both, 1):
+        yield _match(video_id, stream, *pairs[stream], max_shift, min_cosine)
+        progress(video_id, done, len(both))
 
 
 def only_in(pairs: dict[str, tuple[Path, Path]]) -> tuple[list[str], list[str]]:
@@ -171,14 +176,14 @@ def _best_shift(reference: np.ndarray, mine: np.ndarray, max_shift: int) -> tupl
     At least half of the shorter side must overlap.
     """
     best = (0, np.empty(0), -np.inf)
+    zero = [~side.any(1) for side in (reference, mine)]
     for shift in sorted(range(-max_shift, max_shift + 1), key=abs):
-        left, right = reference[max(0, -shift) :], mine[max(0, shift) :]
-        n = min(len(left), len(right))
+        left, right = max(0, -shift), max(0, shift)  # first rows
+        n = min(len(reference) - left, len(mine) - right)
         if 2 * n < min(len(reference), len(mine)):
             continue
-        cosines = np.einsum("ld,ld->l", left[:n], right[:n])
-        # a row of zeros on both sides is the same row
-        cosines[~(left[:n].any(1) | right[:n].any(1))] = 1
+        cosines = np.einsum("ld,ld->l", reference[left : left + n], mine[right : right + n])
+        cosines[zero[0][left : left + n] & zero[1][right : right + n]] = 1  # zeros on both sides are the same row
         if cosines.mean() > best[2] + TIE:
             best = (shift, cosines, cosines.mean())
     return best[:2]

@@ -108,7 +108,11 @@ def _record_faults(folder: FeatureFolder, video_id: str, record: dict | None) ->
         return
     if record is None:
         damaged = folder.record(video_id).exists()
-        yield Fault(video_id, "", "its record is damaged" if damaged else "it has no record: its run was interrupted")
+        yield Fault(
+            video_id,
+            "",
+            "its record is damaged" if damaged else "it has no record: its run was interrupted, or goes on",
+        )
     elif record.get("recipe") != folder.recipe.id:
         yield Fault(video_id, "", f"its record has recipe {record.get('recipe')}, the folder {folder.recipe.id}")
 
