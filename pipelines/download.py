@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -21,7 +22,6 @@ from urllib.parse import urlsplit
 from extractors.errors import OutputError, WeightsError
 from extractors.manifest import sha256_of
 from lstr import __version__
-from pipelines.store import unwritable
 
 TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut
 PATIENCE = 5  # cuts in a row that brought no byte before giving up
@@ -70,7 +70,14 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Pro
             os.fsync(file.fileno())
             os.replace(part, target)
     except OSError as error:
-        raise unwritable(target.parent, error) from error
+        raise OutputError(
+            f"{target.parent} cannot be written ({error.strerror or error}).",
+            "name another folder in $LSTR_HOME, or make room.",
+        ) from error
+    finally:
+        with suppress(OSError):
+            if part.stat().st_size == 0:
+                part.unlink()
     return sha256
 
 
