@@ -13,7 +13,7 @@ from torch import Tensor
 
 from extractors.errors import WeightsError
 from extractors.resnet import CONFIGS, build_backbone
-from extractors.twostream import WeightSources, build_twostream, fit, ten_crops
+from extractors.twostream import TwoStream, WeightSources, build_twostream, fit, ten_crops
 from extractors.video import Chunk
 from extractors.weights import fingerprint, load_weights, randomise
 
@@ -106,22 +106,18 @@ def test_sides_that_are_multiples_of_32(bninception, side):
 
 
 @pytest.mark.parametrize("layout", ["cadene", "tsn_pytorch_base_model", "mmaction_v0_backbone"])
-@pytest.mark.parametrize("era", ["today", "before torch 0.1.13"])
-def test_the_published_key_lists_load(shared, tmp_path, bninception, layout, era):
-    """Every name and shape of the list, its prefix and classifier included, and nothing that is not in it."""
+def test_the_published_key_lists_load(shared, tmp_path, bninception, layout):
+    """Every name and shape of the list, its prefix and classifier included, batch norm as torch ≤ 0.1.12 wrote it."""
     lists = json.loads((shared / "facts" / "bninception_keys.json").read_text())
     state, prefix = bninception.state_dict(), lists[layout]["prefix"].split(" ")[0]
     published = {}
     for name, shape in (lists[layout]["entries"] | lists["flow_override"]).items():
         tensor = state.get(name, torch.zeros(shape))
         assert list(tensor.shape) == shape
-        if era != "today" and "_bn." in name:
-            if name.endswith("num_batches_tracked"):
-                continue
-            tensor = tensor[None]
-        published[prefix + name] = tensor
+        if not name.endswith("num_batches_tracked"):
+            published[prefix + name] = tensor[None] if "_bn." in name else tensor
     torch.save({"state_dict": published}, tmp_path / "w.pth")
-    other = lively("bninception", 9)
+    other = build_backbone("bninception")
     load_weights(other, tmp_path / "w.pth", "bninception")
     assert fingerprint(other) == fingerprint(bninception)
 
@@ -138,16 +134,22 @@ CLASSIFIERS = ("fc", "last_linear", "new_fc", "fc_action", "cls_head.fc_cls")
 PREFIXES = ("", "module.", "base_model.", "module.base_model.", "backbone.", "flow.", "module.flow.base_model.")
 
 
-@pytest.mark.parametrize(
-    ("wrapper", "prefix"), [("state_dict", prefix) for prefix in PREFIXES] + [(w, "module.") for w in WRAPPERS]
-)
-def test_wrappers_prefixes_and_classifiers(tmp_path, bninception, wrapper, prefix):
-    content = {prefix + name: tensor for name, tensor in bninception.state_dict().items()}
+def first_layer() -> torch.nn.Module:
+    """The first convolution of BN-Inception and its batch norm, which is enough for questions of names."""
+    return torch.nn.ModuleDict(
+        {"conv1_7x7_s2": torch.nn.Conv2d(10, 64, 7), "conv1_7x7_s2_bn": torch.nn.BatchNorm2d(64)}
+    )
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_wrappers_prefixes_and_classifiers(tmp_path, wrapper, prefix):
+    published, ours = first_layer(), first_layer()
+    content = {prefix + name: tensor for name, tensor in published.state_dict().items()}
     content |= {f"{head}{name}.weight": torch.zeros(5) for name in CLASSIFIERS for head in ("", "module.")}
     torch.save(WRAPPERS[wrapper](content), tmp_path / "w.pth")
-    other = build_backbone("bninception")
-    load_weights(other, tmp_path / "w.pth", "bninception")
-    assert fingerprint(other) == fingerprint(bninception)
+    load_weights(ours, tmp_path / "w.pth", "bninception")
+    assert fingerprint(ours) == fingerprint(published)
 
 
 def as_python2(saved: bytes) -> bytes:
@@ -162,27 +164,26 @@ def as_python2(saved: bytes) -> bytes:
     return bytes(written) + file.read()
 
 
-def test_files_written_by_python_2(tmp_path, bninception):
-    state = {k: v for k, v in bninception.state_dict().items() if not k.endswith("num_batches_tracked")}
+def test_files_written_by_python_2(tmp_path):
+    published, ours = first_layer(), first_layer()
     saved = io.BytesIO()
-    torch.save({"state_dict": state}, saved, _use_new_zipfile_serialization=False)
+    torch.save({"state_dict": published.state_dict()}, saved, _use_new_zipfile_serialization=False)
     (tmp_path / "w.pth").write_bytes(as_python2(saved.getvalue()))
     assert pickle.SHORT_BINSTRING + b"\x13conv1_7x7_s2.weight" in (tmp_path / "w.pth").read_bytes()
-    other = build_backbone("bninception")
-    load_weights(other, tmp_path / "w.pth", "bninception")
-    assert fingerprint(other) == fingerprint(bninception)
+    load_weights(ours, tmp_path / "w.pth", "bninception")
+    assert fingerprint(ours) == fingerprint(published)
 
 
-def test_only_batch_norm_is_squeezed(tmp_path, bninception):
+def test_only_batch_norm_is_squeezed(tmp_path):
     """A (1, C) tensor is the old form of a batch norm, and of nothing else."""
-    state = bninception.state_dict()
-    for name in ("inception_3a_1x1.bias", "inception_3a_1x1_bn.weight"):
-        torch.save(state | {name: state[name][None, None]}, tmp_path / "w.pth")
-        with pytest.raises(WeightsError, match=name):
-            load_weights(build_backbone("bninception"), tmp_path / "w.pth", "bninception")
-    torch.save(state | {"inception_3a_1x1.bias": state["inception_3a_1x1.bias"][None]}, tmp_path / "w.pth")
-    with pytest.raises(WeightsError, match="inception_3a_1x1.bias"):
-        load_weights(build_backbone("bninception"), tmp_path / "w.pth", "bninception")
+    state = first_layer().state_dict()
+    norm, bias = state["conv1_7x7_s2_bn.weight"], state["conv1_7x7_s2.bias"]
+    torch.save(state | {"conv1_7x7_s2_bn.weight": norm[None]}, tmp_path / "w.pth")
+    load_weights(first_layer(), tmp_path / "w.pth", "bninception")
+    for change in ({"conv1_7x7_s2.bias": bias[None]}, {"conv1_7x7_s2_bn.weight": norm[:, None]}):
+        torch.save(state | change, tmp_path / "w.pth")
+        with pytest.raises(WeightsError, match=next(iter(change))):
+            load_weights(first_layer(), tmp_path / "w.pth", "bninception")
 
 
 def test_streams_are_not_exchanged(tmp_path, bninception, resnet):
@@ -214,13 +215,22 @@ def test_the_resnet_key_list_loads_whole(shared, tmp_path, resnet):
         assert fingerprint(other) == fingerprint(resnet)
 
 
+@pytest.fixture(scope="module")
+def twostream(bninception, resnet, tmp_path_factory):
+    """Both networks as `lstr extract --recipe faithful` builds them from files in mmaction2's layout."""
+    folder = tmp_path_factory.mktemp("weights")
+    for stream, network in (("rgb", resnet), ("flow", bninception)):
+        state = {f"backbone.{name}": tensor for name, tensor in network.state_dict().items()}
+        torch.save({"state_dict": state}, folder / f"{stream}.pth")
+    return build_twostream(WeightSources(str(folder / "rgb.pth"), str(folder / "flow.pth")), 10, "cpu")
+
+
 @pytest.mark.parametrize(("height", "width"), [(180, 320), (320, 180), (179, 319)])
-def test_rgb_features_are_those_of_mmaction2s_own_pipeline(tmp_path, resnet, height, width):
+def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, height, width):
     """Its resize, crop, formatting, preprocessor, recogniser and pooling on the frame that we take of a chunk."""
     from mmaction.datasets.transforms import CenterCrop, FormatShape, Resize
     from mmaction.registry import MODELS
 
-    torch.save({"state_dict": {f"backbone.{k}": v for k, v in resnet.state_dict().items()}}, tmp_path / "w.pth")
     recogniser = MODELS.build(CONFIGS["resnet50"])
     recogniser.backbone.load_state_dict(resnet.state_dict())
     recogniser.eval()
@@ -236,9 +246,8 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(tmp_path, resnet, hei
         maps, _ = recogniser.extract_feat(given["inputs"], stage="backbone")
         theirs = maps.mean((2, 3))[0].numpy()
 
-    twostream = build_twostream(WeightSources(rgb=str(tmp_path / "w.pth")), 1, "cpu")
-    del twostream.networks["flow"]
-    (row,) = twostream.rows([Chunk(0, 0.25, frames)], None)
+    rgb_alone = TwoStream({"rgb": twostream.networks["rgb"]}, twostream.recipe, "cpu")
+    (row,) = rgb_alone.rows([Chunk(0, 0.25, frames)], None)
     cosine = row.rgb @ theirs / np.linalg.norm(row.rgb) / np.linalg.norm(theirs)
     assert theirs.shape == (2048,) and cosine >= 0.9999
     assert np.allclose(row.rgb, theirs, rtol=1e-3, atol=1e-3 * theirs.max()), (
@@ -261,10 +270,8 @@ def test_all_ten_crops(height, width):
 
 
 @torch.inference_mode()
-def test_flow_features_are_the_mean_over_the_crops(tmp_path, bninception):
+def test_flow_features_are_the_mean_over_the_crops(twostream, bninception):
     """Bytes minus 128, never divided; each crop through the network, pooled, and the ten averaged."""
-    torch.save(bninception.state_dict(), tmp_path / "w.pth")
-    twostream = build_twostream(WeightSources(flow=str(tmp_path / "w.pth")), 10, "cpu")
     flow = np.random.default_rng(0).integers(90, 166, (10, 180, 320), dtype=np.uint8)  # (10, H, W), x and y in turn
     ours = twostream.pooled("flow", twostream.flow_input(flow)[None])[0]
     crops = ten_crops(fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), 256), 224)
