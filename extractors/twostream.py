@@ -157,7 +157,7 @@ class TwoStream:
             )
         for stream in self.networks:
             self._folded_network(stream)  # now, not in several threads at once
-        batch = 1 if live else max(1, IMAGES[self.device] // self.recipe.flow.crops)
+        batch = 1 if live else max(1, IMAGES[torch.device(self.device).type] // self.recipe.flow.crops)
         n_flow = workers.workers if with_flow else 0
         # one thread of torch a batch, and as many batches at once as there are cores, or flow threads: cores change
         # between flow and networks as either has work, and none waits for another within a layer

@@ -1,10 +1,12 @@
 """Networks folded for inference against the networks themselves."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
-from extractors.folding import FoldedConv, fast_precision, fold
+from extractors.folding import DTYPES, FoldedConv, fast_precision, fold
 from extractors.resnet import build_backbone
 from extractors.twostream import WeightSources, build_twostream
 from extractors.weights import fingerprint, randomise
@@ -85,3 +87,18 @@ def test_the_precision_is_part_of_the_recipe():
     assert a.dtype == b.dtype == torch.float32
     assert not torch.equal(a, b) and torch.cosine_similarity(a, b).item() >= 0.999
     assert fast_precision("cpu") in ("float32", "bf16")
+
+
+@pytest.mark.gpu
+@torch.inference_mode()
+def test_a_gpu_computes_what_the_processor_does(network):
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    backbone, channels = network
+    x = images(4, channels)
+    expected = backbone(x).mean((2, 3))
+    on_gpu = copy.deepcopy(backbone).cuda()
+    for precision, least in (("float32", 0.9999), ("bf16", 0.999)):
+        folded = fold(on_gpu, precision, "cuda")
+        features = folded(x.cuda().to(DTYPES[precision])).float().mean((2, 3)).cpu()
+        assert torch.cosine_similarity(features, expected).min() >= least
