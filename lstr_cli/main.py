@@ -59,6 +59,9 @@ def main() -> None:
     sys.unraisablehook = insist
     try:
         code = cli.main(prog_name="lstr", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = error.exit_code
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "lstr"
         code = _fail(error.format_message(), f"`{command} --help` shows how it is used.", error.exit_code)
