@@ -17,6 +17,12 @@ class VideoError(ExtractorError):
     exit_code = 3
 
 
+class StalledError(VideoError):
+    """A live source that sends nothing for longer than it may."""
+
+    exit_code = 1
+
+
 class MissingPathError(ExtractorError):
     """An input path that is not there or is of the wrong kind."""
 

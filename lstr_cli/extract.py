@@ -31,6 +31,9 @@ SOME_FAILED = 3
 )
 @workers_option
 @device_option
+@click.option(
+    "--allow-damaged", is_flag=True, help="Of a damaged video keep what precedes the damage, instead of failing it."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 def command(
     videos,
@@ -44,6 +47,7 @@ def command(
     workers,
     flow_backend,
     device,
+    allow_damaged,
     dry_run,
 ):
     """Decode, compute optical flow, run both TSN networks, and write one array a stream and video.
@@ -87,7 +91,7 @@ def command(
                 "bring published ones with --rgb-weights and --flow-weights."
             )
         outcomes = []
-        for outcome in extract(found, folder, twostream, pool, bar.update):
+        for outcome in extract(found, folder, twostream, pool, bar.update, allow_damaged):
             outcomes.append(outcome)
             if outcome.state == "failed":
                 console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
@@ -96,6 +100,8 @@ def command(
                 console.say(
                     f"done: {outcome.id}: {outcome.chunks} chunks in {outcome.seconds:.1f} s ({speed:.2f} × real time)"
                 )
+                if outcome.reason:
+                    console.warn(f"{outcome.id} is {outcome.reason}")
     counts = {state: sum(o.state == state for o in outcomes) for state in ("done", "kept", "failed")}
     console.say(", ".join(f"{n} {state}" for state, n in counts.items()) + f"; features in {folder.path}")
     if counts["failed"]:

@@ -7,7 +7,6 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import islice, pairwise
 from pathlib import Path
 from time import perf_counter, sleep
@@ -18,6 +17,7 @@ import numpy as np
 from extractors import tvl1
 from extractors.errors import FlowError, VideoError
 from extractors.flow import PAIRS, FlowWorkers, opencv_flow
+from extractors.frames import SourceFrame
 from extractors.stages import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks
@@ -54,7 +54,7 @@ KERNEL_PAIRS = 10  # of frames, on which the kernel and OpenCV take turns
 
 
 class Paced:
-    """A video whose frames come as a camera would give them, none before its time; to be iterated once.
+    """A video whose frames come as a camera would give them, none before its time; to be read once.
 
     `before` is when, on the clock of perf_counter, the newest frame but one came: a chunk closes with the frame after
     its last, which is the next one in a live stream.
@@ -62,16 +62,16 @@ class Paced:
 
     def __init__(self, reader: FrameReader):
         self.reader = reader
-        self.video = reader.video
         self.before = self._newest = 0.0
 
-    def __iter__(self) -> Iterator[tuple[Fraction, np.ndarray]]:
+    def frames(self, long_side: int) -> Iterator[SourceFrame]:
+        """As the reader's."""
         start = perf_counter()
-        for time, frame in self.reader:
-            due = start + float(time)
+        for frame in self.reader.frames(long_side):
+            due = start + float(frame.time)
             sleep(max(0.0, due - perf_counter()))
             self.before, self._newest = self._newest, due
-            yield time, frame
+            yield frame
 
 
 @dataclass(frozen=True)

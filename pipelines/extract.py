@@ -10,8 +10,9 @@ from time import perf_counter
 import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.flow import FlowWorkers
+from extractors.flow import DIS_SMALLEST, FlowWorkers
 from extractors.folding import fast_precision
+from extractors.frames import n_frames_until
 from extractors.resnet import FEATURES
 from extractors.twostream import (
     NETWORKS,
@@ -45,7 +46,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one video: `done`, `kept` (finished before) or `failed` with a reason and a hint."""
+    """What became of one video: `done`, `kept` (finished before) or `failed` with a reason and a hint.
+
+    The reason of a done one says what of a damaged file was kept; otherwise it is empty.
+    """
 
     id: str
     source: Path
@@ -56,8 +60,8 @@ class Outcome:
     hint: str = ""
 
 
-def open_chunks(path: Path, long_side: int) -> tuple[Video, FrameReader, Iterator]:
-    """A video's facts, its reader, and its chunks.
+def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator]:
+    """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
 
     Raises MissingPathError or VideoError, also when it is shorter than one chunk.
     """
@@ -67,7 +71,7 @@ def open_chunks(path: Path, long_side: int) -> tuple[Video, FrameReader, Iterato
             f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 a second.",
             "give a video of at least a quarter of a second.",
         )
-    reader = FrameReader(video)
+    reader = FrameReader(video, allow_damaged)
     return video, reader, read_chunks(reader, long_side)
 
 
@@ -195,7 +199,12 @@ def plan(videos: dict[str, Path], output: Path) -> list[tuple[str, str, int, str
 
 
 def extract(
-    videos: dict[str, Path], folder: FeatureFolder, twostream: TwoStream, workers: FlowWorkers, progress: Progress
+    videos: dict[str, Path],
+    folder: FeatureFolder,
+    twostream: TwoStream,
+    workers: FlowWorkers,
+    progress: Progress,
+    allow_damaged: bool = False,
 ) -> Iterator[Outcome]:
     """Extract each video that is not done; one bad video does not stop the rest.
 
@@ -211,12 +220,14 @@ def extract(
             folder.record(video_id).unlink(missing_ok=True)  # what is there is of another source or not whole
             start = perf_counter()
             try:
-                chunks = extract_video(video_id, source, folder, twostream, workers, progress)
+                record = extract_video(video_id, source, folder, twostream, workers, progress, allow_damaged)
             except (VideoError, MissingPathError) as error:
                 failures.append({"id": video_id, "source": str(source), "reason": str(error)})
                 yield Outcome(video_id, source, "failed", reason=str(error), hint=error.hint)
             else:
-                yield Outcome(video_id, source, "done", chunks, perf_counter() - start)
+                chunks, damaged = record["chunks"], record["decode_errors"] > 0
+                note = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
+                yield Outcome(video_id, source, "done", chunks, perf_counter() - start, note)
     finally:
         records = (folder.read_record(video_id) for video_id in folder.ids())
         write_jsonl(folder.path / "videos.jsonl", [record for record in records if record])
@@ -225,14 +236,23 @@ def extract(
 
 
 def extract_video(
-    video_id: str, source: Path, folder: FeatureFolder, twostream: TwoStream, workers: FlowWorkers, progress: Progress
-) -> int:
-    """Write one video's two arrays, then its record; returns its number of chunks.
+    video_id: str,
+    source: Path,
+    folder: FeatureFolder,
+    twostream: TwoStream,
+    workers: FlowWorkers,
+    progress: Progress,
+    allow_damaged: bool = False,
+) -> dict:
+    """Write one video's two arrays, then its record, which it returns.
 
     Nothing appears under a final name before both arrays are whole. Raises VideoError when the video is damaged.
     """
     stat = source.stat() if source.exists() else None
-    video, reader, chunks = open_chunks(source, twostream.recipe.long_side)
+    video, reader, chunks = open_chunks(source, twostream.recipe.long_side, allow_damaged)
+    width, height = video.size(twostream.recipe.long_side)
+    if workers.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
+        raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
     start, twostream.seconds = perf_counter(), StageSeconds()
     with ExitStack() as stack:
         files = {}
@@ -243,34 +263,35 @@ def extract_video(
         for row in stack.enter_context(closing(twostream.rows(chunks, workers))):
             _append(files, row)
             progress(video_id, row.index + 1, video.n_chunks)
+        n_chunks = files["rgb"].rows
+        if n_chunks == 0:
+            raise VideoError(f"{source} is damaged before its first chunk ends.", "record or download the file again.")
         for file in files.values():
             file.finish()
-        n_chunks = files["rgb"].rows
         arrays = {stream: fingerprints(file.path) for stream, file in files.items()}
-    write_json(
-        folder.record(video_id),
-        {
-            "id": video_id,
-            "source": str(source),
-            "bytes": stat.st_size,
-            "mtime": stat.st_mtime,
-            "recipe": twostream.recipe.id,
-            "arrays": arrays,
-            "duration": video.duration,
-            "chunks": n_chunks,
-            "frames_24fps": video.n_frames,
-            "tail_frames_dropped": video.n_frames - n_chunks * CHUNK,
-            "decoded_frames": reader.decoded,
-            "header_frames": video.header_frames,
-            "decode_errors": 0,
-            "clock": video.clock,
-            "decoder": reader.decoder,
-            "flow_backend": workers.backend,
-            "device": twostream.device,
-            "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
-        },
-    )
-    return n_chunks
+    record = {
+        "id": video_id,
+        "source": str(source),
+        "bytes": stat.st_size,
+        "mtime": stat.st_mtime,
+        "recipe": twostream.recipe.id,
+        "arrays": arrays,
+        "duration": float(reader.end),
+        "chunks": n_chunks,
+        "announced_chunks": video.n_chunks,
+        "frames_24fps": n_frames_until(reader.end),
+        "tail_frames_dropped": n_frames_until(reader.end) - n_chunks * CHUNK,
+        "decoded_frames": reader.decoded,
+        "header_frames": video.header_frames,
+        "decode_errors": reader.decode_errors,
+        "clock": reader.clock,
+        "decoder": reader.decoder,
+        "flow_backend": workers.backend,
+        "device": twostream.device,
+        "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
+    }
+    write_json(folder.record(video_id), record)
+    return record
 
 
 def _append(files: dict[str, RowFile], row: FeatureRow) -> None:

@@ -43,6 +43,8 @@ def _video(path: Path) -> dict:
         "kind": "video",
         "size": f"{video.width}x{video.height}",
         "codec": video.codec,
+        "bits": video.bits,
+        "sample_aspect": str(video.sample_aspect),
         "rotation": video.rotation,
         "duration": video.duration,
         "frames": len(video.timestamps),
@@ -50,6 +52,7 @@ def _video(path: Path) -> dict:
         "frames_24fps": video.n_frames,
         "chunks": video.n_chunks,
         "clock": video.clock,
+        "damage": video.damage or "none seen without decoding",
         "decoder": FrameReader(video).decoder,
     }
 

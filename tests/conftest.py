@@ -106,6 +106,17 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def remux(source: Path, target: Path) -> Path:
+    """The same video packets in another container."""
+    with av.open(str(source)) as given, av.open(str(target), "w") as output:
+        stream = output.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                output.mux(packet)
+    return target
+
+
 @pytest.fixture(autouse=True)
 def own_home(monkeypatch, tmp_path):
     """No test reads or leaves a default checkpoint outside its own folder."""

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import heed_interrupts
+from conftest import heed_interrupts, remux
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow import FlowWorkers
@@ -179,3 +179,28 @@ def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
     assert again.returncode == 0, again.stderr
     assert f"{4 - len(done)} done, {len(done)} kept, 0 failed" in again.stderr
     assert len(open_features(output).ids()) == 4
+
+
+def test_damaged_videos(lstr, small_set, tmp_path):
+    """Failed, without a file, unless what precedes the damage is asked for; the record says what was kept."""
+    data = remux(small_set.videos / "scene_00.mp4", tmp_path / "whole.mkv").read_bytes()
+    (tmp_path / "cut.mkv").write_bytes(data[: len(data) * 2 // 3])
+    output = tmp_path / "features"
+    command = ["extract", tmp_path / "cut.mkv", "-o", output, "--recipe", "fast", "--flow", "dis"]
+    code, _, err = lstr(*command)
+    assert code == 3 and "cut.mkv is damaged" in err and "--allow-damaged" in err
+    assert not list(output.rglob("*.npy")) and not list(output.rglob("records/*"))
+    code, _, err = lstr(*command, "--allow-damaged")
+    record = json.loads((output / "records" / "cut.json").read_text())
+    assert code == 0 and f"damaged: {record['chunks']} of {record['announced_chunks']} chunks were kept" in err
+    assert 0 < record["chunks"] < 20 and record["decode_errors"] == 1
+    assert record["frames_24fps"] == record["chunks"] * 6 + record["tail_frames_dropped"]
+    assert [len(array) for array in open_features(output).load("cut")] == [record["chunks"]] * 2
+    assert (output / "failed.jsonl").read_text() == ""
+
+
+def test_a_video_too_small_for_dis_fails_alone(lstr, small_set, shared, tmp_path):
+    tiny = shared / "data" / "odd_videos" / "moviepy" / "bitmap.mp4"
+    videos = [tiny, small_set.videos / "scene_00.mp4"]
+    code, _, err = lstr("extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--flow", "dis")
+    assert code == 3 and "too small for DIS flow" in err and "1 done" in err

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 import torch
+from conftest import remux
 
 from lstr_cli.main import COMMANDS, cli
 
@@ -24,8 +25,10 @@ def shell_lines() -> list[str]:
     return [re.sub(r"\s+#.*", "", line) for line in lines if line and not line.startswith("#")]
 
 
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def python_block(word: str) -> str:
+    """The one Python example that has a word in it."""
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in b)
+    return block
 
 
 def lstr_lines() -> list[list[str]]:
@@ -64,7 +67,7 @@ def test_linked_files_exist():
 
 
 def test_the_python_example_runs_as_a_script(small_set, tmp_path):
-    block = python_blocks()[0]
+    block = python_block("import detect")
     block = block.replace("videos/fall-15.mp4", str(small_set.videos / "scene_03.mp4"))
     (tmp_path / "example.py").write_text(block.replace("run/checkpoint.pt", str(small_set.checkpoint)))
     result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
@@ -75,5 +78,14 @@ def test_the_python_example_runs_as_a_script(small_set, tmp_path):
 def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"rgb": torch.rand(16, 2048), "flow": torch.rand(16, 1024)}
-    exec(python_blocks()[1].replace("run/checkpoint.pt", str(small_set.checkpoint)), given)
+    exec(python_block("streaming.create").replace("run/checkpoint.pt", str(small_set.checkpoint)), given)
     assert given["scores"].shape == (16, 6) and (tmp_path / "cameras.pt").exists()
+
+
+def test_the_pipe_example_runs(small_set, tmp_path):
+    remux(small_set.videos / "scene_03.mp4", tmp_path / "v.mkv")
+    (tmp_path / "example.py").write_text(python_block("sys.stdin"))
+    with subprocess.Popen(["cat", tmp_path / "v.mkv"], stdout=subprocess.PIPE) as cat:
+        result = subprocess.run([sys.executable, tmp_path / "example.py"], stdin=cat.stdout, capture_output=True)
+    lines = result.stdout.decode().splitlines()
+    assert len(lines) == 20 and lines[0] == "0.25 (6, 64, 96, 3)", result.stderr

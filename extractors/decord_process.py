@@ -1,0 +1,187 @@
+"""decord in a process of its own, which can be ended; `python -m extractors.decord_process` is that process.
+
+decord decodes ahead, and can hang for ever in a call that no thread can break off. So each call runs under
+`alarm(2)`: when it takes too long the kernel ends the process, whatever holds Python's lock, and also when nobody is
+left to watch it. FFmpeg inside decord conceals damage and gives a frame all the same; only its log tells, so the first
+line that its video decoder logs ends the reading.
+"""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from extractors.errors import VideoError
+from extractors.frames import shrink, upright
+
+if TYPE_CHECKING:  # the child needs no PyAV
+    from extractors.probe import Video
+
+SECONDS = 30  # a decord call; opening reads the whole index
+FRAME, END, FAILED = b"F", b"E", b"X"
+
+
+class DecordError(Exception):
+    """decord cannot read this file, or not to be trusted with it."""
+
+
+class DecordProcess:
+    """A child process that reads one video after the other."""
+
+    def __init__(self):
+        root = str(Path(__file__).parents[1])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        # a group of its own: Ctrl-C is this process's to hear, which then ends the child
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            process_group=0,
+            bufsize=2**20,
+        )
+        self.owner = os.getpid()
+        self.pid = self._process.pid
+
+    def read(self, video: "Video", size: tuple[int, int], seconds: int = SECONDS) -> Iterator[np.ndarray]:
+        """Every frame as (H, W, 3) uint8 RGB of `size` (width, height).
+
+        Raises DecordError where decord fails, gives other frames than the video has, or its decoder logs anything;
+        VideoError when a call takes more than `seconds`.
+        """
+        request = {
+            "path": str(video.path),
+            "codec": video.codec,
+            "n_frames": len(video.timestamps),
+            "shape": upright((video.width, video.height), video.rotation),
+            "size": size,
+            "seconds": seconds,
+        }
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise DecordError("decord's process has gone") from error
+        while (kind := self._process.stdout.read(1)) == FRAME:
+            image = self._process.stdout.read(size[0] * size[1] * 3)
+            if len(image) < size[0] * size[1] * 3:
+                break
+            yield np.frombuffer(image, np.uint8).reshape(size[1], size[0], 3)
+        if kind == END:
+            return
+        if kind == FAILED:
+            raise DecordError(self._process.stdout.readline().decode().strip())
+        if self._process.wait() == -signal.SIGALRM:
+            raise VideoError(
+                f"{video.path} makes decord hang: it gave nothing for {seconds} s.",
+                "read it by PyAV: set LSTR_DECODER=pyav and run it again.",
+            )
+        raise DecordError(f"decord's process ended with {self._process.returncode}")
+
+    def close(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+
+
+_idle: list[DecordProcess] = []  # at most one, because starting it takes a third of a second
+
+
+@contextmanager
+def decord_process() -> Iterator[DecordProcess]:
+    """A process for one video: the idle one, else a new one. Kept when all went well, ended otherwise."""
+    process = None
+    while _idle and process is None:
+        process = _idle.pop()
+        if process.owner != os.getpid():  # it is the parent's of this fork
+            process = None
+    process = process or DecordProcess()
+    try:
+        yield process
+    except BaseException:
+        process.close()
+        raise
+    if _idle:
+        process.close()
+    else:
+        _idle.append(process)
+
+
+@atexit.register
+def close_idle() -> None:
+    """End the idle process."""
+    while _idle:
+        process = _idle.pop()
+        if process.owner == os.getpid():
+            process.close()
+
+
+def logged() -> str:
+    """What was written to standard error, which `main` has made a file."""
+    return os.pread(2, os.fstat(2).st_size, 0).decode(errors="replace")
+
+
+def serve(request: dict, out) -> None:
+    """Read one video with decord and write its frames."""
+    import decord
+
+    signal.alarm(request["seconds"])
+    try:
+        reader = decord.VideoReader(request["path"], num_threads=1)
+        if len(reader) != request["n_frames"]:
+            raise DecordError(f"decord counts {len(reader)} frames, the container {request['n_frames']}")
+        for i in range(request["n_frames"]):
+            signal.alarm(request["seconds"])
+            image = reader.next().asnumpy()
+            if i == 0 and image.shape != (request["shape"][1], request["shape"][0], 3):
+                raise DecordError(f"decord's frames are {image.shape}")
+            if f"[{request['codec']} @" in logged():
+                raise DecordError("FFmpeg in decord found damage")
+            image = shrink(image, tuple(request["size"]))
+            signal.alarm(0)
+            out.write(FRAME)
+            out.write(image.data)
+            out.flush()
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # decord raises bare RuntimeErrors and its own types for every kind of trouble
+        signal.alarm(0)
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        out.write(FAILED + reason.encode() + b"\n")
+    else:
+        out.write(END)
+    out.flush()
+
+
+def main() -> None:
+    """Serve requests from standard input until it ends."""
+    out = os.fdopen(os.dup(1), "wb")
+    log = tempfile.TemporaryFile()  # noqa: SIM115 (standard error, for as long as the process lives)
+    os.dup2(log.fileno(), 2)
+    os.dup2(2, 1)
+
+    import decord
+
+    decord.logging.set_level(decord.logging.INFO)  # concealment is logged as information
+    for line in sys.stdin.buffer:
+        os.ftruncate(2, 0)
+        try:
+            serve(json.loads(line), out)
+        except BrokenPipeError:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Source frames at their own times → 24 FPS frames at the working size → chunks; the arithmetic, without a decoder."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import cv2
+import numpy as np
+
+FPS = 24  # frames a second after resampling (paper, "Feature Encoding")
+CHUNK = 6  # frames a chunk; with FPS this gives 4 features a second
+CHUNK_SECONDS = CHUNK / FPS
+HALF = Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Six consecutive 24 FPS frames; `end_time` in seconds is when the chunk closes."""
+
+    index: int
+    end_time: float
+    frames: np.ndarray
+    """(6, H, W, 3) uint8 RGB at the working size."""
+
+
+@dataclass(frozen=True)
+class SourceFrame:
+    """A decoded frame: seconds from the first frame, seconds it is shown, and how to make its image."""
+
+    time: Fraction
+    duration: Fraction
+    render: Callable[[], np.ndarray]
+
+    @cached_property
+    def image(self) -> np.ndarray:
+        """(H, W, 3) uint8 RGB, made when first asked for: a frame that 24 FPS leaves out is never converted."""
+        return self.render()
+
+
+def n_frames_until(seconds: Fraction) -> int:
+    """Number of 24 FPS frames from 0 to `seconds`: floor(seconds · 24 + 1/2)."""
+    return int(seconds * FPS + HALF)
+
+
+def resample(frames: Iterable[SourceFrame]) -> Iterator[SourceFrame]:
+    """Frames at their own, never decreasing times to 24 FPS, as FFmpeg's fps filter does, in exact arithmetic.
+
+    A frame's slot is floor(time · 24 + 1/2); output k is the last frame whose slot is ≤ k; gaps repeat. It looks
+    ahead by one frame. The last frame is shown for its duration.
+    """
+    held, k = None, 0
+    for frame in frames:
+        slot = n_frames_until(frame.time)
+        while held is not None and k < slot:
+            yield held
+            k += 1
+        held = frame
+    if held is not None:
+        for _ in range(k, n_frames_until(held.time + held.duration)):
+            yield held
+
+
+def working_size(width: int, height: int, long_side: int, sample_aspect: Fraction = Fraction(1)) -> tuple[int, int]:
+    """(width, height) with square samples and the longer side at most `long_side` pixels; no side is enlarged."""
+    if sample_aspect > 1:
+        height /= sample_aspect
+    else:
+        width *= sample_aspect
+    scale = min(1.0, long_side / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def upright(size: tuple[int, int], rotation: int) -> tuple[int, int]:
+    """A size after turning the picture by `rotation` degrees."""
+    return size[::-1] if rotation % 180 else size
+
+
+def shrink(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """(H, W, 3) RGB to (width, height) with area interpolation (part of the recipe)."""
+    if size == (image.shape[1], image.shape[0]):
+        return np.ascontiguousarray(image)
+    return cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA)
+
+
+def chunks_of(frames: Iterable[SourceFrame]) -> Iterator[Chunk]:
+    """Chunks of source frames, in order, each given as soon as a later frame closes it; the short tail is dropped."""
+    pending: list[np.ndarray] = []
+    index = 0
+    for frame in resample(frames):
+        pending.append(frame.image)
+        if len(pending) == CHUNK:
+            yield Chunk(index, (index + 1) * CHUNK_SECONDS, np.stack(pending))  # (6, H, W, 3)
+            index += 1
+            pending = []

@@ -1,0 +1,192 @@
+"""What a video file holds, from its packets: frame times, size, damage; only its first frame is decoded."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import av
+
+from extractors.errors import MissingPathError, VideoError
+from extractors.frames import CHUNK, FPS, n_frames_until, upright, working_size
+
+MISSING_SECONDS = 0.5  # a container that ends earlier than it says by more than this was cut off
+MOST_PIXELS = 2**27  # 8K is 2**25; a header that declares more is a bomb, not a video
+AVERAGE_RATE = "average rate"
+
+
+@dataclass(frozen=True)
+class Video:
+    """What the container says of its video stream; times are exact seconds relative to the first frame."""
+
+    path: Path
+    width: int
+    height: int
+    """Of the coded picture: before sample aspect and rotation are applied."""
+    codec: str
+    bits: int
+    """Of a sample."""
+    sample_aspect: Fraction
+    rotation: int
+    n_streams: int
+    """Video streams in the file; the one FFmpeg thinks best is read."""
+    timestamps: tuple[Fraction, ...]
+    """Start of each frame, in display order."""
+    last_duration: Fraction
+    header_frames: int
+    clock: str
+    """`container`, or `average rate` where the timestamps are missing or not in the order of the frames."""
+    damage: str
+    """What is wrong with the packets, in a phrase; empty when nothing is."""
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first frame's start to the last frame's end."""
+        return float(self.timestamps[-1] + self.last_duration)
+
+    @property
+    def n_frames(self) -> int:
+        """Number of frames at 24 FPS: floor(duration · 24 + 1/2)."""
+        return n_frames_until(self.timestamps[-1] + self.last_duration)
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of whole chunks; the short tail is dropped."""
+        return self.n_frames // CHUNK
+
+    def size(self, long_side: int) -> tuple[int, int]:
+        """(width, height) of the frames that are given: square samples, upright, at the working size."""
+        return upright(working_size(self.width, self.height, long_side, self.sample_aspect), self.rotation)
+
+
+def probe(path: str | Path) -> Video:
+    """Read a file's packets for its frame times and decode its first frame.
+
+    Raises MissingPathError when nothing is there, VideoError when it holds no readable video stream.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
+    if path.is_dir():
+        raise MissingPathError(f"{path} is a folder, not a video.", "name a file in it.")
+    if path.is_file() and path.stat().st_size == 0:
+        raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
+    try:
+        rotation, bits = _first_picture(path)
+        with av.open(str(path), metadata_errors="ignore") as container:
+            stream = best_video(container, str(path))
+            end = Ending(container)
+            starts, latest, last_end, missing, bad = [], None, Fraction(0), 0, 0
+            for packet in end.watch(container.demux()):
+                if packet.stream is not stream or packet.size == 0 or packet.is_discard:
+                    continue
+                bad += packet.is_corrupt
+                if packet.pts is None:
+                    missing += 1
+                    continue
+                start = packet.pts * packet.time_base
+                if latest is None or start >= latest:
+                    latest, last_end = start, start + (packet.duration or 0) * packet.time_base
+                starts.append(start)
+            damage = f"{bad} of its packets are damaged" if bad else end.missing()
+            step, by_rate = frame_step(stream), missing > 0 or counts_frames(container, stream)
+            context = stream.codec_context
+            facts = (context.width, context.height, stream.codec.canonical_name, bits, aspect_of(stream), rotation)
+            n_streams, header_frames = len(container.streams.video), stream.frames
+    except PermissionError as error:
+        raise VideoError(f"{path} cannot be read: permission denied.", f"`chmod u+r {path}`.") from error
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise unreadable(str(path), error) from error
+    if not starts and not missing:
+        raise VideoError(f"{path} has a video stream without frames.", "record or download the file again.")
+    times = sorted(starts)
+    if by_rate:
+        times = [i * step for i in range(len(starts) + missing)]
+    last_duration = step if by_rate or last_end <= times[-1] else last_end - times[-1]
+    timestamps = tuple(t - times[0] for t in times)
+    clock = AVERAGE_RATE if by_rate else "container"
+    return Video(path, *facts, n_streams, timestamps, last_duration, header_frames, clock, damage)
+
+
+def best_video(container, name: str):
+    """The video stream that FFmpeg thinks best, cover pictures aside. Raises VideoError when there is none."""
+    stream = container.streams.best("video")
+    if stream is None or (stream.disposition & av.stream.Disposition.attached_pic):
+        raise VideoError(f"{name} has no video stream.", "give a file with pictures, not only sound.")
+    width, height = stream.codec_context.width, stream.codec_context.height
+    if width * height > MOST_PIXELS:
+        raise VideoError(
+            f"{name} says its frames are {width}×{height} pixels.", "scale it down with `ffmpeg -vf scale=1920:-2`."
+        )
+    return stream
+
+
+def frame_step(stream) -> Fraction:
+    """Seconds a frame at the stream's average rate."""
+    rate = stream.average_rate or stream.guessed_rate
+    return 1 / Fraction(rate) if rate else Fraction(1, FPS)
+
+
+def aspect_of(stream) -> Fraction:
+    """Width of a sample over its height; 1 where nothing is said."""
+    return Fraction(stream.sample_aspect_ratio or 1)
+
+
+def counts_frames(container, stream) -> bool:
+    """Whether frame times are index / average rate: AVI numbers frames as they are coded, not as they are shown."""
+    return container.format.name == "avi" and bool(stream.codec_context.has_b_frames)
+
+
+class Ending:
+    """Watches packets go by, so that a container that stops before the end it announced is noticed."""
+
+    def __init__(self, container):
+        # from the start in some containers, from zero in others: taken as from zero, so that no whole file is accused
+        self.announced = container.duration / av.time_base if container.duration else None
+        self.reached = 0.0
+
+    def watch(self, packets: Iterable[av.Packet]) -> Iterator[av.Packet]:
+        """The same packets."""
+        for packet in packets:
+            if packet.size and packet.pts is not None:
+                self.reached = max(self.reached, float((packet.pts + (packet.duration or 0)) * packet.time_base))
+            yield packet
+
+    def missing(self) -> str:
+        """What is missing at the end, in a phrase; empty when nothing is, or when no end was announced."""
+        if self.announced is None or self.announced - self.reached <= MISSING_SECONDS:
+            return ""
+        return f"it ends after {self.reached:.1f} of {self.announced:.1f} s"
+
+
+def _first_picture(path: Path) -> tuple[int, int]:
+    """(degrees by which frames must be turned, bits of a sample) of the first frame that decodes."""
+    with av.open(str(path), metadata_errors="ignore") as container:
+        for frame in container.decode(best_video(container, str(path))):
+            return frame.rotation, max(component.bits for component in frame.format.components)
+    raise VideoError(f"{path} holds no decodable frame.", "record or download the file again.")
+
+
+def shown(source: object) -> str:
+    """A source's name for messages, without the password that a URL may carry."""
+    name = str(source if isinstance(source, str | Path) else getattr(source, "name", "the stream"))
+    parts = urlsplit(name)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else name
+
+
+def unreadable(name: str, error: Exception) -> VideoError:
+    """The typed error of something that FFmpeg cannot open or read."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = text.strip().splitlines()[0].rstrip(".")
+    hint = "play it with `ffplay`, or convert it with `ffmpeg`."
+    return VideoError(f"{name} is not a readable video ({reason}).", hint)
+
+
+def damaged(name: str, what: str) -> VideoError:
+    """The typed error of something that breaks while it is read; `what` is a phrase."""
+    return VideoError(
+        f"{name} is damaged: {what}.",
+        "`lstr extract --allow-damaged` keeps what precedes the damage; `ffmpeg -i FILE -c:v libx264 repaired.mp4` "
+        "mends what it can.",
+    )

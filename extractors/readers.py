@@ -1,0 +1,181 @@
+"""Two readers behind one contract: source frames in the order they are shown, each with its time.
+
+A reader has `decoder` (the library's name), `frames(long_side)` (the frames, once, at the working size), and counts
+`decoded` frames and `decode_errors` as it goes. Closing the iterator closes the source.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import av
+import numpy as np
+
+from extractors.decord_process import SECONDS, decord_process
+from extractors.errors import StalledError, VideoError
+from extractors.frames import SourceFrame, shrink, upright, working_size
+from extractors.probe import (
+    AVERAGE_RATE,
+    Ending,
+    Video,
+    aspect_of,
+    best_video,
+    counts_frames,
+    damaged,
+    frame_step,
+    shown,
+    unreadable,
+)
+
+JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
+
+
+class PyAVReader:
+    """Frames of anything FFmpeg opens, or of a binary file object, as they come; nothing need be known before.
+
+    `damage` says what a broken packet or frame does: `raise` VideoError, `stop` there as if the source ended, or
+    `skip` it and go on. `live` gives each frame at once instead of decoding in several frames' time; `options` and
+    `timeout` (seconds to open, seconds to read) go to FFmpeg. Frame times are exact seconds from the first frame.
+    """
+
+    decoder = "pyav"
+
+    def __init__(self, source, damage: str = "raise", live: bool = False, options: dict | None = None, timeout=None):
+        self.name = shown(source)
+        # a buffered pipe's `read` would wait until all that FFmpeg asks for is there
+        waits = hasattr(source, "read1") and not source.seekable()
+        self._source = _Arriving(source) if waits else str(source) if isinstance(source, Path) else source
+        self._damage, self._live, self._options, self._timeout = damage, live, options, timeout
+        self.decoded = 0
+        self.decode_errors = 0
+        self.clock = "container"
+
+    def frames(self, long_side: int) -> Iterator[SourceFrame]:
+        """Each frame, its image at the working size of the first one.
+
+        Raises VideoError where the source cannot be read or is damaged, StalledError after `timeout`.
+        """
+        try:
+            with av.open(
+                self._source, metadata_errors="ignore", options=self._options or {}, timeout=self._timeout
+            ) as container:
+                yield from self._frames(container, long_side)
+        except av.error.ExitError as error:
+            hint = "check that it is on, and its address."
+            raise StalledError(f"{self.name} sent nothing for too long.", hint) from error
+        except (av.error.FFmpegError, OSError, ValueError) as error:
+            raise unreadable(self.name, error) from error
+        if self.decoded == 0 and self.decode_errors:
+            raise damaged(self.name, "not one frame of it is whole")
+        if self.decoded == 0:
+            raise VideoError(f"{self.name} holds no decodable frame.", "record or download the file again.")
+
+    def _frames(self, container, long_side: int) -> Iterator[SourceFrame]:
+        stream = best_video(container, self.name)
+        stream.thread_type = "SLICE" if self._live else "AUTO"
+        aspect, step = aspect_of(stream), frame_step(stream)
+        first, last, size, gap = None, None, None, step
+        by_rate = counts_frames(container, stream)
+        for picture in self._pictures(container, stream):
+            start = None if by_rate or picture.pts is None else picture.pts * picture.time_base
+            if last is None:
+                first, time, by_rate = start, Fraction(0), start is None
+                size = upright(working_size(picture.width, picture.height, long_side, aspect), picture.rotation)
+                self.clock = AVERAGE_RATE if by_rate else "container"
+            else:
+                time = last + gap if start is None else start - first
+                if last - time > JUMP_SECONDS:
+                    time = last + gap
+                    first = start - time
+                time = max(time, last)
+                gap = time - last or gap
+            last = time
+            duration = picture.duration * picture.time_base if picture.duration and not by_rate else step
+            self.decoded += 1
+            yield SourceFrame(time, duration, partial(_render, picture, size))
+
+    def _pictures(self, container, stream) -> Iterator[av.VideoFrame]:
+        """Decoded pictures up to the end or the first damage, whole ones only."""
+        end = Ending(container)
+        packets = end.watch(container.demux())
+        while True:
+            try:
+                packet = next(packets)
+            except StopIteration:
+                break
+            except av.error.InvalidDataError as error:
+                self._broken(error)
+                return
+            if packet.stream is not stream:
+                continue
+            try:
+                pictures = packet.decode()
+            except av.error.InvalidDataError as error:
+                if self._broken(error):
+                    return
+                continue
+            if packet.is_corrupt and self._broken(None):
+                return
+            for picture in pictures:
+                if not picture.is_corrupt:
+                    yield picture
+                elif self._broken(None):
+                    return
+        if end.missing():
+            self.decode_errors += 1
+            if self._damage == "raise":
+                raise damaged(self.name, end.missing())
+
+    def _broken(self, error: Exception | None) -> bool:
+        """Count damage; whether to stop there. Raises VideoError."""
+        self.decode_errors += 1
+        if self._damage == "raise":
+            raise damaged(self.name, f"decoding stopped after {self.decoded} whole frames") from error
+        return self._damage == "stop"
+
+
+class _Arriving:
+    """A pipe whose bytes are given as they arrive."""
+
+    def __init__(self, file):
+        self.read = file.read1
+
+
+def _render(picture: av.VideoFrame, size: tuple[int, int]) -> np.ndarray:
+    """A decoded picture as an upright (H, W, 3) uint8 RGB image."""
+    image = picture.to_ndarray(format="rgb24")
+    return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)
+
+
+class DecordReader:
+    """Frames of a probed file by decord, in a process of its own, at the times that its packets say.
+
+    Damage is decord's failure: raises DecordError where decord fails or is not to be trusted, VideoError where a call
+    takes longer than `seconds`.
+    """
+
+    decoder = "decord"
+    decode_errors = 0
+
+    def __init__(self, video: Video, seconds: int = SECONDS):
+        self._video = video
+        self._seconds = seconds
+        self.decoded = 0
+        self.clock = video.clock
+
+    def frames(self, long_side: int) -> Iterator[SourceFrame]:
+        """Each frame at the working size."""
+        video = self._video
+        ends = (*video.timestamps[1:], video.timestamps[-1] + video.last_duration)
+        with decord_process() as process:
+            images = process.read(video, video.size(long_side), self._seconds)
+            with closing(images):
+                for time, end, image in zip(video.timestamps, ends, images, strict=True):
+                    self.decoded += 1
+                    yield SourceFrame(time, end - time, partial(_same, image))
+
+
+def _same(image: np.ndarray) -> np.ndarray:
+    return image
