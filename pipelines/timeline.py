@@ -94,6 +94,9 @@ class Thresholds:
         return {**asdict(self), "delay": self.delays()}
 
 
+DEFAULT = Thresholds()
+
+
 @dataclass
 class _Run:
     """What may become an action: from chunk `first` to before chunk `end`, with the scores' sum and number."""
@@ -135,7 +138,7 @@ class Timeline:
 
     def __post_init__(self) -> None:
         self._rules = {
-            c: self.thresholds if isinstance(self.thresholds, Thresholds) else self.thresholds.get(label, Thresholds())
+            c: self.thresholds if isinstance(self.thresholds, Thresholds) else self.thresholds.get(label, DEFAULT)
             for c, label in enumerate(self.classes)
             if label not in (BACKGROUND, AMBIGUOUS)
         }
@@ -215,18 +218,19 @@ def thresholds_of(loaded: Checkpoint, given: Mapping[str, Any] | None = None) ->
     `given` (on, off, min_length, merge_gap; None is not given) goes over both, for all classes. Where only one of `on`
     and `off` is given and contradicts the other, the other follows it. Raises ThresholdError.
     """
-    changed = {name: float(value) for name, value in (given or {}).items() if value is not None}
     stored = loaded.extra.get("thresholds")
     if not stored:
-        return _changed({}, changed)
-    return {label: _changed(stored.get(label, {}), changed) for label in loaded.classes}
+        return changed({}, given or {})
+    return {label: changed(stored.get(label, {}), given or {}) for label in loaded.classes}
 
 
-def _changed(values: Mapping[str, float], changed: Mapping[str, float]) -> Thresholds:
-    merged = {**asdict(Thresholds()), **values, **changed}
-    if "on" in changed and "off" not in changed:
+def changed(stored: Mapping[str, float], given: Mapping[str, Any]) -> Thresholds:
+    """The default thresholds with `stored` and then `given` over them; see `thresholds_of`."""
+    given = {name: float(value) for name, value in given.items() if value is not None}
+    merged = {**asdict(DEFAULT), **stored, **given}
+    if "off" not in given:
         merged["off"] = min(merged["off"], merged["on"])
-    elif "off" in changed and "on" not in changed:
+    elif "on" not in given:
         merged["on"] = max(merged["off"], merged["on"])
     return Thresholds(**merged)
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.checkpoint import load
-from pipelines.timeline import HORIZON_CHUNKS, Thresholds, ThresholdError, Timeline, thresholds_of
+from pipelines.timeline import DEFAULT, HORIZON_CHUNKS, ThresholdError, Thresholds, Timeline, thresholds_of
 
 CLASSES = ("Background", "kick", "punch")
 CHUNK = 0.25
 
 
-def play(scores, thresholds=Thresholds()) -> tuple[list, Timeline]:
+def play(scores, thresholds=DEFAULT) -> tuple[list, Timeline]:
     timeline = Timeline(CLASSES, thresholds)
     events = []
     for k, row in enumerate(scores):
