@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from lstr.checkpoint import THUMOS_CLASSES
 from pipelines import tables
 from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
-from pipelines.tables import from_audacity, from_csv, from_thumos, thumos_numbers, to_audacity, to_csv, to_thumos, to_tsv
+from pipelines.tables import (
+    from_audacity,
+    from_csv,
+    from_thumos,
+    thumos_numbers,
+    to_audacity,
+    to_csv,
+    to_thumos,
+    to_tsv,
+)
 
 
 def test_the_tables_are_plain():
