@@ -36,10 +36,10 @@ def write_figure(
             colour = COLOURS[classes.index(label) % len(COLOURS)]
             if scores is not None and len(scores):
                 times, curve = thinned(scores[:, classes.index(label)], timeline["seconds_per_chunk"])
-                axes.fill_between(times, y + 0.42, y + 0.42 - 0.8 * curve, step="pre", color=colour, alpha=0.3, lw=0)
+                axes.fill_between(times, y + 0.24, y + 0.24 - 0.42 * curve, step="pre", color=colour, alpha=0.45, lw=0)
             for segments, top, height, face in (
-                (timeline["segments"], -0.38, 0.5, colour),
-                (truth, 0.2, 0.2, "#777777"),
+                (timeline["segments"], -0.42, 0.2, colour),
+                (truth, 0.28, 0.14, "#777777"),
             ):
                 bars = [(s["start"], s["end"] - s["start"]) for s in segments or () if s["label"] == label]
                 axes.broken_barh(bars, (y + top, height), facecolors=face, alpha=0.85, lw=0)

@@ -17,7 +17,7 @@ from pipelines.store import replacing
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
 MOST_LANES = 8
-MIN_WIDTH = 320  # pixels; a smaller video is enlarged by whole factors, so that labels can be read
+MIN_WIDTH = 480  # pixels; a smaller video is enlarged by whole factors, so that labels can be read
 COLOURS = np.array(
     [(78, 121, 167), (242, 142, 43), (89, 161, 79), (225, 87, 89), (118, 183, 178), (237, 201, 72), (176, 122, 161),
      (255, 157, 167), (156, 117, 95), (186, 176, 172)], np.uint8
@@ -86,7 +86,7 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
         given.thread_type = "AUTO"
         rate = given.average_rate or given.guessed_rate or Fraction(24)
         stream, panel = None, None
-        for moment, stamp, image in _frames(source, given, rate):
+        for moment, stamp, turned, image in _frames(source, given, rate):
             if stream is None:
                 height, width = image.shape[:2]
                 panel = Panel(width, min(MOST_LANES, max(1, len(lanes.labels))))
@@ -94,8 +94,8 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
                 stream.width, stream.height, stream.pix_fmt = width, height + panel.height, "yuv420p"
                 stream.options = {"crf": "20", "preset": "veryfast"}
                 stream.codec_context.time_base = given.time_base
-                if given.sample_aspect_ratio:
-                    stream.codec_context.sample_aspect_ratio = given.sample_aspect_ratio
+                if aspect := given.sample_aspect_ratio:
+                    stream.codec_context.sample_aspect_ratio = 1 / aspect if turned else aspect
             if image.shape[:2] != (height, width):  # the stream changed its size
                 image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
             canvas = np.concatenate([image, panel.draw(lanes, float(moment))])  # (H + panel, W, 3)
@@ -107,8 +107,9 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
         target.mux(stream.encode())
 
 
-def _frames(source, given, rate: Fraction) -> Iterator[tuple[Fraction, int, np.ndarray]]:
-    """(seconds since the first frame, that in the stream's time base, (H, W, 3) RGB of an even size) of each frame.
+def _frames(source, given, rate: Fraction) -> Iterator[tuple[Fraction, int, bool, np.ndarray]]:
+    """Of each frame the seconds since the first one, these in the stream's time base, whether width and height are
+    swapped, and (H, W, 3) RGB of an even size.
 
     Times that are missing or go back are replaced by one frame's step, as everywhere else.
     """
@@ -126,7 +127,8 @@ def _frames(source, given, rate: Fraction) -> Iterator[tuple[Fraction, int, np.n
             image = np.rot90(image, frame.rotation // 90)
         factor = -(-MIN_WIDTH // image.shape[1])
         image = image.repeat(factor, 0).repeat(factor, 1) if factor > 1 else image
-        yield stamp * given.time_base, stamp, image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
+        turned = frame.rotation % 180 != 0
+        yield stamp * given.time_base, stamp, turned, image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
 
 
 class Panel:
@@ -138,6 +140,7 @@ class Panel:
         self.lane = round(self.size * 1.7)
         self.names = min(width // 3, self.size * 9)
         self.height = (self.lane * n_lanes + self.size * 2) // 2 * 2
+        self.scale = (width - self.names) / PAST_SECONDS  # pixels a second
 
     def draw(self, lanes: Lanes, now: float) -> np.ndarray:
         """The strip (height, width, 3) uint8 RGB at `now` seconds."""
@@ -155,7 +158,7 @@ class Panel:
             for start, end, _ in segments:
                 left, right = self._x(start, now), self._x(now if end is None else end, now)
                 if right > self.names:
-                    canvas[top : bottom - (bottom - top) // 3, max(left, self.names) : max(right, left + 1)] = colour
+                    canvas[top : top + (bottom - top) // 3, max(left, self.names) : max(right, left + 1)] = colour
             self._text(canvas, label, 6, top, INK if on else QUIET, self.names - 10)
         clock = f"{int(now // 60)}:{now % 60:05.2f}"
         self._text(canvas, clock, 6, self.height - round(self.size * 1.6), INK, self.names)
@@ -172,15 +175,17 @@ class Panel:
 
     def _x(self, time: float, now: float) -> int:
         """The column of a moment; now is the right edge."""
-        return round(self.width - (now - time) / PAST_SECONDS * (self.width - self.names))
+        return round(self.width - (now - time) * self.scale)
 
     def _curve(self, canvas, scores, now: float, top: int, bottom: int, colour) -> None:
-        """Scores (chunks so far,) as steps: half as bright as a segment."""
-        first = max(0, int((now - PAST_SECONDS) / CHUNK_SECONDS))
-        for k in range(first, len(scores)):
-            left, right = (max(self.names, self._x((k + i) * CHUNK_SECONDS, now)) for i in (0, 1))
-            height = round(float(np.nan_to_num(scores[k])) * (bottom - top))
-            canvas[bottom - height : bottom, left:right] = colour // 2
+        """Scores (chunks so far,) as steps under the segments, less bright."""
+        columns = np.arange(self.names, self.width)
+        chunks = ((now - (self.width - columns - 1) / self.scale) // CHUNK_SECONDS).astype(int)
+        there = (chunks >= 0) & (chunks < len(scores))
+        values = np.where(there, scores[chunks.clip(0, len(scores) - 1)], 0) if len(scores) else np.zeros(len(columns))
+        heights = np.rint(np.nan_to_num(values) * (bottom - top) * 0.6)
+        below = np.arange(bottom - top)[::-1, None] < heights  # (rows, columns)
+        canvas[top:bottom, self.names :][below] = colour // 3 * 2
 
     def _text(self, canvas: np.ndarray, text: str, x: int, y: int, grey: int, width: int) -> None:
         mask = _letters(text, self.size)[: self.height - y, :width, None]
