@@ -29,10 +29,7 @@ def calibrate(
     gaps stay at their defaults, for they cost delay.
     """
     found = {}
-    counted = [np.ones(len(t), bool) for t in targets]
-    if AMBIGUOUS in classes:
-        counted = [t[:, list(classes).index(AMBIGUOUS)] == 0 for t in targets]
-    mask = np.concatenate(counted)
+    mask = counted(targets, classes)
     starts = np.cumsum([0, *map(len, scores)])[:-1]
     for c, label in enumerate(classes):
         truth = np.concatenate([t[:, c] for t in targets])[mask] > 0
@@ -48,6 +45,12 @@ def calibrate(
                     best = value, Thresholds(on, on * share)
         found[label] = best[1]
     return found
+
+
+def counted(targets: Sequence[np.ndarray], classes: Sequence[str]) -> np.ndarray:
+    """Which chunks (N,) of all videos are not labelled "Ambiguous"."""
+    joined = np.concatenate(targets)
+    return joined[:, list(classes).index(AMBIGUOUS)] == 0 if AMBIGUOUS in classes else np.ones(len(joined), bool)
 
 
 def levels(curve: np.ndarray) -> list[float]:
@@ -83,16 +86,13 @@ def calibrate_checkpoint(loaded: Checkpoint, split: Split, progress: Progress) -
         scores.append(predict(loaded.model, video.features[:]).numpy())
     truth = [video.targets for video in split.videos]
     found = calibrate(scores, truth, loaded.classes)
-    starts = np.cumsum([0, *map(len, scores)])[:-1]
+    starts, mask = np.cumsum([0, *map(len, scores)])[:-1], counted(truth, loaded.classes)
     said = {}
     for label, rules in found.items():
         c = loaded.classes.index(label)
         curve, on = np.concatenate([s[:, c] for s in scores]), np.concatenate([t[:, c] for t in truth]) > 0
-        scored = {
-            name: f1(hysteresis(curve, starts, used.on, used.off), on)
-            for name, used in (("F1", rules), ("before", DEFAULT))
-        }
-        said[label] = {"on": rules.on, "off": rules.off, **scored}
+        by, before = (f1(hysteresis(curve, starts, used.on, used.off)[mask], on[mask]) for used in (rules, DEFAULT))
+        said[label] = {"on": rules.on, "off": rules.off, "F1": by, "before": before}
     return write_thresholds(loaded, found), said
 
 
