@@ -19,10 +19,12 @@ def _choice(kind: str):
     """A callback that takes one of the formats that can be written (or read), without importing them for --help."""
 
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if value is None:
+            return None
         from pipelines import convert as job
 
         known = getattr(job, kind)
-        if value is not None and value not in known:
+        if value not in known:
             raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}.")
         return value
 
