@@ -108,8 +108,8 @@ def command(
                     raise source
                 drawn = truth_of(truth, source.id)
                 decisions = run(source, loaded, folder, formats, lines, drawn, precision, thresholds)
-                if folder and "mp4" in formats and source.video is None:
-                    console.warn(f"{source.origin} has no pictures, so there is no mp4 of it.")
+                if folder and "mp4" in formats and source.video is None and not finished:
+                    console.warn(f"{source.origin} has no pictures to draw on, so there is no mp4 of it.")
                 finished.append((source.id, _follow(decisions, source, bar)))
             except ExtractorError as error:
                 if error.exit_code != SOME_FAILED:

@@ -96,9 +96,10 @@ def convert(sources, to, given, output, subsets, classes, as_labels, features, n
         console.warn(f"{to} has no place for {', '.join(sorted(done.lost))}.")
     if done.left_out:
         console.warn(f"{len(done.left_out)} videos have no features and were left out: {', '.join(done.left_out[:3])}.")
-    if to == "activitynet" and "subsets" not in done.annotated.held():
+    held = done.annotated.held()
+    if to == "activitynet" and not held & {"scores", "subsets"}:
         console.warn("no video has a subset, which training needs: add --subset training.")
-    if to in ("activitynet", "thumos") and "scores" in done.annotated.held():
+    if to in ("activitynet", "thumos") and "scores" in held:
         console.say("With their scores these are results to evaluate; --as-labels makes labels of them.")
     segments = sum(len(v.annotations) for v in done.annotated.videos.values())
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""

@@ -89,6 +89,9 @@ def convert(
         annotated = replace(
             annotated, videos={k: replace(v, media=_media(media, k)) for k, v in annotated.videos.items()}
         )
+    for video_id in annotated.videos:
+        if Path(video_id).is_absolute() or ".." in Path(video_id).parts:
+            raise AnnotationError(f"The video {video_id!r} would be written outside the folder.", "rename it.")
     result = Conversion(annotated)
     if to in HOLDS:
         held = annotated.held()
@@ -166,7 +169,10 @@ def draw(to: str, path: Path, one: AnnotationSet) -> None:
         write_figure(path, timeline)
     elif to == "html":
         scores = np.full((timeline["chunks"], len(timeline["classes"])), np.nan)
-        write_report(path, timeline, scores, video=source)
+        # what a person labelled has no score, so it is the page's truth
+        detected = [s for s in timeline["segments"] if "score" in s]
+        truth = [s for s in timeline["segments"] if "score" not in s] or None
+        write_report(path, {**timeline, "segments": detected}, scores, video=source, truth=truth)
     elif source is None:
         raise MissingPathError(
             f"The video of {video_id!r} ({video.media or 'its file is not known'}) is not there.",
@@ -190,11 +196,14 @@ def read_annotations(
         texts = [p for p in files if p.suffix == ".txt"]
         if given == "thumos" or (given is None and any(p.stem.endswith(("_val", "_test", "_train")) for p in texts)):
             return tables.from_thumos(path, {p: _text(p) for p in texts})
-        files = [p for p in files if given in (None, guess(p)) and guess(p)]
+        forms = {p: guess(p) for p in files}
+        files = [p for p in files if forms[p] and given in (None, forms[p])]
+        if len(found := sorted({forms[p] for p in files})) > 1:
+            raise AnnotationError(f"{path} holds {', '.join(found)}.", f"choose one: --from {found[0]}")
         annotated = AnnotationSet({})
         for file in files:
             video_id = file.relative_to(path).parent / _stem(file)
-            annotated = annotated.merged(_read(file, given or guess(file), video_id.as_posix(), fps, thresholds))
+            annotated = annotated.merged(_read(file, forms[file], video_id.as_posix(), fps, thresholds))
         if not files:
             raise AnnotationError(f"{path} holds no annotations.", f"give files of {', '.join(SOURCES)}.")
         return annotated

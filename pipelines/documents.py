@@ -131,7 +131,7 @@ def from_activitynet(content: Mapping) -> AnnotationSet:
                     for a in entry.get("annotations", [])
                 ),
                 entry.get("subset"),
-                entry.get("duration"),
+                None if entry.get("duration") is None else float(entry["duration"]),
             )
             for video_id, entry in entries.items()
         }

@@ -5,6 +5,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import count
+from mimetypes import guess_type
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError
 
@@ -30,7 +33,9 @@ def to_eaf(video: AnnotatedVideo, classes: Iterable[str]) -> str:
     )
     header = ET.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
     if video.media:
-        ET.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_clean(video.media), MIME_TYPE="video/mp4")
+        address = video.media if "://" in video.media else Path(video.media).absolute().as_uri()
+        kind = guess_type(video.media)[0] or "video/*"
+        ET.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_clean(address), MIME_TYPE=kind)
     for name in ("subset", "duration"):
         if getattr(video, name) is not None:
             ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(getattr(video, name))
@@ -116,6 +121,8 @@ def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         classes += [label for label in dict.fromkeys(labels or [name]) if label not in classes]
     known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
     media = next((element.get("MEDIA_URL") for element in root.iter("MEDIA_DESCRIPTOR")), None)
+    if media and media.startswith("file:"):
+        media = unquote(urlsplit(media).path)
     duration = known.get(f"{PROPERTY}duration")
     subset = known.get(f"{PROPERTY}subset")
     video = AnnotatedVideo(tuple(annotations), subset, float(duration) if duration else None, media)

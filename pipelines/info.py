@@ -121,5 +121,8 @@ def _timeline(path: Path) -> dict:
             f"{path} is no timeline of {FORMAT}.", "give an ID.json that `lstr detect` wrote."
         ) from error
     segments = timeline.pop("segments")
-    shown = [f"{s['start']:.2f}–{s['end']:.2f} {s['label']} {s['score']:.2f}" for s in segments]
+    shown = [
+        f"{s['start']:.2f}–{s['end']:.2f} {s['label']}" + (f" {s['score']:.2f}" if "score" in s else "")
+        for s in segments
+    ]
     return {"kind": "timeline", **timeline, "segments": shown}

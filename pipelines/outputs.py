@@ -8,6 +8,7 @@ from typing import TextIO
 import av
 import numpy as np
 
+from extractors.errors import VideoError
 from pipelines import documents, tables
 from pipelines.annotations import AnnotationSet, from_segments
 from pipelines.convert import PICTURES, SUFFIXES, render
@@ -52,20 +53,25 @@ def write_outputs(
     """Write a finished detection as ID and the format's ending into a folder; returns the files.
 
     scores (chunks, C); events as in the JSONL, which is not written here. `mp4` needs the `video` and is left out
-    without one. Raises OutputError, and VideoError where the video cannot be read again.
+    without one. Raises OutputError, and VideoError where the video cannot be read again, all else being written.
     """
     seconds = timeline["duration"]
-    annotated = from_segments(
-        timeline["segments"], duration=seconds, media=timeline["source"], fps=frame_rate(video) if video else None
-    )
+    known = {"media": str(video), "fps": frame_rate(video)} if video else {}
+    annotated = from_segments(timeline["segments"], duration=seconds, **known)
     one = AnnotationSet({video_id: annotated}, tuple(timeline["classes"]))
-    files = []
-    for name in (name for name in FORMATS if name in formats):
+    files, failed = [], None
+    # the slowest first and the timeline last: who interrupts the writing finds no file that looks like a whole run
+    for name in (name for name in reversed(FORMATS) if name in formats):
         path = output / f"{video_id}{ENDINGS[name]}"
         if name == "jsonl" or (name == "mp4" and video is None):
             continue
         files.append(path)
-        if name == "json":
+        if name == "mp4":
+            try:
+                write_overlay(path, video, Lanes(tuple(timeline["classes"]), events, scores))
+            except VideoError as error:  # the rest of the run is sound
+                failed = error
+        elif name == "json":
             write_json(path, timeline)
         elif name == "npy":
             write_scores(path, scores)
@@ -73,8 +79,6 @@ def write_outputs(
             write_report(path, timeline, scores, video=video, truth=truth, events=events)
         elif name in ("png", "svg"):
             write_figure(path, timeline, scores, truth)
-        elif name == "mp4":
-            write_overlay(path, video, Lanes(tuple(timeline["classes"]), events, scores))
         elif name == "activitynet":
             write_text(path, documents.to_text(documents.to_activitynet(one, results=True)))
         elif name == "labelstudio":
@@ -85,6 +89,8 @@ def write_outputs(
             write_text(path, render(name, one))
             if name == "thumos":
                 write_text(path.parent / tables.CLASS_LIST, tables.to_thumos_class_list(one.classes))
+    if failed:
+        raise failed
     return files
 
 

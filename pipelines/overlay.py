@@ -10,7 +10,7 @@ import av
 import cv2
 import numpy as np
 
-from extractors.errors import VideoError
+from extractors.errors import OutputError, VideoError
 from extractors.video import CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.store import replacing
@@ -65,6 +65,8 @@ def write_overlay(path: Path, video: Path, lanes: Lanes) -> None:
 
     Raises VideoError when the source cannot be decoded, OutputError when the file cannot be written.
     """
+    if path.exists() and path.samefile(video):
+        raise OutputError(f"{path} is the video itself.", "give another name with -o.")
     with replacing(path) as temporary:
         try:
             _write(temporary, video, lanes)

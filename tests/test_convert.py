@@ -179,6 +179,8 @@ def test_subsets_and_classes(labels, tmp_path, lstr):
         (["latin.csv", "--to", "vtt"], 2, "not UTF-8"),
         (["bad.json", "--to", "vtt"], 2, "not JSON"),
         (["empty", "--to", "vtt"], 2, "holds no annotations"),
+        (["mixed", "--to", "csv"], 2, "mixed holds csv, vtt."),
+        (["mixed/up.csv", "--to", "vtt", "-o", "out"], 2, "outside the folder"),
         (["bad.json", "--to", "vtt", "--on", "0.2", "--off", "0.5"], 2, "cannot begin"),
     ],
 )
@@ -189,6 +191,9 @@ def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, code, words):
     Path("bad.json").write_text("{")
     Path("latin.csv").write_bytes("start,end,label\n1,2,Zürich\n".encode("latin-1"))
     Path("empty").mkdir()
+    Path("mixed").mkdir()
+    Path("mixed/a.vtt").write_text("WEBVTT\n")
+    Path("mixed/up.csv").write_text("video,start,end,label\n../up,1,2,jump\n")
     result, out, err = lstr("labels", "convert", *[str(labels) if a == "LABELS" else a for a in arguments])
     assert (result, out) == (code, "") and words in err and "hint: " in err and "Traceback" not in err
 

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from extractors.errors import VideoError
+from extractors.errors import OutputError, VideoError
 from pipelines.overlay import MOST_LANES, Lanes, write_overlay
 
 CLASSES = ("Background", "wave", "Zürich & co")
@@ -110,6 +110,8 @@ def test_what_is_no_video(tmp_path):
     with pytest.raises(VideoError) as caught:
         write_overlay(tmp_path / "b.mp4", tmp_path / "a.mp4", Lanes(CLASSES, EVENTS))
     assert caught.value.hint and [p.name for p in tmp_path.iterdir()] == ["a.mp4"]
+    with pytest.raises(OutputError, match="is the video itself"):
+        write_overlay(tmp_path / "a.mp4", tmp_path / "a.mp4", Lanes(CLASSES, EVENTS))
 
 
 def test_a_turned_video_is_shown_upright(shared, tmp_path):
