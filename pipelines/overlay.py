@@ -88,7 +88,8 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
         given.thread_type = "AUTO"
         rate = given.average_rate or given.guessed_rate or Fraction(24)
         stream, panel = None, None
-        for moment, stamp, turned, image in _frames(source, given, rate):
+        step = max(1, round(1 / (rate * given.time_base)))
+        for moment, stamp, turned, image in _frames(source, given, step):
             if stream is None:
                 height, width = image.shape[:2]
                 panel = Panel(width, min(MOST_LANES, max(1, len(lanes.labels))))
@@ -103,19 +104,25 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
             canvas = np.concatenate([image, panel.draw(lanes, float(moment))])  # (H + panel, W, 3)
             frame = av.VideoFrame.from_ndarray(canvas, format="rgb24")
             frame.pts, frame.time_base = stamp, given.time_base
-            target.mux(stream.encode(frame))
+            _mux(target, stream.encode(frame), step)
         if stream is None:
             raise VideoError(f"{video} holds no decodable frame.", "record or download the file again.")
-        target.mux(stream.encode())
+        _mux(target, stream.encode(), step)
 
 
-def _frames(source, given, rate: Fraction) -> Iterator[tuple[Fraction, int, bool, np.ndarray]]:
+def _mux(target, packets, step: int) -> None:
+    """Write packets; the encoder does not say how long the last frame is shown, which the rate of the file hangs on."""
+    for packet in packets:
+        packet.duration = packet.duration or step
+        target.mux(packet)
+
+
+def _frames(source, given, step: int) -> Iterator[tuple[Fraction, int, bool, np.ndarray]]:
     """Of each frame the seconds since the first one, these in the stream's time base, whether width and height are
     swapped, and (H, W, 3) RGB of an even size.
 
-    Times that are missing or go back are replaced by one frame's step, as everywhere else.
+    Times that are missing or go back are replaced by one frame's `step`, as everywhere else.
     """
-    step = max(1, round(1 / (rate * given.time_base)))
     first = last = None
     for frame in source.decode(given):
         stamp = frame.pts if frame.pts is not None else (0 if last is None else last + first + step)
