@@ -6,8 +6,9 @@ row. Each video is therefore compared at its own rate, rows / duration. Writes l
 
 import json
 import os
-import sys
+import platform
 from collections import Counter
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -149,7 +150,8 @@ def main() -> None:
     record = {
         "what": "targets of lstr.labels.targets from thumos14_segments.json, at each video's own rate, against "
         "target_perframe of wangxiang1230/OadTR",
-        "versions": {"python": sys.version.split()[0], "numpy": np.__version__},
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "date": str(date.today()),
         "videos": len(published),
         "left_out": {"videos": left_out, "reason": "no segment and no duration: it has ambiguous actions only"},
         "chunks": len(theirs),

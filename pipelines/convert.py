@@ -1,8 +1,9 @@
 """Annotations from any form to any other."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -86,9 +87,8 @@ def convert(
         annotated = read if annotated is None else annotated.merged(read)
     annotated = change(annotated)
     if media:
-        annotated = replace(
-            annotated, videos={k: replace(v, media=_media(media, k)) for k, v in annotated.videos.items()}
-        )
+        videos = {name: replace(video, media=_media(media, name)) for name, video in annotated.videos.items()}
+        annotated = replace(annotated, videos=videos)
     for video_id in annotated.videos:
         if Path(video_id).is_absolute() or ".." in Path(video_id).parts:
             raise AnnotationError(f"The video {video_id!r} would be written outside the folder.", "rename it.")
@@ -98,31 +98,39 @@ def convert(
         result.lost = held - (RESULTS.get(to, HOLDS[to]) if "scores" in held else HOLDS[to])
     if output is None:
         if to not in SUFFIXES or to in FOLDERS or (to not in SETS and len(annotated.videos) != 1):
-            raise AnnotationError(f"{to} gives more than one text here.", "add -o DIR.")
+            raise AnnotationError(f"{to} is written to files here.", "add -o DIR.")
         result.text = render(to, annotated, fps)
     elif to == "perframe":
         lengths = lengths_of(features) if features else None
         result.left_out = perframe.write_perframe(output, annotated, name, lengths)
         result.files = [output / perframe.INFO]
-    elif to == "thumos":
-        result.files = [output / file for file in tables.to_thumos(annotated)]
-        for file, text in tables.to_thumos(annotated).items():
-            write_text(output / file, text)
-    elif to in SETS:
-        result.files = [output / f"labels{SUFFIXES[to]}" if _is_folder(output) else output]
-        write_text(result.files[0], render(to, annotated, fps))
+    elif to in PICTURES:
+        for path, one in _one_by_one(annotated, output, PICTURES[to]):
+            draw(to, path, one)
+            result.files.append(path)
     else:
-        ending = (SUFFIXES | PICTURES)[to]
-        single = len(annotated.videos) == 1 and not _is_folder(output)
-        for video_id, video in annotated.videos.items():
-            path = output if single else output / f"{video_id}{ending}"
-            one = AnnotationSet({video_id: video}, annotated.classes)
-            if to in SUFFIXES:
-                write_text(path, render(to, one, fps))
-            else:
-                draw(to, path, one)
+        for path, text in _texts(annotated, to, output, fps):
+            write_text(path, text)
             result.files.append(path)
     return result
+
+
+def _texts(annotated: AnnotationSet, to: str, output: Path, fps: float | None) -> Iterator[tuple[Path, str]]:
+    """The files of a text format, and what is in them."""
+    if to == "thumos":
+        yield from ((output / name, text) for name, text in tables.to_thumos(annotated).items())
+    elif to in SETS:
+        yield output / f"labels{SUFFIXES[to]}" if _is_folder(output) else output, render(to, annotated, fps)
+    else:
+        yield from ((path, render(to, one)) for path, one in _one_by_one(annotated, output, SUFFIXES[to]))
+
+
+def _one_by_one(annotated: AnnotationSet, output: Path, ending: str) -> Iterator[tuple[Path, AnnotationSet]]:
+    """A file a video: in the folder `output`, or that file itself for a single video."""
+    single = len(annotated.videos) == 1 and not _is_folder(output)
+    for video_id, video in annotated.videos.items():
+        path = output if single else output / f"{video_id}{ending}"
+        yield path, AnnotationSet({video_id: video}, annotated.classes)
 
 
 def render(to: str, annotated: AnnotationSet, fps: float | None = None) -> str:
@@ -331,10 +339,5 @@ def _media(given: Path, video_id: str) -> str:
     """The video in a folder that has this id, or the file itself."""
     if not given.is_dir():
         return str(given)
-    found = sorted(p for p in given.glob(f"{video_id}.*") if p.is_file())
+    found = sorted(p for p in given.glob(f"{escape(video_id)}.*") if p.is_file())
     return str(found[0] if found else given / video_id)
-
-
-def rename_subsets(given: Mapping[str | None, str]) -> Callable[[AnnotationSet], AnnotationSet]:
-    """A change for `convert`: subsets renamed, None for videos without."""
-    return lambda annotated: annotated.with_subsets(given)

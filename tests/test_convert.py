@@ -150,7 +150,7 @@ def test_what_is_lost_is_said(labels, lstr):
     code, out, err = lstr("labels", "convert", labels, "--to", "csv")
     assert code == 0 and out.startswith("video,subset,duration,start") and "no place" not in err
     code, out, err = lstr("labels", "convert", labels, "--to", "jsonl")
-    assert code == 2 and "error: jsonl gives more than one text here." in err and "-o DIR" in err
+    assert code == 2 and "error: jsonl is written to files here." in err and "-o DIR" in err
 
 
 def test_subsets_and_classes(labels, tmp_path, lstr):
