@@ -89,12 +89,15 @@ def command(
     from lstr.labels import read_labels
     from lstr_cli import console
     from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
-    from pipelines.timeline import thresholds_of
+    from pipelines.timeline import changed, thresholds_of
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     for text in warnings_of(loaded):
         console.warn(text)
     thresholds = thresholds_of(loaded, events)
+    late = changed({}, events).delays()
+    if any(late.values()):
+        console.say(f"What has started is told {late['started']:g} s later, what has ended {late['ended']:g} s later.")
     truth = read_labels(labels) if labels else None
     folder = Path(output) if output else None
     piped = not as_json and not console.is_terminal()

@@ -107,8 +107,13 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
         "recipe_id": recipe.id if recipe else "not recorded",
         "random_weights": (recipe.random_streams or "none") if recipe else "not recorded",
         "metrics": loaded.metrics,
+        **({"thresholds": _thresholds(loaded.extra["thresholds"])} if loaded.extra.get("thresholds") else {}),
         "versions": loaded.versions,
     }
+
+
+def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    return {label: f"on {rules['on']:.3f}, off {rules['off']:.3f}" for label, rules in stored.items()}
 
 
 def _timeline(path: Path) -> dict:

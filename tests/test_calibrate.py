@@ -93,7 +93,9 @@ def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr)
     }
     assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "out", "-f", "json")[0] == 0
     timeline = json.loads((tmp_path / "out" / "scene_00.json").read_text())
-    assert timeline["thresholds"]["wave"]["on"] == rules["wave"].on
+    seen = next(iter(said["thresholds"]))
+    assert timeline["thresholds"][seen]["on"] == rules[seen].on != timeline["thresholds"]["wave"]["on"] == 0.5
+    assert f"on {rules[seen].on:.3f}" in lstr("info", path)[1]
     assert "thresholds in" in lstr("evaluate", *given, "--subset", "training")[1]
     assert "held out no more" in lstr("evaluate", *given, "--subset", "testing")[2]
 

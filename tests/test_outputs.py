@@ -78,7 +78,8 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
         f"scene_0{i}{ENDINGS[form]}" for i in range(4) for form in DEFAULT
     }
     rules = ("--on", 0.4, "--off", 0.2, "--min-length", 0.5, "--merge-gap", 0.25)
-    assert lstr(*given, "-o", tmp_path / "b", "-f", "json", "-f", "vtt, jsonl", *rules)[0] == 0
+    code, _, err = lstr(*given, "-o", tmp_path / "b", "-f", "json", "-f", "vtt, jsonl", *rules)
+    assert code == 0 and "started is told 0.25 s later, what has ended 0.25 s later" in err
     assert {p.suffix for p in (tmp_path / "b").iterdir()} == {".json", ".vtt", ".jsonl"}
     timeline = json.loads((tmp_path / "b" / "scene_00.json").read_text())
     assert timeline["thresholds"]["delay"] == {"started": 0.25, "ended": 0.25}
