@@ -35,7 +35,7 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     metavar="LIST",
     multiple=True,
     callback=_formats,
-    help="What DIR gets, with commas between; see below.  [default: json,jsonl,npy,html]",
+    help="What DIR gets, with commas between.  [default: json,jsonl,npy,html]",
 )
 @click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
 @weights_options
@@ -74,8 +74,8 @@ def command(
     labelstudio, activitynet, thumos, audacity, png, svg, mp4 (the video with its lanes) and all. Without -o the
     JSONL goes to standard output when that is a pipe, or with -f jsonl.
 
-    An action is told the moment its score reaches --on, and its end when the score falls below --off: --min-length
-    and --merge-gap delay what is told by as much as they say. Without these options the checkpoint's thresholds
+    An action is told the moment its score reaches --on, and its end when the score falls below --off; --min-length
+    and --merge-gap delay both, and by how much is said. Without these options the checkpoint's thresholds
     hold, where `lstr evaluate --calibrate` has set them.
 
     \b
