@@ -6,34 +6,36 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.options import device_option, model_settings, set_option, weights_options, workers_option
+from lstr_cli.options import device_option, events_options, model_settings, set_option, weights_options, workers_option
 
 SOME_FAILED = 3
 
 
-def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    from pipelines.detect import FORMATS
+def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    from pipelines.outputs import DEFAULT, FORMATS
 
-    chosen = FORMATS if value == "all" else tuple(part.strip() for part in value.split(","))
+    names = [part.strip() for value in values for part in value.split(",")]
+    chosen = tuple(FORMATS if "all" in names else names or DEFAULT)
     for name in chosen:
         if name not in FORMATS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
+    if values and not ctx.params.get("output") and chosen != ("jsonl",):
+        raise click.BadParameter(f"{', '.join(chosen)} are files; add -o DIR. Only jsonl goes to standard output.")
     return chosen
 
 
 @click.command("detect")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option("-c", "--checkpoint", metavar="FILE", help="Checkpoint; else $LSTR_CHECKPOINT, else the default one.")
-@click.option("-o", "--output", metavar="DIR", help="Folder for the timelines.")
+@click.option("-o", "--output", metavar="DIR", is_eager=True, help="Folder for the timelines.")
 @click.option(
     "-f",
     "--format",
     "formats",
     metavar="LIST",
-    default="all",
-    show_default=True,
+    multiple=True,
     callback=_formats,
-    help="What DIR gets: json, jsonl, npy, html, with commas between.",
+    help="What DIR gets, with commas between.  [default: json,jsonl,npy,html]",
 )
 @click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
 @weights_options
@@ -45,6 +47,7 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     show_default=True,
     help="Of LSTR's linear layers; bf16 is faster and a little off.",
 )
+@events_options
 @set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON timeline a source instead of a table.")
@@ -62,30 +65,43 @@ def command(
     settings,
     device,
     as_json,
+    events,
 ):
     """Say which action is happening at each quarter second of a video, without looking ahead.
 
     SOURCE is a video, a folder of videos, or a feature folder. DIR gets ID.json (segments), ID.jsonl (a line a
-    decision, written as it is made), ID.scores.npy and ID.html. Without -o the JSONL goes to standard output when
-    that is a pipe.
+    decision, written as it is made), ID.scores.npy and ID.html; -f also takes csv, tsv, vtt, srt, ass, eaf (ELAN),
+    labelstudio, activitynet, thumos, audacity, png, svg, mp4 (the video with its lanes) and all. Without -o the
+    JSONL goes to standard output when that is a pipe, or with -f jsonl.
+
+    An action is told the moment its score reaches --on, and its end when the score falls below --off; --min-length
+    and --merge-gap delay both, and by how much is said. Without these options the checkpoint's thresholds
+    hold, where `lstr evaluate --calibrate` has set them.
 
     \b
     Examples:
       lstr detect game.mp4 -o timeline
       lstr detect game.mp4 -c run/checkpoint.pt -o timeline -f json,html
+      lstr detect game.mp4 -o timeline -f vtt,eaf,mp4 --min-length 0.5
       lstr detect game.mp4 | jq -c 'select(.event)'
     """
     from extractors.errors import ExtractorError
     from lstr.labels import read_labels
     from lstr_cli import console
     from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
+    from pipelines.timeline import changed, thresholds_of
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     for text in warnings_of(loaded):
         console.warn(text)
+    thresholds = thresholds_of(loaded, events)
+    late = changed({}, events).delays()
+    if any(late.values()):
+        console.say(f"What has started is told {late['started']:g} s later, what has ended {late['ended']:g} s later.")
     truth = read_labels(labels) if labels else None
     folder = Path(output) if output else None
-    lines = sys.stdout if not folder and not as_json and not console.is_terminal() else None
+    piped = not as_json and not console.is_terminal()
+    lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
     failed, finished = 0, []
     opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device)
     with closing(opened), console.Bar("decisions") as bar:
@@ -93,7 +109,10 @@ def command(
             try:
                 if isinstance(source, ExtractorError):
                     raise source
-                decisions = run(source, loaded, folder, formats, lines, truth_of(truth, source.id), precision)
+                drawn = truth_of(truth, source.id)
+                decisions = run(source, loaded, folder, formats, lines, drawn, precision, thresholds)
+                if folder and "mp4" in formats and source.video is None and not finished:
+                    console.warn(f"{source.origin} has no pictures to draw on, so there is no mp4 of it.")
                 finished.append((source.id, _follow(decisions, source, bar)))
             except ExtractorError as error:
                 if error.exit_code != SOME_FAILED:

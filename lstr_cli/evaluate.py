@@ -17,11 +17,14 @@ from lstr_cli.options import device_option, model_settings, set_option
     show_default=True,
     help="Whole windows, or a chunk at a time as detect does; the scores are the same.",
 )
+@click.option(
+    "--calibrate", is_flag=True, help="Write thresholds for `lstr detect` into CHECKPOINT, from the validation subset."
+)
 @click.option("--skip-missing", is_flag=True, help="Leave out labelled videos that have no features.")
 @set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(checkpoint, features, labels, subset, mode, skip_missing, settings, device, as_json):
+def command(checkpoint, features, labels, subset, mode, calibrate, skip_missing, settings, device, as_json):
     """Score every chunk of a subset: per-frame mAP and mcAP, per class, beside two baselines.
 
     chance says each class's share of the training chunks everywhere; the time prior says how often a class is on
@@ -31,6 +34,7 @@ def command(checkpoint, features, labels, subset, mode, skip_missing, settings, 
     Examples:
       lstr evaluate run/checkpoint.pt features --labels labels.json
       lstr evaluate run/checkpoint.pt features --labels labels.json --subset validation --json
+      lstr evaluate run/checkpoint.pt features --labels labels.json --calibrate
     """
     from lstr_cli import console
     from pipelines.dataset import read_split
@@ -40,7 +44,9 @@ def command(checkpoint, features, labels, subset, mode, skip_missing, settings, 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     for text in assumptions_of(loaded):
         console.warn(text)
-    split = read_split(features, labels, subset, skip_missing)
+    split = read_split(features, labels, subset or ("validation" if calibrate else None), skip_missing)
+    if calibrate:
+        return _calibrate(console, loaded, split, subset, as_json)
     with console.Bar("videos") as bar:
         result = evaluate(loaded, split, bar.update, mode)
     if result["random_weights"]:
@@ -62,6 +68,21 @@ def command(checkpoint, features, labels, subset, mode, skip_missing, settings, 
     if "anticipation" in result:
         ahead = [(f"{row['seconds']:.2f}", _cell(row["mAP"]), _cell(row["mcAP"])) for row in result["anticipation"]]
         console.show_table("anticipation", ("seconds ahead", "mAP", "mcAP"), ahead, right=(0, 1, 2))
+
+
+def _calibrate(console, loaded, split, subset: str | None, as_json: bool) -> None:
+    from pipelines.calibrate import calibrate_checkpoint
+
+    if subset == "testing":
+        console.warn("thresholds chosen on the testing videos fit them: what is detected there is held out no more.")
+    with console.Bar("videos") as bar:
+        path, said = calibrate_checkpoint(loaded, split, bar.update)
+    if as_json:
+        console.show_json({"checkpoint": str(path), "thresholds": said})
+    else:
+        rows = [(label, *(f"{v[key]:.3f}" for key in ("on", "off", "F1", "before"))) for label, v in said.items()]
+        columns = ("class", "on", "off", "F1", "F1 by default thresholds")
+        console.show_table(f"thresholds in {path}", columns, rows, right=(1, 2, 3, 4))
 
 
 def _cell(value: float | None) -> str:

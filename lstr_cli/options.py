@@ -76,6 +76,25 @@ def workers_option(command):
     )(command)
 
 
+def events_options(command):
+    """`--on`, `--off`, `--min-length`, `--merge-gap`, given to the command as the dict `events`; None is not given."""
+    names = ("on", "off", "min_length", "merge_gap")
+
+    @functools.wraps(command)
+    def gathered(**values):
+        return command(events={name: values.pop(name) for name in names}, **values)
+
+    share, seconds = click.FloatRange(min=0), click.FloatRange(min=0)
+    for option in (
+        click.option("--merge-gap", type=seconds, metavar="S", help="Parts this near are one action; it ends later."),
+        click.option("--min-length", type=seconds, metavar="S", help="A shorter action is none; it starts later."),
+        click.option("--off", type=share, metavar="P", help="An action ends below this score.  [default: 0.35]"),
+        click.option("--on", type=share, metavar="P", help="An action begins at this score.  [default: 0.5]"),
+    ):
+        gathered = option(gathered)
+    return gathered
+
+
 def set_option(command):
     """`--set key=value`, repeatable, as a dict."""
     return click.option(

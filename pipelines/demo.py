@@ -10,10 +10,11 @@ from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr.checkpoint import load
 from pipelines.dataset import read_split
-from pipelines.detect import FORMATS, leave_default, open_video_source, truth_of
+from pipelines.detect import leave_default, open_video_source, truth_of
 from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate
 from pipelines.extract import Progress, extract, prepare
+from pipelines.outputs import DEFAULT
 from pipelines.scenes import SceneConfig, render_scenes
 from pipelines.store import write_json
 from pipelines.train import train
@@ -64,7 +65,7 @@ def run(output: Path, progress: Progress, say: Callable[[str], None]) -> dict:
             video_id = held_out.videos[0].id
             source = open_video_source(video_id, videos[video_id], twostream, workers)
             for decision in run_detection(
-                source, loaded, output / "timeline", FORMATS, None, truth_of(held_out.labels, video_id)
+                source, loaded, output / "timeline", DEFAULT, None, truth_of(held_out.labels, video_id)
             ):
                 progress("detect", decision.chunk + 1, source.n_chunks)
     return {

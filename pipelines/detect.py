@@ -1,6 +1,5 @@
 """A source and a checkpoint to decisions, one a chunk, each made before the next chunk is looked at."""
 
-import json
 import os
 import shutil
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
@@ -31,11 +30,10 @@ from lstr.errors import CheckpointError
 from lstr.labels import Labels
 from pipelines.extract import open_chunks
 from pipelines.home import home
-from pipelines.report import write_report
-from pipelines.store import FeatureFolder, open_features, replacing, unwritable, write_json
-from pipelines.timeline import FORMAT, Event, Timeline, sorted_segments, write_scores
+from pipelines.outputs import open_lines, write_lines, write_outputs
+from pipelines.store import FeatureFolder, open_features, replacing
+from pipelines.timeline import FORMAT, Event, Thresholds, Timeline, sorted_segments, thresholds_of
 
-FORMATS = ("json", "jsonl", "npy", "html")
 TOP = 3
 
 
@@ -157,7 +155,7 @@ def decide(
             ]
             order = np.argsort(-scores)[:TOP]
             top = [(loaded.classes[c], float(scores[c])) for c in order]
-            events = timeline.push(row.end_time, scores)
+            events = timeline.push(row.end_time, scores, np.array(later))
             yield Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores, ahead)
 
 
@@ -243,7 +241,7 @@ def detect(source: str | Path, checkpoint: str | Path | None = None) -> Iterator
     for opened in open_sources([source], loaded):
         if isinstance(opened, ExtractorError):
             raise opened
-        yield from decide(loaded, opened.rows, Timeline(loaded.classes))
+        yield from decide(loaded, opened.rows, Timeline(loaded.classes, thresholds_of(loaded)))
 
 
 def run(
@@ -254,28 +252,30 @@ def run(
     lines: TextIO | None = None,
     truth: list[dict] | None = None,
     precision: str = "float32",
+    thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
 ) -> Generator[Decision, None, dict]:
     """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
 
-    `output` gets ID.jsonl (flushed a line at a time), and at the end ID.json, ID.scores.npy and ID.html, as
-    `formats` asks. `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do not appear.
+    `output` gets ID.jsonl (flushed a line at a time), and at the end ID and an ending for each of the other `formats`
+    (`pipelines.outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
+    not appear. `thresholds` are the checkpoint's where none are given.
     """
-    timeline = Timeline(loaded.classes)
+    timeline = Timeline(loaded.classes, thresholds_of(loaded) if thresholds is None else thresholds)
     scores, events, latencies = [], [], []
     start = perf_counter()
     with ExitStack() as stack:
         sinks = [lines] if lines else []
         if output and "jsonl" in formats:
-            sinks.append(stack.enter_context(open_output(output / f"{source.id}.jsonl")))
+            sinks.append(stack.enter_context(open_lines(output / f"{source.id}.jsonl")))
         for decision in decide(loaded, source.rows, timeline, precision):
             scores.append(decision.scores)
             latencies.append(decision.latency_ms)
             events += decision.events
-            _emit(sinks, [decision.to_dict(), *(event.to_dict() for event in decision.events)])
+            write_lines(sinks, [decision.to_dict(), *(event.to_dict() for event in decision.events)])
             yield decision
         last = timeline.finish(len(scores) * CHUNK_SECONDS)
         events += last
-        _emit(sinks, [event.to_dict() for event in last])
+        write_lines(sinks, [event.to_dict() for event in last])
     seconds = perf_counter() - start
     document = {
         "format": FORMAT,
@@ -286,7 +286,9 @@ def run(
         "classes": list(loaded.classes),
         "seconds_per_chunk": CHUNK_SECONDS,
         "chunks": len(scores),
+        "thresholds": timeline.describe(),
         "segments": sorted_segments(timeline.segments),
+        **({"expected": timeline.expected} if loaded.config.n_ahead else {}),
         "gaps": [],
         "speed": {
             "seconds": round(seconds, 2),
@@ -297,15 +299,8 @@ def run(
         "warnings": warnings_of(loaded),
     }
     if output:
-        stacked = np.stack(scores)
-        if "npy" in formats:
-            write_scores(output / f"{source.id}.scores.npy", stacked)
-        if "html" in formats:
-            shown = [event.to_dict() for event in events]
-            page = output / f"{source.id}.html"
-            write_report(page, document, stacked, video=source.video, truth=truth, events=shown)
-        if "json" in formats:
-            write_json(output / f"{source.id}.json", document)
+        said = [event.to_dict() for event in events]
+        write_outputs(output, source.id, document, np.stack(scores), said, formats, source.video, truth)
     return document
 
 
@@ -313,15 +308,6 @@ def truth_of(labels: Labels | None, video_id: str) -> list[dict] | None:
     """A video's labelled segments, to draw beside the detected ones; None without labels or an entry."""
     video = labels.videos.get(video_id) if labels else None
     return [{"label": label, "start": start, "end": end} for label, start, end in video.segments] if video else None
-
-
-def open_output(path: Path) -> TextIO:
-    """Open a text file for writing, folders made. Raises OutputError where that is not possible."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
 
 
 def warnings_of(loaded: Checkpoint) -> list[str]:
@@ -339,9 +325,3 @@ def assumptions_of(loaded: Checkpoint) -> list[str]:
         return []
     values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
     return [f"{loaded.path} does not say {values}: these are the published defaults; change them with --set model.…"]
-
-
-def _emit(sinks: list[TextIO], values: list[dict]) -> None:
-    for sink in sinks:
-        sink.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
-        sink.flush()

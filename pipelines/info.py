@@ -110,8 +110,13 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
         "recipe_id": recipe.id if recipe else "not recorded",
         "random_weights": (recipe.random_streams or "none") if recipe else "not recorded",
         "metrics": loaded.metrics,
+        **({"thresholds": _thresholds(loaded.extra["thresholds"])} if loaded.extra.get("thresholds") else {}),
         "versions": loaded.versions,
     }
+
+
+def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    return {label: f"on {rules['on']:.3f}, off {rules['off']:.3f}" for label, rules in stored.items()}
 
 
 def _timeline(path: Path) -> dict:
@@ -124,5 +129,8 @@ def _timeline(path: Path) -> dict:
             f"{path} is no timeline of {FORMAT}.", "give an ID.json that `lstr detect` wrote."
         ) from error
     segments = timeline.pop("segments")
-    shown = [f"{s['start']:.2f}–{s['end']:.2f} {s['label']} {s['score']:.2f}" for s in segments]
+    shown = [
+        f"{s['start']:.2f}–{s['end']:.2f} {s['label']}" + (f" {s['score']:.2f}" if "score" in s else "")
+        for s in segments
+    ]
     return {"kind": "timeline", **timeline, "segments": shown}

@@ -1,21 +1,38 @@
 """Scores to events and segments, causally, and the timeline file they make."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from extractors.errors import ExtractorError
 from extractors.video import CHUNK_SECONDS
+from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.store import replacing
 
 FORMAT = "lstr-timeline/1"
+HORIZON_CHUNKS = 8
+"""Chunks ahead, 2 s, within which an action is said to be expected."""
+TOLERANCE = 1e-6
+"""Chunks: a length given in seconds that is this near a whole number of chunks is that number."""
+
+
+class ThresholdError(ExtractorError):
+    """Thresholds that contradict themselves."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)
 class Event:
-    """`started` or `ended` of an action; times in seconds. `time` is when it was decided, `start` when it began."""
+    """`started` or `ended` of an action, or `expected`; times in seconds.
+
+    `time` is when it was decided, `start` when the action began (or is expected to).
+    """
 
     event: str
     label: str
@@ -34,50 +51,188 @@ class Event:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A class begins when its score reaches `on` and ends when it falls below `off` (hysteresis)."""
+    """When a class begins and ends. Lengths in seconds, rounded to what whole chunks can tell.
+
+    It begins when its score reaches `on` and ends when it falls below `off` (hysteresis). Two parts with at most
+    `merge_gap` between them are one action, and one shorter than `min_length` is none. Raises ThresholdError.
+    """
 
     on: float = 0.5
     off: float = 0.35
+    min_length: float = 0.0
+    merge_gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.off <= self.on:
+            raise ThresholdError(
+                f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
+                "let 0 <= off <= on, as in --on 0.5 --off 0.35.",
+            )
+        if not (0 <= self.min_length < math.inf and 0 <= self.merge_gap < math.inf):
+            raise ThresholdError(
+                f"A minimum length of {self.min_length:g} s and a gap of {self.merge_gap:g} s are no lengths.",
+                "give seconds from 0 up.",
+            )
+
+    @property
+    def min_chunks(self) -> int:
+        """Chunks that an action must last."""
+        return max(1, math.ceil(self.min_length / CHUNK_SECONDS - TOLERANCE))
+
+    @property
+    def gap_chunks(self) -> int:
+        """Chunks between two parts of one action, at most."""
+        return math.floor(self.merge_gap / CHUNK_SECONDS + TOLERANCE)
+
+    def delays(self) -> dict[str, float]:
+        """Seconds that these rules add to what the scores say: `started` comes that much after the end of an action's
+        first chunk, `ended` after that of the first chunk below `off` (0 where the source ends)."""
+        return {"started": (self.min_chunks - 1) * CHUNK_SECONDS, "ended": self.gap_chunks * CHUNK_SECONDS}
+
+    def to_dict(self) -> dict:
+        """The thresholds' JSON object, with the delays they add."""
+        return {**asdict(self), "delay": self.delays()}
+
+
+DEFAULT = Thresholds()
+
+
+@dataclass
+class _Run:
+    """What may become an action: from chunk `first` to before chunk `end`, with the scores' sum and number."""
+
+    first: int
+    end: int
+    total: float = 0.0
+    number: int = 0
+    started: bool = False
+    pending: list[float] = field(default_factory=list)
+    """Scores since `end`, no more than fit into a gap; they count if it closes."""
+
+    def extend(self, chunk: int, score: float) -> None:
+        self.total += sum(self.pending) + score
+        self.number += len(self.pending) + 1
+        self.end, self.pending = chunk + 1, []
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.number
 
 
 @dataclass
 class Timeline:
     """Turns a score vector a chunk into events; several classes may be on at once. Background is never an event.
 
-    `push` decides at once, so an action is announced at the end of its first chunk: the delay added is 0.
+    `thresholds` is one for all classes, or one a class (a class without gets the default). The memory does not grow
+    with an action's length. What it says of a chunk never changes later, and is the same whatever follows; the
+    segments are those of the whole score curve: runs by hysteresis, near ones merged, then short ones dropped.
     """
 
     classes: tuple[str, ...]
-    thresholds: Thresholds = field(default_factory=Thresholds)
+    thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
     segments: list[dict] = field(default_factory=list)
-    _open: dict[int, tuple[float, list[float]]] = field(default_factory=dict)
-    """Class index to (start in seconds, scores so far)."""
+    expected: list[dict] = field(default_factory=list)
+    _runs: dict[int, _Run] = field(default_factory=dict)
+    _announced: set[int] = field(default_factory=set)
+    """Classes that are expected and have not begun."""
 
-    def push(self, time: float, scores: np.ndarray) -> list[Event]:
-        """Events decided at the end of a chunk, `time` in seconds, scores (C,)."""
+    def __post_init__(self) -> None:
+        self._rules = {
+            c: self.thresholds if isinstance(self.thresholds, Thresholds) else self.thresholds.get(label, DEFAULT)
+            for c, label in enumerate(self.classes)
+            if label not in (BACKGROUND, AMBIGUOUS)
+        }
+
+    def push(self, time: float, scores: np.ndarray, ahead: np.ndarray | None = None) -> list[Event]:
+        """Events decided at the end of a chunk, `time` in seconds, scores (C,).
+
+        `ahead` (H, C) are the scores of the chunks to come, of a model that anticipates: a class that is not on and
+        reaches its `on` within 2 s is `expected`, once until it begins or none of them reaches its `off`.
+        """
+        chunk = round(time / CHUNK_SECONDS) - 1
         events = []
-        for c, label in enumerate(self.classes):
-            if label in (BACKGROUND, AMBIGUOUS):
-                continue
-            score = float(scores[c])
-            if c in self._open and score < self.thresholds.off:
-                events.append(self._close(c, time, time - CHUNK_SECONDS))
-            elif c in self._open:
-                self._open[c][1].append(score)
-            elif score >= self.thresholds.on:
-                self._open[c] = (time - CHUNK_SECONDS, [score])
-                events.append(Event("started", label, time, time - CHUNK_SECONDS, score))
+        for c, rules in self._rules.items():
+            events += self._advance(c, rules, chunk, time, float(scores[c]))
+            if ahead is not None and len(ahead):
+                events += self._expect(c, rules, time, ahead[:HORIZON_CHUNKS, c])
         return events
 
     def finish(self, time: float) -> list[Event]:
-        """End what is still on when the source ends at `time` seconds."""
-        return [self._close(c, time, time) for c in sorted(self._open)]
+        """End what is still on when the source ends at `time` seconds; the timeline can then begin anew."""
+        events = [event for c in sorted(self._runs) for event in self._end(c, time)]
+        self._announced.clear()
+        return events
 
-    def _close(self, c: int, time: float, end: float) -> Event:
-        start, scores = self._open.pop(c)
-        mean = float(np.mean(scores))
-        self.segments.append({"label": self.classes[c], "start": start, "end": end, "score": round(mean, 4)})
-        return Event("ended", self.classes[c], time, start, mean, end)
+    def describe(self) -> dict:
+        """The rules as a timeline file has them: one for all classes, or one a class."""
+        if isinstance(self.thresholds, Thresholds):
+            return self.thresholds.to_dict()
+        return {self.classes[c]: rules.to_dict() for c, rules in self._rules.items()}
+
+    def _advance(self, c: int, rules: Thresholds, chunk: int, time: float, score: float) -> list[Event]:
+        events = []
+        run = self._runs.get(c)
+        if run and chunk - run.end > rules.gap_chunks:  # a live source has lost chunks
+            events += self._end(c, time)
+            run = None
+        if run is None:
+            if score < rules.on:
+                return events
+            run = self._runs[c] = _Run(chunk, chunk)
+        if score >= (rules.off if run.end == chunk else rules.on):
+            run.extend(chunk, score)
+        elif chunk + 1 - run.end > rules.gap_chunks:
+            return events + self._end(c, time)
+        else:
+            run.pending.append(score)
+        if not run.started and run.end - run.first >= rules.min_chunks:
+            run.started = True
+            events.append(Event("started", self.classes[c], time, run.first * CHUNK_SECONDS, run.mean))
+        return events
+
+    def _end(self, c: int, time: float) -> list[Event]:
+        """Forget a class's run; its `ended` where it had been announced."""
+        run = self._runs.pop(c)
+        if not run.started:
+            return []
+        label, start, end = self.classes[c], run.first * CHUNK_SECONDS, run.end * CHUNK_SECONDS
+        self.segments.append({"label": label, "start": start, "end": end, "score": round(run.mean, 4)})
+        return [Event("ended", label, time, start, run.mean, end)]
+
+    def _expect(self, c: int, rules: Thresholds, time: float, ahead: np.ndarray) -> list[Event]:
+        if c in self._runs or ahead.max() < rules.off:
+            self._announced.discard(c)
+            return []
+        if c in self._announced or ahead.max() < rules.on:
+            return []
+        self._announced.add(c)
+        first = int(np.argmax(ahead >= rules.on))
+        event = Event("expected", self.classes[c], time, time + first * CHUNK_SECONDS, float(ahead.max()))
+        self.expected.append({key: value for key, value in event.to_dict().items() if key != "event"})
+        return [event]
+
+
+def thresholds_of(loaded: Checkpoint, given: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
+    """A checkpoint's thresholds, by class where `lstr evaluate --calibrate` wrote them, else the default ones.
+
+    `given` (on, off, min_length, merge_gap; None is not given) goes over both, for all classes. Where only one of `on`
+    and `off` is given and contradicts the other, the other follows it. Raises ThresholdError.
+    """
+    stored = loaded.extra.get("thresholds")
+    if not stored:
+        return changed({}, given or {})
+    return {label: changed(stored.get(label, {}), given or {}) for label in loaded.classes}
+
+
+def changed(stored: Mapping[str, float], given: Mapping[str, Any]) -> Thresholds:
+    """The default thresholds with `stored` and then `given` over them; see `thresholds_of`."""
+    given = {name: float(value) for name, value in given.items() if value is not None}
+    merged = {**asdict(DEFAULT), **stored, **given}
+    if "off" not in given:
+        merged["off"] = min(merged["off"], merged["on"])
+    elif "on" not in given:
+        merged["on"] = max(merged["off"], merged["on"])
+    return Thresholds(**merged)
 
 
 def write_scores(path: Path, scores: np.ndarray) -> None:

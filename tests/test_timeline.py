@@ -1,34 +1,83 @@
 """Scores to events."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.timeline import Thresholds, Timeline
+from lstr.checkpoint import load
+from pipelines.timeline import DEFAULT, HORIZON_CHUNKS, ThresholdError, Thresholds, Timeline, thresholds_of
 
 CLASSES = ("Background", "kick", "punch")
+CHUNK = 0.25
 
 
-def play(scores) -> tuple[list, Timeline]:
-    timeline = Timeline(CLASSES)
+def play(scores, thresholds=DEFAULT) -> tuple[list, Timeline]:
+    timeline = Timeline(CLASSES, thresholds)
     events = []
     for k, row in enumerate(scores):
-        events += timeline.push((k + 1) * 0.25, np.asarray(row))
-    events += timeline.finish(len(scores) * 0.25)
+        events += timeline.push((k + 1) * CHUNK, np.asarray(row))
+    events += timeline.finish(len(scores) * CHUNK)
     return events, timeline
+
+
+def kicks(scores, **rules):
+    """Events of one class as (event, time, start, end)."""
+    events, _ = play([[1 - s, s, 0] for s in scores], Thresholds(**rules))
+    return [(e.event, e.time, e.start, e.end) for e in events]
 
 
 def test_hysteresis():
     kick = [0.1, 0.6, 0.4, 0.45, 0.2, 0.4, 0.1]
-    events, timeline = play([[1 - s, s, 0] for s in kick])
-    assert [(e.event, e.time, e.start, e.end) for e in events] == [
-        ("started", 0.5, 0.25, None),
-        ("ended", 1.25, 0.25, 1.0),
-    ]
+    assert kicks(kick) == [("started", 0.5, 0.25, None), ("ended", 1.25, 0.25, 1.0)]
+    _, timeline = play([[1 - s, s, 0] for s in kick])
     assert timeline.segments == [
         {"label": "kick", "start": 0.25, "end": 1.0, "score": pytest.approx(np.mean([0.6, 0.4, 0.45]), abs=1e-4)}
     ]
+
+
+def test_a_minimum_length_delays_the_start_and_drops_what_is_shorter():
+    rules = {"min_length": 0.75}
+    assert kicks([0, 0.9, 0.9, 0, 0.9, 0.9, 0.9, 0.9, 0], **rules) == [
+        ("started", 1.75, 1.0, None), ("ended", 2.25, 1.0, 2.0)
+    ]  # fmt: skip
+    assert Thresholds(**rules).delays() == {"started": 0.5, "ended": 0}
+    assert kicks([0.9, 0.9], **rules) == [], "shorter than the minimum when the source ends"
+
+
+def test_a_gap_is_merged_and_delays_the_end():
+    rules = {"merge_gap": 0.5}
+    assert kicks([0.9, 0, 0, 0.9, 0, 0, 0, 0.9], **rules) == [
+        ("started", 0.25, 0, None), ("ended", 1.75, 0, 1.0), ("started", 2.0, 1.75, None), ("ended", 2.0, 1.75, 2.0)
+    ]  # fmt: skip
+    assert Thresholds(**rules).delays() == {"started": 0, "ended": 0.5}
+    assert kicks([0.9, 0.1], **rules) == [("started", 0.25, 0, None), ("ended", 0.5, 0, 0.25)]
+
+
+def test_the_delays_stated_are_the_delays_there_are():
+    for min_length, merge_gap in itertools.product((0, 0.2, 0.25, 0.6, 1.0), (0, 0.1, 0.25, 0.7)):
+        rules = Thresholds(min_length=min_length, merge_gap=merge_gap)
+        started, ended = kicks([0, *[0.9] * 8, *[0] * 8], min_length=min_length, merge_gap=merge_gap)
+        assert started[1] - 2 * CHUNK == rules.delays()["started"]
+        assert ended[1] - 10 * CHUNK == rules.delays()["ended"]
+
+
+def test_a_gap_counts_into_the_length_only_once_it_is_closed():
+    rules = {"merge_gap": 0.25, "min_length": 0.75}
+    assert kicks([0.9, 0, 0.9, 0, 0], **rules) == [("started", 0.75, 0, None), ("ended", 1.25, 0, 0.75)]
+    assert kicks([0.9, 0, 0, 0.9], **rules) == []
+
+
+def test_each_class_has_its_own_thresholds():
+    rules = {"kick": Thresholds(0.9, 0.8), "punch": Thresholds(0.2, 0.1)}
+    events, timeline = play([[0, 0.7, 0.3]] * 2, rules)
+    assert [(e.event, e.label) for e in events] == [("started", "punch"), ("ended", "punch")]
+    described = timeline.describe()
+    assert described.keys() == {"kick", "punch"} and described["kick"]["on"] == 0.9
+    assert play([[0, 0.7, 0.3]] * 2, {"punch": Thresholds(0.2, 0.1)})[0][0].label == "kick", "the default for the rest"
 
 
 def test_two_at_once_and_the_end_flushes():
@@ -37,26 +86,134 @@ def test_two_at_once_and_the_end_flushes():
         ("started", "kick"), ("started", "punch"), ("ended", "kick"), ("ended", "punch")
     ]  # fmt: skip
     assert {s["end"] for s in timeline.segments} == {0.5}
+    assert timeline.finish(1.0) == [] and timeline.push(1.25, np.array([0, 0.9, 0]))[0].event == "started"
 
 
 def test_background_is_no_event():
     assert play([[1.0, 0, 0]] * 5)[0] == []
 
 
-rows = st.lists(st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3), min_size=1, max_size=40)
+def test_chunks_that_a_live_source_lost_end_an_action():
+    timeline = Timeline(CLASSES, Thresholds(merge_gap=0.25))
+    kick = np.array([0, 0.9, 0])
+    timeline.push(0.25, kick)
+    events = timeline.push(10.0, kick)
+    assert [(e.event, e.start, e.end) for e in events] == [("ended", 0, 0.25), ("started", 9.75, None)]
 
 
-@given(rows, rows)
-def test_properties(past, future):
-    events, timeline = play(past)
+def test_an_endless_action_keeps_no_scores():
+    timeline = Timeline(CLASSES, Thresholds(merge_gap=1.0))
+    for k in range(1000):
+        timeline.push((k + 1) * CHUNK, np.array([0, 0.9 * (k % 3 > 0), 0]))
+    assert all(len(run.pending) <= 4 for run in timeline._runs.values()) and not timeline.segments
+
+
+def ahead(*kick):
+    return np.array([[1 - s, s, 0] for s in kick])
+
+
+def test_expected_once_until_it_begins():
+    timeline = Timeline(CLASSES)
+    quiet, kick = np.array([1, 0, 0]), np.array([0.1, 0.9, 0])
+    said = timeline.push(0.25, quiet, ahead(0.1, 0.2, 0.7, 0.8))
+    assert [(e.event, e.label, e.time, e.start, e.score) for e in said] == [("expected", "kick", 0.25, 0.75, 0.8)]
+    assert timeline.push(0.5, quiet, ahead(0.4, 0.7, 0.8, 0.8)) == [], "said already"
+    assert [e.event for e in timeline.push(0.75, kick, ahead(0.9, 0.9, 0.9, 0.1))] == ["started"]
+    assert [e.event for e in timeline.push(1.0, quiet, ahead(0.1, 0.1, 0.1, 0.1))] == ["ended"]
+    assert [e.event for e in timeline.push(1.25, quiet, ahead(0.1, 0.1, 0.1, 0.6))] == ["expected"]
+    assert timeline.push(1.5, quiet, ahead(0.1, 0.1, 0.1, 0.1)) == [], "taken back"
+    assert [e.event for e in timeline.push(1.75, quiet, ahead(0.1, 0.1, 0.6, 0.6))] == ["expected"]
+    assert [set(entry) for entry in timeline.expected] == [{"label", "time", "start", "score"}] * 3
+    assert timeline.expected[2]["start"] == 2.25
+
+
+def test_nothing_is_expected_later_than_two_seconds():
+    late = ahead(*[0.1] * HORIZON_CHUNKS, 0.9)
+    assert Timeline(CLASSES).push(0.25, np.array([1, 0, 0]), late) == []
+
+
+@pytest.mark.parametrize("rules", [{"on": 0.3, "off": 0.5}, {"off": -0.1}, {"min_length": -1}, {"merge_gap": np.nan}])
+def test_thresholds_that_contradict_themselves(rules):
+    with pytest.raises(ThresholdError) as caught:
+        Thresholds(**rules)
+    assert caught.value.hint and caught.value.exit_code == 2
+
+
+def test_a_checkpoints_thresholds_and_those_given(small_set):
+    loaded = load(small_set.checkpoint)
+    assert thresholds_of(loaded) == Thresholds()
+    assert thresholds_of(loaded, {"on": 0.2, "off": None}) == Thresholds(0.2, 0.2)
+    assert thresholds_of(loaded, {"off": 0.8}) == Thresholds(0.8, 0.8)
+    calibrated = replace(loaded, extra={"thresholds": {"wave": {"on": 0.7, "off": 0.6}}})
+    own = thresholds_of(calibrated, {"merge_gap": 0.5})
+    assert own["wave"] == Thresholds(0.7, 0.6, merge_gap=0.5) and own["jump"] == Thresholds(merge_gap=0.5)
+
+
+levels = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+rows = st.lists(st.lists(levels, min_size=3, max_size=3), min_size=1, max_size=40)
+rules = st.builds(
+    lambda pair, length, gap: Thresholds(max(pair), min(pair), length, gap),
+    st.tuples(levels, levels),
+    st.sampled_from([0, 0.25, 0.4, 0.5, 1.0, 2.0]),
+    st.sampled_from([0, 0.2, 0.25, 0.5, 1.0]),
+)
+
+
+def offline(curve, rules: Thresholds) -> list[tuple[float, float]]:
+    """The definition, from the whole curve: runs by hysteresis, near ones merged, then short ones dropped."""
+    on, runs = False, []
+    for k, score in enumerate(curve):
+        was, on = on, score >= (rules.off if on else rules.on)
+        if on and was:
+            runs[-1][1] = k + 1
+        elif on:
+            runs.append([k, k + 1])
+    merged = []
+    for first, end in runs:
+        if merged and (first - merged[-1][1]) * CHUNK <= rules.merge_gap:
+            merged[-1][1] = end
+        else:
+            merged.append([first, end])
+    return [(a * CHUNK, b * CHUNK) for a, b in merged if (b - a) * CHUNK >= rules.min_length]
+
+
+@given(rows, rules)
+def test_the_segments_are_those_of_the_whole_curve(scores, rules):
+    _, timeline = play(scores, rules)
+    for c, label in enumerate(CLASSES[1:], 1):
+        segments = sorted((s["start"], s["end"]) for s in timeline.segments if s["label"] == label)
+        assert segments == offline([row[c] for row in scores], rules)
+
+
+@given(rows, rules)
+def test_events_are_in_order_and_never_overlap_within_a_class(scores, rules):
+    events, timeline = play(scores, rules)
+    assert [e.time for e in events] == sorted(e.time for e in events)
     for label in CLASSES:
-        segments = [s for s in timeline.segments if s["label"] == label]
-        assert all(s["start"] < s["end"] for s in segments)
-        assert all(a["end"] <= b["start"] for a, b in zip(segments, segments[1:], strict=False))
-    started = [e for e in events if e.event == "started"]
-    assert len(started) * 2 == len(events) and len(started) == len(timeline.segments)
-    # nothing said changes when the future does
-    end = len(past) * 0.25
-    longer = [e for e in play(past + future)[0] if e.time <= end]
-    assert longer == [e for e in events if e in longer]
-    assert all(e.score >= Thresholds().on for e in started)
+        own = [e for e in events if e.label == label]
+        assert [e.event for e in own] == ["started", "ended"] * (len(own) // 2)
+        for started, ended in zip(own[::2], own[1::2], strict=True):
+            assert started.start == ended.start < ended.end <= ended.time and started.start < started.time
+            assert started.time <= ended.time
+        assert all(a.end < b.start for a, b in itertools.pairwise(own[1::2]))
+    assert len(events) == 2 * len(timeline.segments)
+
+
+@given(rows, rows, rules)
+def test_nothing_said_changes_when_the_future_does(past, future, rules):
+    def said(scores):
+        timeline = Timeline(CLASSES, rules)
+        return [timeline.push((k + 1) * CHUNK, np.asarray(row)) for k, row in enumerate(scores)]
+
+    assert said(past + future)[: len(past)] == said(past)
+
+
+@given(rows, rules)
+def test_finishing_flushes(scores, rules):
+    """After it the machine is as new: the same scores give the same events again."""
+    timeline = Timeline(CLASSES, rules)
+    seen = []
+    for _ in range(2):
+        events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) * CHUNK, np.asarray(row))]
+        seen.append(events + timeline.finish(len(scores) * CHUNK))
+    assert seen[0] == seen[1] and seen[0] == play(scores, rules)[0]

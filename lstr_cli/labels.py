@@ -1,0 +1,106 @@
+"""`lstr labels`: annotations from one form to another."""
+
+import click
+
+from lstr_cli.options import events_options
+
+
+@click.group("labels")
+def command():
+    """Convert annotations.
+
+    \b
+    Example:
+      lstr labels convert annotations/*.eaf --to activitynet --subset training -o labels.json
+    """
+
+
+def _choice(kind: str):
+    """A callback that takes one of the formats that can be written (or read), without importing them for --help."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if value is None:
+            return None
+        from pipelines import convert as job
+
+        known = getattr(job, kind)
+        if value not in known:
+            raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}.")
+        return value
+
+    return check
+
+
+def _subsets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str | None, str]:
+    pairs = [value.rpartition("=") for value in values]
+    return {old or None: new for old, _, new in pairs}
+
+
+@command.command("convert")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--to", required=True, metavar="FORMAT", callback=_choice("TARGETS"), help="What to make of them.")
+@click.option("--from", "given", metavar="FORMAT", callback=_choice("SOURCES"), help="What they are, else guessed.")
+@click.option("-o", "--output", metavar="PATH", help="File or folder; else one text goes to standard output.")
+@click.option("--subset", "subsets", multiple=True, metavar="[OLD=]NEW", callback=_subsets, help="Name subsets.")
+@click.option("--classes", metavar="A,B,…", help="Classes in the order of the score columns.")
+@click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
+@click.option("--features", metavar="DIR", help="perframe: make as many chunks as these features have.")
+@click.option("--name", default="LSTR", show_default=True, help="perframe: the data set's name in data_info.json.")
+@click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
+@click.option("--video", metavar="PATH", help="mp4, html: the video, or the folder of videos.")
+@events_options
+def convert(sources, to, given, output, subsets, classes, as_labels, features, name, fps, video, events):
+    """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
+
+    FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet (what --labels
+    takes), thumos, audacity, perframe (target_perframe and data_info.json); to show them also png, svg, html, mp4;
+    and stored scores (npy) can be read. What the new form has no place for is said.
+
+    \b
+    Examples:
+      lstr labels convert annotations/ --to activitynet --subset training -o labels.json
+      lstr labels convert timeline/game.json --to vtt > game.vtt
+      lstr labels convert labels.json --to perframe --features features -o features
+      lstr labels convert timeline/game.scores.npy --to csv --on 0.3 --off 0.2
+    """
+    from dataclasses import replace
+    from pathlib import Path
+
+    from lstr_cli import console
+    from pipelines.convert import convert as job
+    from pipelines.timeline import changed
+
+    named = tuple(part.strip() for part in classes.split(",")) if classes else ()
+
+    def change(annotated):
+        if as_labels:
+            annotated = annotated.without_scores()
+        annotated = annotated.with_subsets(subsets)
+        return replace(annotated, classes=named) if named else annotated
+
+    done = job(
+        sources,
+        to,
+        Path(output) if output else None,
+        given,
+        change,
+        Path(features) if features else None,
+        name,
+        fps,
+        changed({}, events),
+        Path(video) if video else None,
+    )
+    if done.text is not None:
+        click.echo(done.text, nl=False)
+    if done.lost:
+        console.warn(f"{to} has no place for {', '.join(sorted(done.lost))}.")
+    if done.left_out:
+        console.warn(f"{len(done.left_out)} videos have no features and were left out: {', '.join(done.left_out[:3])}.")
+    held = done.annotated.held()
+    if to == "activitynet" and not held & {"scores", "subsets"}:
+        console.warn("no video has a subset, which training needs: add --subset training.")
+    if to in ("activitynet", "thumos") and "scores" in held:
+        console.say("With their scores these are results to evaluate; --as-labels makes labels of them.")
+    segments = sum(len(v.annotations) for v in done.annotated.videos.values())
+    where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
+    console.say(f"{len(done.annotated.videos)} videos, {segments} segments{where}")

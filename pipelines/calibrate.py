@@ -1,0 +1,112 @@
+"""Thresholds of each class from validation scores, and the checkpoint that carries them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from lstr import checkpoint
+from lstr.batch import predict
+from lstr.checkpoint import Checkpoint
+from lstr.labels import AMBIGUOUS, BACKGROUND
+from pipelines.dataset import Split
+from pipelines.extract import Progress
+from pipelines.timeline import DEFAULT, Thresholds
+
+MOST_LEVELS = 50  # scores tried as `on`
+OFF_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3)  # of `on`, tried as `off`
+
+
+def calibrate(
+    scores: Sequence[np.ndarray], targets: Sequence[np.ndarray], classes: Sequence[str]
+) -> dict[str, Thresholds]:
+    """The `on` and `off` of each class that give the highest F1 over the chunks of some videos.
+
+    scores and targets (L, C) a video. What is scored are the chunks that hysteresis leaves on, as `Timeline` decides
+    them; chunks labelled "Ambiguous" do not count. A class that never happens here is not in the result. Lengths and
+    gaps stay at their defaults, for they cost delay.
+    """
+    found = {}
+    mask = counted(targets, classes)
+    starts = np.cumsum([0, *map(len, scores)])[:-1]
+    for c, label in enumerate(classes):
+        truth = np.concatenate([t[:, c] for t in targets])[mask] > 0
+        if label in (BACKGROUND, AMBIGUOUS) or not truth.any():
+            continue
+        curve = np.concatenate([s[:, c] for s in scores])
+        best = (-1.0, DEFAULT)
+        for on in levels(curve):
+            for share in OFF_SHARES:
+                said = hysteresis(curve, starts, on, on * share)[mask]
+                value = f1(said, truth)
+                if value > best[0]:
+                    best = value, Thresholds(on, on * share)
+        found[label] = best[1]
+    return found
+
+
+def counted(targets: Sequence[np.ndarray], classes: Sequence[str]) -> np.ndarray:
+    """Which chunks (N,) of all videos are not labelled "Ambiguous"."""
+    joined = np.concatenate(targets)
+    return joined[:, list(classes).index(AMBIGUOUS)] == 0 if AMBIGUOUS in classes else np.ones(len(joined), bool)
+
+
+def levels(curve: np.ndarray) -> list[float]:
+    """Scores to try as `on`: some of those that occur, spread by rank, denser towards the high ones."""
+    seen = np.unique(curve[curve > 0])[::-1]
+    ranks = np.unique(np.geomspace(1, max(1, len(seen)), MOST_LEVELS).astype(int)) - 1
+    return [float(level) for level in seen[ranks]] if len(seen) else []
+
+
+def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> np.ndarray:
+    """Chunks (N,) that are on: from one at `on` to before one below `off`; each video begins off."""
+    switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
+    switch[starts] = np.where(curve[starts] >= on, 1, 0)
+    last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
+    return switch[last] == 1
+
+
+def f1(said: np.ndarray, truth: np.ndarray) -> float:
+    """Harmonic mean of precision and recall."""
+    right = np.count_nonzero(said & truth)
+    return 2 * right / (np.count_nonzero(said) + np.count_nonzero(truth))
+
+
+def calibrate_checkpoint(loaded: Checkpoint, split: Split, progress: Progress) -> tuple[Path, dict[str, dict]]:
+    """Calibrate a checkpoint on the videos of a split and write the thresholds into it.
+
+    Returns the file and, a class, its thresholds and F1 with them and with the default ones. Raises CheckpointError.
+    """
+    split = split.narrowed(loaded.config)
+    scores = []
+    for done, video in enumerate(split.videos):
+        progress(video.id, done, len(split.videos))
+        scores.append(predict(loaded.model, video.features[:]).numpy())
+    truth = [video.targets for video in split.videos]
+    found = calibrate(scores, truth, loaded.classes)
+    starts, mask = np.cumsum([0, *map(len, scores)])[:-1], counted(truth, loaded.classes)
+    said = {}
+    for label, rules in found.items():
+        c = loaded.classes.index(label)
+        curve, on = np.concatenate([s[:, c] for s in scores]), np.concatenate([t[:, c] for t in truth]) > 0
+        by, before = (f1(hysteresis(curve, starts, used.on, used.off)[mask], on[mask]) for used in (rules, DEFAULT))
+        said[label] = {"on": rules.on, "off": rules.off, "F1": by, "before": before}
+    return write_thresholds(loaded, found), said
+
+
+def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
+    """Put thresholds into a checkpoint, nothing else of it changed; returns the file, which is replaced whole.
+
+    A published file is left as it is: NAME.calibrated.pt beside it gets them. Raises CheckpointError.
+    """
+    stored = {label: asdict(rules) for label, rules in thresholds.items()}
+    extra = {**loaded.extra, "thresholds": stored}
+    if loaded.format == checkpoint.FORMAT:
+        content = checkpoint.read(loaded.path)
+        checkpoint.write_atomically(loaded.path, {**content, "extra": json.dumps(extra)})
+        return loaded.path
+    path = loaded.path.with_name(f"{loaded.path.stem}.calibrated.pt")
+    checkpoint.save(path, loaded.model, loaded.classes, loaded.recipe, loaded.metrics, extra, loaded.calibration)
+    return path

@@ -1,0 +1,144 @@
+"""ELAN's annotation files: a tier a class, so that actions may overlap, with the scores on a tier below it."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import count
+from mimetypes import guess_type
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError
+
+SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
+ACTION, SCORE = "action", "score"  # names of the two tier types
+PROPERTY = "lstr:"  # prefix of what a label set knows beyond tiers
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML cannot hold."""
+
+
+def to_eaf(video: AnnotatedVideo, classes: Iterable[str]) -> str:
+    """EAF 3.0, times in milliseconds. Overlaps within a class, which no tier may have, go to a tier `<class> (2)`."""
+    root = ET.Element(
+        "ANNOTATION_DOCUMENT",
+        {
+            "AUTHOR": "lstr",
+            "DATE": datetime.now(UTC).isoformat(timespec="seconds"),
+            "FORMAT": "3.0",
+            "VERSION": "3.0",
+            "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance",
+            "xsi:noNamespaceSchemaLocation": SCHEMA,
+        },
+    )
+    header = ET.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
+    if video.media:
+        address = video.media if "://" in video.media else Path(video.media).absolute().as_uri()
+        kind = guess_type(video.media)[0] or "video/*"
+        ET.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_clean(address), MIME_TYPE=kind)
+    for name in ("subset", "duration"):
+        if getattr(video, name) is not None:
+            ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(getattr(video, name))
+    slots = ET.SubElement(root, "TIME_ORDER")
+    moments: list[tuple[int, str]] = []
+    ids, taken = count(1), set()
+    for label in classes:
+        for i, annotations in enumerate(_layers([a for a in video.annotations if a.label == label])):
+            name = _clean(label) if i == 0 else f"{_clean(label)} ({i + 1})"
+            while {name, f"{name} {SCORE}"} & taken:  # a class may itself be called "kick (2)"
+                name += "'"
+            taken |= {name, f"{name} {SCORE}"}
+            tier = ET.SubElement(root, "TIER", LINGUISTIC_TYPE_REF=ACTION, TIER_ID=name)
+            scores = []
+            for a in annotations:
+                own = f"a{next(ids)}"
+                times = {}
+                for which, seconds in (("1", a.start), ("2", max(a.end, a.start + 0.001))):
+                    slot = f"ts{len(moments) + 1}"
+                    moments.append((round(seconds * 1000), slot))
+                    times[f"TIME_SLOT_REF{which}"] = slot
+                element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), "ALIGNABLE_ANNOTATION", times)
+                element.set("ANNOTATION_ID", own)
+                ET.SubElement(element, "ANNOTATION_VALUE").text = _clean(label)
+                if a.score is not None:
+                    scores.append((own, a.score))
+            if scores:
+                below = {"LINGUISTIC_TYPE_REF": SCORE, "PARENT_REF": name, "TIER_ID": f"{name} {SCORE}"}
+                tier = ET.SubElement(root, "TIER", below)
+            for parent, score in scores:
+                refers = {"ANNOTATION_ID": f"a{next(ids)}", "ANNOTATION_REF": parent}
+                element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), "REF_ANNOTATION", refers)
+                ET.SubElement(element, "ANNOTATION_VALUE").text = f"{score:g}"
+    for value, slot in sorted(moments, key=lambda moment: moment[0]):
+        ET.SubElement(slots, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(value))
+    shape = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": ACTION, "TIME_ALIGNABLE": "true"}
+    ET.SubElement(root, "LINGUISTIC_TYPE", shape)
+    association = "Symbolic_Association"
+    shape |= {"CONSTRAINTS": association, "LINGUISTIC_TYPE_ID": SCORE, "TIME_ALIGNABLE": "false"}
+    ET.SubElement(root, "LINGUISTIC_TYPE", shape)
+    described = "1-1 association with a parent annotation"
+    ET.SubElement(root, "CONSTRAINT", DESCRIPTION=described, STEREOTYPE=association)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
+    """An EAF file and the classes in its order: aligned annotations, labelled by their value, else by their tier.
+
+    Tiers that hang on others are left out, but for the scores of a file of ours. Raises AnnotationError.
+    """
+    try:
+        root = ET.fromstring(text.encode())
+    except ET.ParseError as error:
+        raise AnnotationError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
+    if root.tag != "ANNOTATION_DOCUMENT":
+        raise AnnotationError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
+    slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
+    scores = {
+        element.get("ANNOTATION_REF"): element.findtext("ANNOTATION_VALUE")
+        for tier in root.iter("TIER")
+        if tier.get("LINGUISTIC_TYPE_REF") == SCORE
+        for element in tier.iter("REF_ANNOTATION")
+    }
+    annotations, classes = [], []
+    for tier in root.iter("TIER"):
+        if tier.get("PARENT_REF"):
+            continue
+        name = tier.get("TIER_ID", "")
+        labels = []
+        for element in tier.iter("ALIGNABLE_ANNOTATION"):
+            label = (element.findtext("ANNOTATION_VALUE") or "").strip() or name
+            try:
+                times = [int(slots[element.get(f"TIME_SLOT_REF{which}")]) / 1000 for which in "12"]
+                score = float(scores[element.get("ANNOTATION_ID")]) if element.get("ANNOTATION_ID") in scores else None
+            except (KeyError, TypeError, ValueError) as error:
+                raise AnnotationError(
+                    f"An annotation of the tier {name!r} has no time or a score that is no number.",
+                    "give it a time in ELAN and save the file again.",
+                ) from error
+            annotations.append(Annotation(*times, label, score))
+            labels.append(label)
+        classes += [label for label in dict.fromkeys(labels or [name]) if label not in classes]
+    known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
+    media = next((element.get("MEDIA_URL") for element in root.iter("MEDIA_DESCRIPTOR")), None)
+    if media and media.startswith("file:"):
+        media = unquote(urlsplit(media).path)
+    duration = known.get(f"{PROPERTY}duration")
+    subset = known.get(f"{PROPERTY}subset")
+    video = AnnotatedVideo(tuple(annotations), subset, float(duration) if duration else None, media)
+    return video, tuple(classes)
+
+
+def _layers(annotations: list[Annotation]) -> list[list[Annotation]]:
+    """Annotations by start, dealt to as few lists as let none overlap; at least one list."""
+    layers: list[list[Annotation]] = [[]]
+    for a in annotations:
+        free = next((layer for layer in layers if not layer or layer[-1].end <= a.start > layer[-1].start), None)
+        if free is None:
+            layers.append(free := [])
+        free.append(a)
+    return layers
+
+
+def _clean(text: str) -> str:
+    return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,105 @@
+"""Per-chunk targets as the field's repositories read them: `target_perframe/ID.npy` and `data_info.json`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from lstr.config import FEATURES_PER_SECOND
+from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, targets
+from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from pipelines.store import replacing, write_json
+
+TARGETS = "target_perframe"
+INFO = "data_info.json"
+SESSIONS = {"training": "train_session_set", "testing": "test_session_set", "validation": "val_session_set"}
+"""The lists of a data set in data_info.json; the published ones have the first two."""
+NO_CLASS = -100  # the published ignore_index of a data set without an ambiguous class
+
+
+def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None) -> np.ndarray:
+    """Targets (n_chunks, 1 + C) float32, background first, by the rule of `lstr.labels.targets`.
+
+    Without `n_chunks` they are the whole chunks of the duration, or reach to the last segment's end.
+    """
+    if n_chunks is None:
+        whole = video.duration is not None
+        n_chunks = int(video.duration * FEATURES_PER_SECOND + 1e-6) if whole else end_chunk(video.end)
+    segments = tuple((a.label, a.start, a.end) for a in video.annotations)
+    return targets(VideoLabels("", None, segments), (BACKGROUND, *classes), n_chunks).astype(np.float32)
+
+
+def write_perframe(
+    folder: Path, annotated: AnnotationSet, name: str, lengths: Mapping[str, int] | None = None
+) -> list[str]:
+    """Write targets and data_info.json into a folder, which may be that of the features; returns the videos left out.
+
+    `name` is the data set's in data_info.json; another one of the file is kept. `lengths` are chunks a video, as its
+    features have; videos it does not name are left out. Raises AnnotationError where a video has no subset.
+    """
+    try:
+        others = json.loads((folder / INFO).read_text(encoding="utf-8")) if (folder / INFO).exists() else {}
+    except ValueError as error:
+        raise AnnotationError(f"{folder / INFO} is not JSON ({error}).", "move it away.") from error
+    missing = []
+    sessions: dict[str, list[str]] = {key: [] for key in list(SESSIONS.values())[:2]}
+    classes = (BACKGROUND, *annotated.classes)
+    for video_id, video in annotated.videos.items():
+        if video.subset not in SESSIONS:
+            raise AnnotationError(
+                f"The video {video_id!r} has the subset {video.subset}, and {INFO} lists videos by subset.",
+                "say which it is with --subset training or testing.",
+            )
+        if lengths is not None and video_id not in lengths:
+            missing.append(video_id)
+            continue
+        with replacing(folder / TARGETS / f"{video_id}.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, chunk_targets(video, annotated.classes, (lengths or {}).get(video_id)))
+        sessions.setdefault(SESSIONS[video.subset], []).append(video_id)
+    entry = {
+        "data_root": str(folder),
+        "class_names": list(classes),
+        "num_classes": len(classes),
+        "ignore_index": classes.index(AMBIGUOUS) if AMBIGUOUS in classes else NO_CLASS,
+        "metrics": "AP",
+        "fps": FEATURES_PER_SECOND,
+        **sessions,
+    }
+    write_json(folder / INFO, {**others, name: entry})
+    return missing
+
+
+def read_perframe(folder: Path, name: str | None = None) -> AnnotationSet:
+    """The segments that a folder's targets are made of, on the grid of chunks. Raises AnnotationError."""
+    path = folder / INFO
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        name = name or next(iter(content))
+        entry = content[name]
+        classes = tuple(entry["class_names"])
+        videos = {}
+        for subset, key in SESSIONS.items():
+            for video_id in entry.get(key, []):
+                array = np.load(folder / TARGETS / f"{video_id}.npy")
+                if array.ndim != 2 or array.shape[1] != len(classes):
+                    raise ValueError(f"targets of {video_id!r} are {array.shape} for {len(classes)} classes")
+                rate = entry.get("fps", FEATURES_PER_SECOND)
+                videos[video_id] = AnnotatedVideo(runs(array, classes, rate), subset, len(array) / rate)
+    except (OSError, KeyError, TypeError, ValueError, StopIteration, AttributeError) as error:
+        raise AnnotationError(
+            f"{folder} holds no per-chunk targets ({error}).", f"give a folder with {INFO} and {TARGETS}/."
+        ) from error
+    return AnnotationSet(videos, classes)
+
+
+def runs(array: np.ndarray, classes: tuple[str, ...], rate: float = FEATURES_PER_SECOND) -> tuple[Annotation, ...]:
+    """Segments of targets (L, C), `rate` a second: each run of a class, background left out."""
+    found = []
+    for column, label in enumerate(classes):
+        if label == BACKGROUND:
+            continue
+        on = np.concatenate([[False], array[:, column] > 0, [False]])
+        edges = np.flatnonzero(on[1:] != on[:-1]).reshape(-1, 2) / rate  # (n, 2)
+        found += [Annotation(float(start), float(end), label) for start, end in edges]
+    return tuple(found)

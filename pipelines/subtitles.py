@@ -1,0 +1,163 @@
+"""Subtitles: WebVTT, SubRip and Advanced SubStation Alpha; a cue an action, several at once where they overlap."""
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, unquote
+
+from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, plain_line
+
+TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
+ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
+SCORE = re.compile(r"score=([0-9.eE+-]+)")
+COLOURS = ("4E79A7", "F28E2B", "59A14F", "E15759", "76B7B2", "EDC948", "B07AA1", "FF9DA7", "9C755F", "BAB0AC")
+
+ASS_HEADER = """\
+[Script Info]
+; Times in 1/100 s; the score of an action is in the Name field
+ScriptType: v4.00+
+PlayResX: 1280
+PlayResY: 720
+WrapStyle: 2
+ScaledBorderAndShadow: yes
+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize, PrimaryColour, SecondaryColour, OutlineColour, BackColour, Bold, Italic, \
+Underline, StrikeOut, ScaleX, ScaleY, Spacing, Angle, BorderStyle, Outline, Shadow, Alignment, MarginL, MarginR, \
+MarginV, Encoding
+"""
+
+
+def to_vtt(video: AnnotatedVideo) -> str:
+    """WebVTT, times in milliseconds; a cue's identifier carries its number and score, which players do not show."""
+    cues = ["WEBVTT\n"]
+    for i, a in enumerate(video.annotations, 1):
+        score = "" if a.score is None else f" score={a.score:g}"
+        cues.append(f"{i}{score}\n{_arrow(a, '.')}\n{html.escape(plain_line(a.label), quote=False)}\n")
+    return "\n".join(cues)
+
+
+def from_vtt(text: str) -> AnnotatedVideo:
+    """A WebVTT file; notes, styles and tags are left out. Raises AnnotationError."""
+    if not text.startswith("WEBVTT"):
+        raise AnnotationError("The file does not begin with WEBVTT.", "give a WebVTT file, or name its --from format.")
+    annotations = []
+    for before, start, end, lines in _cues(text):
+        label = html.unescape(re.sub(r"<[^>]*>", "", " ".join(lines)))
+        if label.strip():
+            annotations.append(Annotation(start, end, label.strip(), _score(before)))
+    return AnnotatedVideo(tuple(annotations))
+
+
+def to_srt(video: AnnotatedVideo) -> str:
+    """SubRip, times in milliseconds; it has no place for a score."""
+    cues = (f"{i}\n{_arrow(a, ',')}\n{plain_line(a.label)}\n" for i, a in enumerate(video.annotations, 1))
+    return "\n".join(cues)
+
+
+def from_srt(text: str) -> AnnotatedVideo:
+    """A SubRip file; tags of the kinds players know are left out. Raises AnnotationError."""
+    annotations = []
+    for _, start, end, lines in _cues(text):
+        label = re.sub(r"</?(?:b|i|u|s|font)(?:\s[^>]*)?>|\{\\[^}]*\}", "", " ".join(lines)).strip()
+        if label:
+            annotations.append(Annotation(start, end, label))
+    if not annotations and text.strip():
+        raise AnnotationError("The file holds no cue.", "give a SubRip file, or name its --from format.")
+    return AnnotatedVideo(tuple(annotations))
+
+
+def to_ass(video: AnnotatedVideo, classes: Iterable[str]) -> str:
+    """Advanced SubStation Alpha, times in 1/100 s: a style a class, so that each keeps its colour."""
+    styles, events = [], []
+    classes = list(classes)
+    for i, label in enumerate(classes):
+        red, green, blue = (COLOURS[i % len(COLOURS)][k : k + 2] for k in (0, 2, 4))
+        look = f"&H00{blue}{green}{red},&H00FFFFFF,&H00000000,&H80000000,-1,0,0,0,100,100,0,0,1,3,1,2,20,20,24,1"
+        styles.append(f"Style: {_field(label)},Sans,44,{look}")
+    for a in video.annotations:
+        text = a.label.replace("{", "(").replace("}", ")").replace("\\", "/")
+        facts = [] if a.score is None else [f"score={a.score:g}"]
+        facts += [f"label={_field(a.label)}"] if plain_line(text) != a.label else []
+        start, end = _clock(a.start, 100), _clock(max(a.end, a.start + 0.01), 100)
+        events.append(f"Dialogue: 0,{start},{end},{_field(a.label)},{';'.join(facts)},0,0,0,,{plain_line(text)}")
+    return (
+        ASS_HEADER
+        + "".join(f"{line}\n" for line in styles)
+        + "\n[Events]\nFormat: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text\n"
+        + "".join(f"{line}\n" for line in events)
+    )
+
+
+def from_ass(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
+    """An ASS or SSA file, and the classes that its styles name where it is one of ours. Raises AnnotationError."""
+    fields: list[str] = []
+    annotations, styles, section = [], [], ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if line.startswith("["):
+            section = line.strip().lower()
+        elif section == "[events]" and key == "Format":
+            fields = [name.strip().lower() for name in value.split(",")]
+        elif section.endswith("styles]") and key == "Style":
+            styles.append(unquote(value.split(",")[0].strip()))
+        elif section == "[events]" and key == "Dialogue":
+            row = dict(zip(fields, value.split(",", len(fields) - 1), strict=False))
+            if not {"start", "end", "text"} <= row.keys():
+                raise AnnotationError("A dialogue line lacks fields of its format.", "write the file again.")
+            facts = dict(part.partition("=")[::2] for part in row.get("name", row.get("actor", "")).split(";"))
+            shown = re.sub(r"\{[^}]*\}", "", row["text"]).replace("\\N", " ").replace("\\n", " ").replace("\\h", " ")
+            label = unquote(facts["label"]) if facts.get("label") else shown.strip()
+            score = _score(row.get("name", ""))
+            annotations.append(Annotation(_seconds(row["start"]), _seconds(row["end"]), label, score))
+    if "[events]" not in text.lower():
+        raise AnnotationError("The file has no [Events].", "give an ASS file, or name its --from format.")
+    ours = {a.label for a in annotations} <= set(styles)
+    return AnnotatedVideo(tuple(annotations)), tuple(styles) if ours else ()
+
+
+def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
+    """(line before the times, start, end, lines after them) of each cue; blocks without times are no cues."""
+    for block in re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").replace("\r", "\n")):
+        lines = block.strip("\n").split("\n")
+        at = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
+        if at is None or re.match(r"NOTE(\s|$)", lines[0]):
+            continue
+        match = ARROW.match(lines[at])
+        if not match:
+            raise AnnotationError(f"{lines[at]!r} is no cue's times.", "write them as 00:00:01.000 --> 00:00:02.500.")
+        yield lines[0] if at else "", _seconds(match[1]), _seconds(match[6]), lines[at + 1 :]
+
+
+def _arrow(a: Annotation, point: str) -> str:
+    # a cue must end after it starts
+    return " --> ".join(_clock(t, 1000).replace(".", point) for t in (a.start, max(a.end, a.start + 0.001)))
+
+
+def _clock(seconds: float, unit: int) -> str:
+    """h:mm:ss.cc for hundredths, hh:mm:ss.mmm for thousandths of a second."""
+    whole, part = divmod(round(seconds * unit), unit)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    if unit == 100:
+        return f"{hours}:{minutes:02}:{rest:02}.{part:02}"
+    return f"{hours:02}:{minutes:02}:{rest:02}.{part:03}"
+
+
+def _seconds(text: str) -> float:
+    match = TIME.fullmatch(text.strip())
+    if not match:
+        raise AnnotationError(f"{text.strip()!r} is no time.", "write it as 0:00:01.25.")
+    hours, minutes, seconds, part = match.groups()
+    unit = 10 ** len(part)
+    # one division, so that the same digits give the same number from any format
+    return (((int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)) * unit + int(part)) / unit
+
+
+def _field(text: str) -> str:
+    """Text for a field between commas: what would end it is percent-encoded."""
+    return re.sub(r"[%,;]|[^\S ]", lambda match: quote(match[0], safe=""), text)
+
+
+def _score(text: str) -> float | None:
+    found = SCORE.search(text)
+    return float(found[1]) if found else None

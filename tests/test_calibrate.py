@@ -1,0 +1,124 @@
+"""Thresholds from validation scores."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstr import checkpoint
+from pipelines.calibrate import MOST_LEVELS, calibrate, f1, hysteresis, levels, write_thresholds
+from pipelines.timeline import Thresholds, Timeline, thresholds_of
+
+CLASSES = ("Background", "kick", "punch", "Ambiguous")
+
+
+def column(values, c: int) -> np.ndarray:
+    array = np.zeros((len(values), len(CLASSES)))
+    array[:, c] = values
+    return array
+
+
+def test_the_thresholds_separate_what_can_be_separated():
+    """Kicks score low but apart; flicker between 0.2 and 0.3 inside a kick wants an `off` below it."""
+    scores = [column([0.05, 0.1, 0.4, 0.2, 0.3, 0.25, 0.1, 0.05], 1), column([0.15, 0.45, 0.22, 0.05], 1)]
+    truth = [column([0, 0, 1, 1, 1, 1, 0, 0], 1), column([0, 1, 1, 0], 1)]
+    found = calibrate(scores, truth, CLASSES)
+    assert found.keys() == {"kick"}, "punch never happens, background is no event"
+    assert 0.22 < found["kick"].on <= 0.4 and 0.15 < found["kick"].off <= 0.2
+    timeline = Timeline(CLASSES, found)
+    for k, row in enumerate(scores[0]):
+        timeline.push((k + 1) / 4, row)
+    timeline.finish(2)
+    assert [(s["start"], s["end"]) for s in timeline.segments] == [(0.5, 1.5)]
+
+
+def test_ambiguous_chunks_do_not_count():
+    scores, truth = column([0.1, 0.9, 0.6], 1), column([0, 1, 0], 1)
+    truth[2, 3] = 1
+    again = truth.copy()
+    again[2, 3] = 0
+    assert calibrate([scores], [truth], CLASSES)["kick"].on == 0.9
+    scores[2, 1] = 0.95
+    assert calibrate([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert f1(hysteresis(scores[:, 1], np.array([0]), 0.9, 0.9), again[:, 1] > 0) < 1
+
+
+curves = st.lists(st.lists(st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.9]), min_size=1, max_size=15), min_size=1, max_size=3)
+
+
+@given(curves, st.sampled_from([0.3, 0.5, 0.7]), st.sampled_from([1.0, 0.6, 0.3]))
+def test_hysteresis_is_that_of_the_timeline(videos, on, share):
+    starts = np.cumsum([0, *map(len, videos)])[:-1]
+    said = hysteresis(np.concatenate(videos), starts, on, on * share)
+    expected = np.zeros(len(said), bool)
+    for start, video in zip(starts, videos, strict=True):
+        timeline = Timeline(CLASSES, Thresholds(on, on * share))
+        for k, row in enumerate(column(video, 1)):
+            timeline.push((k + 1) / 4, row)
+        timeline.finish(len(video) / 4)
+        for segment in timeline.segments:
+            expected[start + round(segment["start"] * 4) : start + round(segment["end"] * 4)] = True
+    assert (said == expected).all()
+
+
+def test_levels_are_scores_that_occur():
+    curve = np.random.default_rng(0).random(10_000)
+    chosen = levels(curve)
+    assert set(chosen) <= set(curve) and len(chosen) <= MOST_LEVELS and max(chosen) == curve.max()
+    assert levels(np.zeros(3)) == []
+
+
+def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr):
+    path = tmp_path / "calibrated.pt"
+    path.write_bytes(small_set.checkpoint.read_bytes())
+    given = (path, small_set.features, "--labels", small_set.labels, "--calibrate")
+    code, _, err = lstr("evaluate", *given)
+    assert code == 2 and "no validation subset" in err and "--subset" in err
+    code, out, err = lstr("evaluate", *given, "--subset", "training", "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    before, after = checkpoint.load(small_set.checkpoint), checkpoint.load(path)
+    assert said["checkpoint"] == str(path) and all(v["F1"] >= v["before"] for v in said["thresholds"].values())
+    for name, tensor in before.model.state_dict().items():
+        assert torch.equal(tensor, after.model.state_dict()[name])
+    same = ("classes", "recipe", "metrics", "versions", "format")
+    assert all(getattr(before, name) == getattr(after, name) for name in same)
+    assert after.calibration.keys() == before.calibration.keys()
+    rules = thresholds_of(after)
+    assert {label: rules[label].on for label in said["thresholds"]} == {
+        label: v["on"] for label, v in said["thresholds"].items()
+    }
+    assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "out", "-f", "json")[0] == 0
+    timeline = json.loads((tmp_path / "out" / "scene_00.json").read_text())
+    seen = next(iter(said["thresholds"]))
+    assert timeline["thresholds"][seen]["on"] == rules[seen].on != timeline["thresholds"]["wave"]["on"] == 0.5
+    assert f"on {rules[seen].on:.3f}" in lstr("info", path)[1]
+    assert "thresholds in" in lstr("evaluate", *given, "--subset", "training")[1]
+    assert "held out no more" in lstr("evaluate", *given, "--subset", "testing")[2]
+
+
+def test_a_published_checkpoint_stays_as_it_is(shared, tmp_path):
+    path = tmp_path / "lstr_small.pth"
+    path.write_bytes((shared / "data" / "golden" / "lstr_small.pth").read_bytes())
+    before = path.read_bytes()
+    loaded = checkpoint.load(path, {"n_heads": 4, "long_length": 128})
+    written = write_thresholds(loaded, {loaded.classes[1]: Thresholds(0.4, 0.3)})
+    assert written.name == "lstr_small.calibrated.pt" and path.read_bytes() == before
+    assert thresholds_of(checkpoint.load(written))[loaded.classes[1]] == Thresholds(0.4, 0.3)
+
+
+def test_a_checkpoint_that_cannot_be_replaced_stays(small_set, tmp_path, monkeypatch):
+    path = tmp_path / "a.pt"
+    path.write_bytes(small_set.checkpoint.read_bytes())
+    loaded = checkpoint.load(path)
+
+    def broken(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("os.fsync", broken)
+    with pytest.raises(checkpoint.CheckpointError, match="No space left"):
+        write_thresholds(loaded, {"wave": Thresholds()})
+    assert path.read_bytes() == small_set.checkpoint.read_bytes() and len(list(tmp_path.iterdir())) == 1
