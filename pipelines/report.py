@@ -1,21 +1,19 @@
 """The HTML report of one video: the player beside a lane of scores and segments for each class."""
 
 import base64
-import hashlib
-import json
-import math
 import os
-import re
-from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 
+from pipelines.page import build_page
 from pipelines.store import write_text
 
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most half a step, 7.7e-6
 MISSING = 65535  # the code of a chunk without a score (NaN)
+STYLES = ("report.css",)
+SCRIPTS = ("scores.js", "lanes.js", "segments.js", "filters.js", "player.js", "report.js")
 MAX_UP = 3  # folders to climb before a relative link is less likely to survive a move than an absolute one
 
 
@@ -50,7 +48,7 @@ def write_report(
         "video": None if video is None else video_url(Path(video), path.parent),
         "scores": {"full_scale": FULL_SCALE, "missing": MISSING, "base64": encode_scores(scores)},
     }
-    write_text(path, fill_template(read_template(), document))
+    write_text(path, build_page("report", STYLES, SCRIPTS, document))
 
 
 def encode_scores(scores: np.ndarray) -> str:
@@ -79,46 +77,3 @@ def video_url(video: Path, folder: Path) -> str:
     if climbs > MAX_UP or (climbs and shared == Path(shared.anchor)):
         return video.as_uri()
     return quote(os.fsencode(relative.as_posix()))
-
-
-def read_template() -> str:
-    """The page without its data."""
-    return resources.files("pipelines").joinpath("report.html").read_text("utf-8")
-
-
-def fill_template(template: str, document: dict) -> str:
-    """The page with its data and a policy that lets only its own script and style run."""
-    script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
-    style = re.search(r"<style>(.*?)</style>", template, re.DOTALL)[1]
-    policy = (
-        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
-        "media-src file: 'self' blob: data:; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    # the data goes in last: nothing is filled in inside what a label or a path may hold
-    before, after = template.replace("{{policy}}", policy).split("{{data}}")
-    return before + embed_json(document) + after
-
-
-def source_hash(text: str) -> str:
-    """The content security policy's name for one inline script or style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def embed_json(document: dict) -> str:
-    """JSON that is safe inside a script element: no character of it can end the element or start another."""
-    # ASCII output escapes U+2028, U+2029 and the lone surrogates of undecodable file names as well
-    text = json.dumps(plain(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def plain(value):
-    """`value` in what JSON has: numpy scalars as numbers, paths as text, NaN and infinity as null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic | np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, os.PathLike) else value
