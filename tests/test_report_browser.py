@@ -46,7 +46,7 @@ def until(page, expression: str) -> None:
 
 @pytest.fixture
 def show(chromium):
-    """Open a report: show(path, width) -> page. What the console says, and any request that is no file, fails the test."""
+    """Open a report: show(path, width) -> page. Words on the console and requests beyond files fail the test."""
     complaints, pages = [], []
 
     def open_page(path, width: int = 1280, missing: str = "", **settings):
@@ -69,10 +69,11 @@ def show(chromium):
     assert not complaints
 
 
-def write_greys(path) -> None:
-    """An H.264 file of plain greys, another each two seconds."""
+def write_greys(path, codec: str = "libx264") -> None:
+    """A file of plain greys, another each two seconds."""
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=Fraction(24), options={"g": "12", "preset": "ultrafast"})
+        options = {"g": "12", "preset": "ultrafast", "x265-params": "log-level=none"}
+        stream = container.add_stream(codec, rate=Fraction(24), options=options)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         for k in range(SECONDS * 24):
             image = np.full((48, 64, 3), GREYS[k // 48], np.uint8)
@@ -98,6 +99,11 @@ def report(tmp_path_factory):
     """A report of a real file of ten seconds, with labels and events, opened from disk."""
     folder = tmp_path_factory.mktemp("a report #1")
     write_greys(folder / "greys.mp4")
+    return report_on(folder / "greys.mp4", folder / "report.html")
+
+
+def report_on(video, path, **more):
+    """Write the report of a video of greys; its path."""
     chunks = SECONDS * 4
     scores = np.full((chunks, len(CLASSES)), 0.1, np.float32)
     for c, label in enumerate(CLASSES):
@@ -116,8 +122,7 @@ def report(tmp_path_factory):
         "speed": {"realtime_factor": 3.5},
         "warnings": [HOSTILE],
     }
-    path = folder / "report.html"
-    write_report(path, timeline, scores, video=folder / "greys.mp4", truth=TRUTH, events=EVENTS)
+    write_report(path, timeline, scores, video=video, truth=TRUTH, events=EVENTS, **more)
     return path
 
 
@@ -146,7 +151,8 @@ def ink(page, lane: int) -> int:
     """How many pixels of a lane's canvas are drawn."""
     return page.evaluate(
         """(lane) => {
-          const { canvas: { width, height }, canvas } = lanes[lane], pen = new OffscreenCanvas(width, height).getContext("2d");
+          const { canvas } = lanes[lane], { width, height } = canvas;
+          const pen = new OffscreenCanvas(width, height).getContext("2d");
           pen.drawImage(canvas, 0, 0);
           const pixels = pen.getImageData(0, 0, width, height).data;
           return pixels.filter((value, index) => index % 4 === 3 && value).length;
@@ -194,7 +200,7 @@ def test_it_seeks_on_click_and_the_picture_follows(show, report):
 def test_it_plays_and_the_cursor_follows(show, report):
     page = show(report)
     until(page, "watchable")
-    page.select_option("#rate", "4")
+    page.select_option("#rate", "8")
     page.click("#play")
     assert page.get_attribute("#play", "aria-label") == "Pause"
     wait_for_picture(page, GREYS[2])
@@ -209,7 +215,8 @@ def test_the_keyboard_does_everything(show, report):
     page = show(report)
     page.focus("#surface")
     for key, expected in (
-        ("ArrowRight", 0.25), ("Shift+ArrowRight", 1.25), ("ArrowLeft", 1), ("n", 2), ("n", 5), ("p", 2), ("End", 10), ("Home", 0),
+        ("ArrowRight", 0.25), ("Shift+ArrowRight", 1.25), ("ArrowLeft", 1), ("n", 2), ("n", 5), ("p", 2),
+        ("End", 10), ("Home", 0),
     ):  # fmt: skip
         page.keyboard.press(key)
         until(page, "!frameAsked")
@@ -236,8 +243,10 @@ def test_tab_reaches_each_control_once_and_shows_where_it_is(show, report):
     for _ in range(16):
         page.keyboard.press("Tab")
         at = page.evaluate(
-            """() => { const { activeElement: at } = document, style = getComputedStyle(at);
-            return [at.id || at.tagName, style.outlineStyle !== "none", at.getAttribute("aria-label") || at.textContent]; }"""
+            """() => {
+              const at = document.activeElement, outlined = getComputedStyle(at).outlineStyle !== "none";
+              return [at.id || at.tagName, outlined, at.getAttribute("aria-label") || at.textContent];
+            }"""
         )
         if at[0] == "BODY":
             break
@@ -257,7 +266,8 @@ def test_delays_are_told_against_the_labels(show, report):
     assert [rows[i][-1] for i in (0, 4)] == ["missed", "missed"]
     spoken = page.locator("#rows .row").nth(1).get_attribute("aria-label")
     assert spoken == (
-        "kick, 0:02.00 to 0:04.00, score 0.90, announced 0.50 seconds after its start, +1.25 seconds from the label's start"
+        "kick, 0:02.00 to 0:04.00, score 0.90, announced 0.50 seconds after its start, "
+        "+1.25 seconds from the label's start"
     )
 
 
@@ -293,8 +303,8 @@ def test_two_fingers_zoom(show, report):
     page.evaluate(
         """() => {
           const box = $("surface").getBoundingClientRect(), y = box.top + 20;
-          const send = (kind, pointerId, part) => $("surface").dispatchEvent(
-            new PointerEvent(kind, { pointerId, pointerType: "touch", clientX: box.left + box.width * part, clientY: y }));
+          const send = (kind, pointerId, part) => $("surface").dispatchEvent(new PointerEvent(
+            kind, { pointerId, pointerType: "touch", clientX: box.left + box.width * part, clientY: y }));
           $("surface").setPointerCapture = () => {};
           send("pointerdown", 1, 0.4); send("pointerdown", 2, 0.6);
           send("pointermove", 1, 0.3); send("pointermove", 2, 0.7);
@@ -302,6 +312,30 @@ def test_two_fingers_zoom(show, report):
     )
     start, end = page.evaluate("view")
     assert (start, end) == (pytest.approx(2.5, abs=0.2), pytest.approx(7.5, abs=0.2))
+
+
+@pytest.mark.parametrize(("name", "codec"), [("old.avi", "mpeg4"), ("old.mp4", "mpeg4"), ("new.mp4", "libx265")])
+def test_what_browsers_cannot_play_plays_as_a_copy(show, tmp_path, name, codec):
+    write_greys(tmp_path / name, codec)
+    page = show(report_on(tmp_path / name, tmp_path / "report.html"))
+    until(page, "watchable")
+    assert page.evaluate("video.duration") == pytest.approx(SECONDS, abs=0.05)
+    assert "report.proxy.mp4, a small H.264 copy" in page.locator("#run").inner_text()
+    click_at(page, 5.1)
+    wait_for_picture(page, GREYS[2])
+
+
+@pytest.mark.parametrize("name", ["old.avi", "plain.mp4"])
+def test_an_embedded_video_needs_no_other_file(show, tmp_path, name):
+    write_greys(tmp_path / name, "mpeg4" if name == "old.avi" else "libx264")
+    path = report_on(tmp_path / name, tmp_path / "report.html", embed=10**6)
+    (tmp_path / name).unlink()
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    page = show(path)
+    until(page, "watchable")
+    click_at(page, 5.1)
+    wait_for_picture(page, GREYS[2])
+    assert page.locator("#media").count() == 0
 
 
 def test_a_video_that_is_gone_leaves_a_timeline_that_works(show, report, tmp_path):

@@ -107,7 +107,7 @@ function openVideo() {
   video.addEventListener("ended", () => { now = Math.min(duration, video.currentTime); moved = true; setPlaying(false); });
   video.addEventListener("click", toggle);
   video.hidden = false;
-  $("sound").hidden = report.silent === true;
+  $("sound").hidden = report.proxy === true; /* a copy has no sound */
   video.src = address;
 }
 /* The address of a video that the page itself holds, or null. */
@@ -117,5 +117,5 @@ function embedded() {
   const text = holder.textContent;
   holder.remove(); /* the text is not kept beside the bytes */
   const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  return URL.createObjectURL(new Blob([bytes], { type: report.media }));
+  return URL.createObjectURL(new Blob([bytes], report.embedded));
 }

@@ -9,6 +9,13 @@ function flat(values, prefix = "") {
     return value && typeof value === "object" && !Array.isArray(value) ? flat(value, name + ", ") : [[name, value]];
   });
 }
+function videoText() {
+  const copy = report.proxy ? "a small H.264 copy, for browsers do not play the original" : "";
+  if (report.embedded) return "inside this page" + (copy && ", as " + copy);
+  let address = report.video;
+  try { address = decodeURI(address); } catch { /* a name that is not UTF-8 stays as it is */ }
+  return "linked: " + address + (copy && ", " + copy);
+}
 function describe() {
   const name = lastPart(timeline.source ?? "Action timeline");
   document.title = name + " – action timeline";
@@ -27,6 +34,7 @@ function describe() {
   const id = typeof recipe === "string" ? recipe : recipe && (recipe.id || recipe.recipe_id);
   const run = $("run");
   term(run, "Source", paths(timeline.source ?? "–"), "wide");
+  if (report.video || report.embedded) term(run, "Video", videoText(), "wide");
   term(run, "Checkpoint", paths(checkpoint ?? "–"), "wide");
   if (id) term(run, "Recipe", id);
   term(run, "Duration", numberText(duration) + " s");
