@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+from pipelines.index_page import write_index
 from pipelines.report import FULL_SCALE, write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -60,7 +61,7 @@ def show(chromium):
             lambda request: request.url.startswith(("file:", "data:", "blob:")) or complaints.append(request.url),
         )
         page.goto(path.as_uri())
-        until(page, "!frameAsked")
+        until(page, "typeof frameAsked === 'undefined' || !frameAsked")
         return page
 
     yield open_page
@@ -128,6 +129,7 @@ def report_on(video, path, **more):
 
 def seconds(page) -> float:
     """Where the cursor is, as a screen reader hears it."""
+    until(page, "!frameAsked || playing")
     return float(page.get_attribute("#surface", "aria-valuenow"))
 
 
@@ -151,7 +153,7 @@ def ink(page, lane: int) -> int:
     """How many pixels of a lane's canvas are drawn."""
     return page.evaluate(
         """(lane) => {
-          const { canvas } = lanes[lane], { width, height } = canvas;
+          const canvas = document.querySelectorAll(".lane canvas, .line canvas")[lane], { width, height } = canvas;
           const pen = new OffscreenCanvas(width, height).getContext("2d");
           pen.drawImage(canvas, 0, 0);
           const pixels = pen.getImageData(0, 0, width, height).data;
@@ -219,7 +221,6 @@ def test_the_keyboard_does_everything(show, report):
         ("End", 10), ("Home", 0),
     ):  # fmt: skip
         page.keyboard.press(key)
-        until(page, "!frameAsked")
         assert seconds(page) == expected, key
     page.keyboard.press("+")
     assert page.evaluate("view[1] - view[0]") == SECONDS / 2
@@ -336,6 +337,44 @@ def test_an_embedded_video_needs_no_other_file(show, tmp_path, name):
     click_at(page, 5.1)
     wait_for_picture(page, GREYS[2])
     assert page.locator("#media").count() == 0
+
+
+def test_thresholds_and_what_a_model_expects_are_drawn(show, tmp_path):
+    timeline = {"source": "a.mp4", "duration": 10.0, "classes": ["Background", "hug", "kick"], "chunks": 40}
+    timeline |= {"segments": [], "thresholds": {"on": 0.5, "off": 0.35, "min_length": 0.5, "merge_gap": 0.0}}
+    timeline["expected"] = [{"label": "kick", "time": 2.0, "start": 4.0, "score": 0.6}]
+    write_report(tmp_path / "r.html", timeline, np.full((40, 3), 0.1))
+    page = show(tmp_path / "r.html")
+    assert ink(page, 1) > ink(page, 0) > 0
+    assert page.locator("#legend span:visible").all_inner_texts() == ["score", "threshold", "detected", "expected"]
+    run = page.locator("#run").inner_text()
+    assert "on at 0.5, off below 0.35" in run and "Shortest action\n0.5 s" in run
+    assert page.locator("#none").is_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_index_leads_to_each_report(show, report, tmp_path, width):
+    timeline = {"duration": 10.0, "classes": CLASSES, "segments": SEGMENTS, "warnings": [HOSTILE]}
+    shutil.copy(report, tmp_path / "a clip #2.html")
+    timelines = {"a clip #2": timeline, "a clip #10": timeline | {"segments": SEGMENTS[:1], "duration": 20.0}}
+    page = show(write_index(tmp_path, timelines, failed=["c.mp4 is empty (0 bytes)."]), width, missing="NOT_FOUND")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert ink(page, 0) > ink(page, 1) > 0
+    assert page.locator("td a").all_inner_texts() == ["a clip #2", "a clip #10"]
+    page.click("button[data-key=duration]")
+    page.click("button[data-key=duration]")
+    assert page.locator("td a").all_inner_texts() == ["a clip #10", "a clip #2"]
+    page.click("button[data-key=id]")
+    assert page.locator("td a").all_inner_texts() == ["a clip #2", "a clip #10"]
+    page.select_option("#class", label=HOSTILE)
+    assert page.locator("#count").inner_text() == "1 of 2 videos"
+    page.select_option("#class", "")
+    page.fill("#find", "CLIP #1")
+    assert page.locator("td a:visible").all_inner_texts() == ["a clip #10"]
+    page.fill("#find", "")
+    page.focus("td a")
+    page.keyboard.press("Enter")
+    page.locator("#title", has_text="live").wait_for()
 
 
 def test_a_video_that_is_gone_leaves_a_timeline_that_works(show, report, tmp_path):

@@ -26,7 +26,7 @@ function buildLanes() {
     for (const entry of entries || []) if (classOf.has(entry.label)) groups[classOf.get(entry.label)].push(entry);
     return groups;
   };
-  const detected = grouped(segments), labelled = grouped(truth);
+  const detected = grouped(segments), labelled = grouped(truth), foreseen = grouped(expected);
   const height = names.length <= 9 ? 50 : names.length <= 21 ? 40 : 30;
   document.documentElement.style.setProperty("--lane", height + "px");
   $("lanes").classList.toggle("tight", height < 40);
@@ -35,7 +35,7 @@ function buildLanes() {
   for (const index of order) {
     const row = make("div", "lane"), name = make("button"), plot = make("div", "plot");
     const lane = { index, row, name, canvas: make("canvas"), value: make("output"), seen: false, dirty: true,
-      detected: detected[index], labelled: labelled[index] };
+      detected: detected[index], labelled: labelled[index], foreseen: foreseen[index], onset: onset(names[index]) };
     name.type = "button";
     name.tabIndex = lanes.length ? -1 : 0;
     name.title = names[index];
@@ -149,6 +149,31 @@ function drawCurve(pen, lane, width, base, top, ratio, small) {
   pen.lineJoin = "round";
   pen.stroke(line);
 }
+function drawOnset(pen, y, width, ratio) {
+  pen.save();
+  pen.strokeStyle = theme.truth;
+  pen.globalAlpha = 0.6;
+  pen.lineWidth = ratio;
+  pen.setLineDash([2 * ratio, 4 * ratio]);
+  pen.beginPath();
+  pen.moveTo(0, Math.round(y) + 0.5);
+  pen.lineTo(width, Math.round(y) + 0.5);
+  pen.stroke();
+  pen.restore();
+}
+/* From the moment it was said to the moment at which the action was expected to begin. */
+function drawExpected(pen, lane, toX, y, ratio) {
+  pen.lineWidth = ratio;
+  pen.beginPath();
+  for (const { time, start } of lane.foreseen) {
+    if (start < view[0] || time > view[1]) continue;
+    pen.moveTo(toX(time), y);
+    pen.lineTo(toX(start), y);
+    pen.moveTo(toX(time) + 2 * ratio, y);
+    pen.arc(toX(time), y, 2 * ratio, 0, 2 * Math.PI);
+  }
+  pen.stroke();
+}
 function drawLane(lane) {
   const { pen, width, height, ratio } = fresh(lane.canvas);
   const span = view[1] - view[0], toX = (time) => (time - view[0]) / span * width;
@@ -157,7 +182,10 @@ function drawLane(lane) {
   const truthY = height - truthHeight - space, barY = truthY - barHeight - (truth ? Math.round(ratio * (small ? 1 : 2)) : 0);
   hatch(pen, toX, height, ratio);
   pen.fillStyle = pen.strokeStyle = colourOf(lane.index);
-  if (lane.index < classes.length) drawCurve(pen, lane, width, barY - space, Math.round((small ? 3 : 5) * ratio), ratio, small);
+  const base = barY - space, top = Math.round((small ? 3 : 5) * ratio);
+  if (lane.index < classes.length) drawCurve(pen, lane, width, base, top, ratio, small);
+  if (typeof lane.onset === "number" && !small) drawOnset(pen, base - lane.onset * (base - top), width, ratio);
+  drawExpected(pen, lane, toX, barY + barHeight / 2, ratio);
 
   /* pale until it was announced */
   const kept = lane.detected.filter(passes);

@@ -41,11 +41,18 @@ function describe() {
   term(run, "Decisions", numberText(chunks) + ", one each " + numberText(step) + " s");
   term(run, "Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));
   if (gaps.length) term(run, "Gaps", gaps.length + ", " + numberText(gaps.reduce((sum, [start, end]) => sum + end - start, 0)) + " s");
+  if (typeof rules.on === "number") term(run, "Thresholds", "on at " + numberText(rules.on) + ", off below " + numberText(rules.off));
+  else if (timeline.thresholds) term(run, "Thresholds", "of each class, from validation data");
+  for (const [key, name] of [["min_length", "Shortest action"], ["merge_gap", "Gap closed"]]) {
+    if (rules[key]) term(run, name, numberText(rules[key]) + " s");
+  }
   for (const [key, value] of flat(speed)) term($("speed"), key, numberText(value));
   $("speed").previousElementSibling.hidden = !speed;
   if (whole) $("recipe").lastElementChild.textContent = JSON.stringify(whole, null, 2);
   $("recipe").hidden = !whole;
   $("legend-told").hidden = !announcements.length;
+  $("legend-onset").hidden = !classes.some((label) => onset(label) !== undefined);
+  $("legend-expected").hidden = !expected.length;
   $("legend-truth").hidden = $("legend-missed").hidden = $("labelled").hidden = !truth;
   $("legend-gap").hidden = !gaps.length;
 }

@@ -10,6 +10,7 @@ const gaps = (timeline.gaps || []).map((gap) => (Array.isArray(gap) ? gap : [gap
 const byStart = (one, other) => one.start - other.start || one.end - other.end;
 const segments = [...(timeline.segments || [])].sort(byStart);
 const truth = report.truth && [...report.truth].sort(byStart);
+const expected = timeline.expected || []; /* by models that anticipate */
 const announcements = (report.events || []).filter((event) => event.event === "started");
 
 /* The checkpoint's classes, then those that only the labels have. */
@@ -44,6 +45,10 @@ function ranked(chunk, count) {
   }
   return best.map(({ index, code }) => ({ index, score: code / fullScale }));
 }
+
+/* The score at which a class begins, where the timeline says it. */
+const rules = timeline.thresholds || {};
+const onset = (label) => (typeof rules.on === "number" ? rules : rules[label] || {}).on;
 
 /* When each segment was announced. */
 {
