@@ -287,6 +287,7 @@ def test_filters_by_class_and_by_score(show, report):
     page.locator("#class-list label:visible input").check()
     page.keyboard.press("Escape")
     assert page.locator(".lane:visible .cut").all_inner_texts() == ["kick"]
+    assert page.locator("#class-menu summary").inner_text() == "1 of 4 classes"
     assert page.locator("#count").inner_text() == "1 of 3 segments"
     assert page.locator("#verdict").inner_text().startswith("1 of 1 label found")
 
@@ -298,9 +299,12 @@ def test_the_theme_can_be_turned(show, report):
     assert page.evaluate("theme.card") == "rgb(23, 28, 36)"
 
 
-def test_two_fingers_zoom(show, report):
+def test_a_tap_seeks_and_two_fingers_zoom(show, report):
     page = show(report, 400, has_touch=True)
     page.locator("#surface").scroll_into_view_if_needed()
+    box = page.locator("#surface").bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] * 0.3, box["y"] + 20)
+    assert seconds(page) == pytest.approx(3, abs=0.1)
     page.evaluate(
         """() => {
           const box = $("surface").getBoundingClientRect(), y = box.top + 20;
@@ -313,6 +317,7 @@ def test_two_fingers_zoom(show, report):
     )
     start, end = page.evaluate("view")
     assert (start, end) == (pytest.approx(2.5, abs=0.2), pytest.approx(7.5, abs=0.2))
+    assert seconds(page) == pytest.approx(3, abs=0.1)
 
 
 @pytest.mark.parametrize(("name", "codec"), [("old.avi", "mpeg4"), ("old.mp4", "mpeg4"), ("new.mp4", "libx265")])

@@ -43,7 +43,7 @@ function buildFilters() {
 }
 function applyFilters() {
   const all = names.length - 1, count = names.filter((_, index) => index && !filter.hidden.has(index)).length;
-  $("class-menu").querySelector("summary").textContent = count === all ? "All classes" : count + " of " + countText(all, "class").replace(/ss$|sss$/, "ss");
+  $("class-menu").querySelector("summary").textContent = count === all ? "All classes" : count + " of " + all + " classes";
   $("least-value").textContent = filter.score.toFixed(2);
   overview = null;
   compare();
