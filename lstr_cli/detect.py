@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.options import device_option, model_settings, set_option, weights_options, workers_option
+from lstr_cli.options import Size, device_option, model_settings, set_option, weights_options, workers_option
 
 SOME_FAILED = 3
 
@@ -36,6 +36,13 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     help="What DIR gets: json, jsonl, npy, html, with commas between.",
 )
 @click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
+@click.option(
+    "--embed",
+    type=Size(),
+    default=0,
+    metavar="SIZE",
+    help="Put videos of at most SIZE, as in 20MB, into their HTML pages, so that the page alone can be sent.",
+)
 @weights_options
 @workers_option
 @click.option(
@@ -54,6 +61,7 @@ def command(
     output,
     formats,
     labels,
+    embed,
     rgb_weights,
     flow_weights,
     workers,
@@ -67,7 +75,7 @@ def command(
 
     SOURCE is a video, a folder of videos, or a feature folder. DIR gets ID.json (segments), ID.jsonl (a line a
     decision, written as it is made), ID.scores.npy and ID.html. Without -o the JSONL goes to standard output when
-    that is a pipe.
+    that is a pipe. Several sources with HTML pages get an index.html too.
 
     \b
     Examples:
@@ -79,6 +87,7 @@ def command(
     from lstr.labels import read_labels
     from lstr_cli import console
     from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
+    from pipelines.index_page import write_index
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     for text in warnings_of(loaded):
@@ -86,19 +95,20 @@ def command(
     truth = read_labels(labels) if labels else None
     folder = Path(output) if output else None
     lines = sys.stdout if not folder and not as_json and not console.is_terminal() else None
-    failed, finished = 0, []
+    failed, finished = [], []
     opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device)
     with closing(opened), console.Bar("decisions") as bar:
         for source in opened:
             try:
                 if isinstance(source, ExtractorError):
                     raise source
-                decisions = run(source, loaded, folder, formats, lines, truth_of(truth, source.id), precision)
+                drawn = truth_of(truth, source.id)
+                decisions = run(source, loaded, folder, formats, lines, drawn, precision, embed)
                 finished.append((source.id, _follow(decisions, source, bar)))
             except ExtractorError as error:
                 if error.exit_code != SOME_FAILED:
                     raise
-                failed += 1
+                failed.append(str(error))
                 console.say(f"failed: {error}\nhint: {error.hint}")
     # tables wait until the bar is gone, for both draw on the terminal
     for source_id, timeline in finished:
@@ -110,6 +120,9 @@ def command(
         console.say(f"{speed['decisions_per_second']} decisions a second, {speed['realtime_factor']} × real time")
         if folder and "html" in formats:
             console.say(f"report: {folder / f'{source_id}.html'}")
+    if folder and "html" in formats and finished and len(finished) + len(failed) > 1:
+        drawn = {video_id: truth_of(truth, video_id) for video_id, _ in finished}
+        console.say(f"index: {write_index(folder, dict(finished), truth=drawn, failed=failed)}")
     if failed:
         sys.exit(SOME_FAILED)
 

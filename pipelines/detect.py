@@ -254,11 +254,13 @@ def run(
     lines: TextIO | None = None,
     truth: list[dict] | None = None,
     precision: str = "float32",
+    embed: int = 0,
 ) -> Generator[Decision, None, dict]:
     """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
 
     `output` gets ID.jsonl (flushed a line at a time), and at the end ID.json, ID.scores.npy and ID.html, as
     `formats` asks. `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do not appear.
+    `embed` as for `pipelines.report.write_report`.
     """
     timeline = Timeline(loaded.classes)
     scores, events, latencies = [], [], []
@@ -303,7 +305,8 @@ def run(
         if "html" in formats:
             shown = [event.to_dict() for event in events]
             page = output / f"{source.id}.html"
-            write_report(page, document, stacked, video=source.video, truth=truth, events=shown)
+            about = {"truth": truth, "events": shown, "recipe": loaded.recipe, "embed": embed}
+            write_report(page, document, stacked, video=source.video, **about)
         if "json" in formats:
             write_json(output / f"{source.id}.json", document)
     return document
