@@ -9,7 +9,7 @@ function lateText(segment) {
   return segment.first && segment.told !== undefined ? signed(segment.told - segment.first.start) : "–";
 }
 function spoken(entry) {
-  const where = names[classOf.get(entry.label)] + ", " + clock(entry.start) + " to " + clock(entry.end);
+  const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end);
   if (entry.lost) return where + ", labelled, missed";
   const parts = [where, "score " + scoreText(entry.score)];
   if (entry.told !== undefined) parts.push("announced " + (entry.told - entry.start).toFixed(2) + " seconds after its start");
@@ -20,7 +20,7 @@ function spoken(entry) {
 
 function listSegments() {
   const kept = segments.filter(passes), lost = truth ? truth.filter((entry) => shows(entry) && !entry.found) : [];
-  entries = kept.map((segment) => segment).concat(lost.map((entry) => ({ ...entry, lost: true }))).sort(byStart);
+  entries = [...kept, ...lost.map((entry) => ({ ...entry, lost: true }))].sort(byStart);
   chosen = Math.min(chosen, entries.length - 1);
   const all = countText(segments.length, "segment");
   $("count").textContent = kept.length === segments.length ? all : numberText(kept.length) + " of " + all;
