@@ -11,8 +11,9 @@ from pipelines.store import replacing
 
 LONG_SIDE = 640
 QUALITY = {"crf": "26", "preset": "veryfast", "g": str(FPS)}  # a key frame a second, so that seeking is quick
-MP4 = ("h264", "av1", "vp9")
-PLAYED = {".mp4": MP4, ".m4v": MP4, ".mov": MP4, ".webm": ("vp8", "vp9", "av1")}  # what every current browser takes
+FREE = ("vp9", "libvpx-vp9", "av1", "libdav1d", "libaom-av1")  # by the names of their decoders
+MP4 = ("h264", *FREE)
+PLAYED = {".mp4": MP4, ".m4v": MP4, ".mov": MP4, ".webm": ("vp8", "libvpx", *FREE)}  # what every current browser takes
 EIGHT_BIT = ("yuv420p", "yuvj420p")
 
 
@@ -26,8 +27,7 @@ def is_playable(video: Path) -> bool:
         if stream is None:
             return False
         context = stream.codec_context
-        known = context.codec.canonical_name in PLAYED.get(video.suffix.lower(), ())
-        return known and context.format is not None and context.format.name in EIGHT_BIT
+        return context.name in PLAYED.get(video.suffix.lower(), ()) and context.pix_fmt in EIGHT_BIT
 
 
 def write_proxy(video: Path, folder: Path, name: str) -> Path:
