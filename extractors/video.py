@@ -25,7 +25,7 @@ CHUNK_SECONDS = CHUNK / FPS
 HALF = Fraction(1, 2)
 DECODE_AHEAD_BYTES = 256 * 2**20
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
-PROXY_SUFFIX = ".proxy.mp4"  # a copy that a report leaves beside itself for browsers; never a source
+PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers; never a source
 
 
 @dataclass(frozen=True)

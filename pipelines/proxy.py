@@ -31,7 +31,7 @@ def is_playable(video: Path) -> bool:
 
 
 def write_proxy(video: Path, folder: Path, name: str) -> Path:
-    """Write FOLDER/NAME.proxy.mp4, unless it is there already for this very file; returns its path.
+    """Write FOLDER/NAME.lstr-proxy.mp4, unless it is there already for this very file; returns its path.
 
     The copy is what the decisions were made on: frame k at k/24 s, the longer side at most 640 pixels, no sound.
     Raises VideoError where the video cannot be decoded, OutputError where the copy cannot be written.

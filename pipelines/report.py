@@ -37,7 +37,7 @@ def write_report(
     timeline: an lstr-timeline/1 dict; its "warnings" (list of text), if any, stand at the top of the page.
     scores: float (chunks, classes), probabilities; NaN where a chunk has none.
     video: linked, or put into the page where it has at most `embed` bytes. Where browsers cannot play it, a small
-    H.264 copy takes its place: PATH's stem + ".proxy.mp4", beside the page unless it is put in.
+    H.264 copy takes its place: PATH's stem + ".lstr-proxy.mp4", beside the page unless it is put in.
     truth: labelled segments {label, start, end} in seconds, drawn under the detected ones.
     events: started / ended events; a segment is pale until the moment at which it was announced.
     recipe: the whole recipe of the features, to be unfolded.

@@ -218,7 +218,7 @@ def test_the_keyboard_does_everything(show, report):
     page.focus("#surface")
     for key, expected in (
         ("ArrowRight", 0.25), ("Shift+ArrowRight", 1.25), ("ArrowLeft", 1), ("n", 2), ("n", 5), ("p", 2),
-        ("End", 10), ("Home", 0),
+        ("End", 10), ("Home", 0), ("PageUp", 10),
     ):  # fmt: skip
         page.keyboard.press(key)
         assert seconds(page) == expected, key
@@ -326,7 +326,7 @@ def test_what_browsers_cannot_play_plays_as_a_copy(show, tmp_path, name, codec):
     page = show(report_on(tmp_path / name, tmp_path / "report.html"))
     until(page, "watchable")
     assert page.evaluate("video.duration") == pytest.approx(SECONDS, abs=0.05)
-    assert "report.proxy.mp4, a small H.264 copy" in page.locator("#run").inner_text()
+    assert "report.lstr-proxy.mp4, a small H.264 copy" in page.locator("#run").inner_text()
     click_at(page, 5.1)
     wait_for_picture(page, GREYS[2])
 

@@ -134,7 +134,7 @@ function key(event) {
     "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => look(0, duration),
   };
   if (event.target === $("surface")) {
-    Object.assign(actions, { Home: () => seek(0), End: () => seek(duration), PageUp: () => seek(now - 10), PageDown: () => seek(now + 10) });
+    Object.assign(actions, { Home: () => seek(0), End: () => seek(duration), PageUp: () => seek(now + 10), PageDown: () => seek(now - 10) });
   }
   if (!actions[event.key]) return;
   event.preventDefault();
