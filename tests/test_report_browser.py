@@ -150,7 +150,9 @@ def wait_for_picture(page, grey: int) -> None:
 
 
 def ink(page, lane: int) -> int:
-    """How many pixels of a lane's canvas are drawn."""
+    """How many pixels of a lane's canvas are drawn, once it is."""
+    stale = f"document.querySelectorAll('.line')[{lane}].stale"
+    until(page, f"!(typeof lanes === 'undefined' ? {stale} : lanes[{lane}].dirty)")
     return page.evaluate(
         """(lane) => {
           const canvas = document.querySelectorAll(".lane canvas, .line canvas")[lane], { width, height } = canvas;
@@ -388,7 +390,9 @@ def test_a_video_that_is_gone_leaves_a_timeline_that_works(show, report, tmp_pat
     page.locator("#no-video", has_text="cannot play live").wait_for()
     page.click("#play")
     until(page, "now > 0.1")
+    page.click("#play")
     click_at(page, 2.5)
+    assert seconds(page) == pytest.approx(2.5, abs=0.05)
     assert page.locator("#decision").inner_text() == "kick"
 
 
@@ -414,5 +418,6 @@ def test_two_hours_of_fifty_classes(show, tmp_path):
     assert page.evaluate("now") == 2399 * 3
     assert page.locator("#rows .row").last.get_attribute("aria-posinset") == "2400"
     page.evaluate("seek(12345.5 * step); look(now - 4, 8)")
+    until(page, "!frameAsked")
     assert page.locator("#decision-score").inner_text() == "1.00"
     assert page.evaluate("codeAt(50, 12345)") == FULL_SCALE
