@@ -48,6 +48,7 @@ AHEAD_BYTES = 256 * 2**20  # of decoded frames, all of which decord may hold at 
 SMALLEST = 16  # pixels
 DECODERS = ("decord", "pyav")
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
+PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers; never a source
 
 
 class FrameReader:
@@ -127,7 +128,11 @@ def find_videos(inputs: Iterable[str | Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for given in map(Path, inputs):
         if given.is_dir():
-            paths = sorted(p for p in given.rglob("*") if p.suffix.lower() in VIDEO_SUFFIXES and p.is_file())
+            paths = sorted(
+                p
+                for p in given.rglob("*")
+                if p.suffix.lower() in VIDEO_SUFFIXES and not p.name.endswith(PROXY_SUFFIX) and p.is_file()
+            )
             if not paths:
                 raise MissingPathError(
                     f"{given} holds no video.", f"give a folder with {', '.join(VIDEO_SUFFIXES[:5])} … files."

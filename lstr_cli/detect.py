@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.options import device_option, events_options, model_settings, set_option, weights_options, workers_option
+from lstr_cli.options import (
+    Size,
+    device_option,
+    events_options,
+    model_settings,
+    set_option,
+    weights_options,
+    workers_option,
+)
 
 SOME_FAILED = 3
 
@@ -38,6 +46,13 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="What DIR gets, with commas between.  [default: json,jsonl,npy,html]",
 )
 @click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
+@click.option(
+    "--embed",
+    type=Size(),
+    default=0,
+    metavar="SIZE",
+    help="Put videos of at most SIZE, as in 20MB, into their HTML pages, so that the page alone can be sent.",
+)
 @weights_options
 @workers_option
 @click.option(
@@ -57,6 +72,7 @@ def command(
     output,
     formats,
     labels,
+    embed,
     rgb_weights,
     flow_weights,
     workers,
@@ -72,7 +88,8 @@ def command(
     SOURCE is a video, a folder of videos, or a feature folder. DIR gets ID.json (segments), ID.jsonl (a line a
     decision, written as it is made), ID.scores.npy and ID.html; -f also takes csv, tsv, vtt, srt, ass, eaf (ELAN),
     labelstudio, activitynet, thumos, audacity, png, svg, mp4 (the video with its lanes) and all. Without -o the
-    JSONL goes to standard output when that is a pipe, or with -f jsonl.
+    JSONL goes to standard output when that is a pipe, or with -f jsonl. Several sources with HTML pages get an
+    index.html too.
 
     An action is told the moment its score reaches --on, and its end when the score falls below --off; --min-length
     and --merge-gap delay both, and by how much is said. Without these options the checkpoint's thresholds
@@ -89,6 +106,7 @@ def command(
     from lstr.labels import read_labels
     from lstr_cli import console
     from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
+    from pipelines.index_page import write_index
     from pipelines.timeline import changed, thresholds_of
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
@@ -102,7 +120,7 @@ def command(
     folder = Path(output) if output else None
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
-    failed, finished = 0, []
+    failed, finished = [], []
     opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device)
     with closing(opened), console.Bar("decisions") as bar:
         for source in opened:
@@ -110,14 +128,14 @@ def command(
                 if isinstance(source, ExtractorError):
                     raise source
                 drawn = truth_of(truth, source.id)
-                decisions = run(source, loaded, folder, formats, lines, drawn, precision, thresholds)
+                decisions = run(source, loaded, folder, formats, lines, drawn, precision, thresholds, embed)
                 if folder and "mp4" in formats and source.video is None and not finished:
                     console.warn(f"{source.origin} has no pictures to draw on, so there is no mp4 of it.")
                 finished.append((source.id, _follow(decisions, source, bar)))
             except ExtractorError as error:
                 if error.exit_code != SOME_FAILED:
                     raise
-                failed += 1
+                failed.append(str(error))
                 console.say(f"failed: {error}\nhint: {error.hint}")
     # tables wait until the bar is gone, for both draw on the terminal
     for source_id, timeline in finished:
@@ -129,6 +147,9 @@ def command(
         console.say(f"{speed['decisions_per_second']} decisions a second, {speed['realtime_factor']} × real time")
         if folder and "html" in formats:
             console.say(f"report: {folder / f'{source_id}.html'}")
+    if folder and "html" in formats and finished and len(finished) + len(failed) > 1:
+        drawn = {video_id: truth_of(truth, video_id) for video_id, _ in finished}
+        console.say(f"index: {write_index(folder, dict(finished), truth=drawn, failed=failed)}")
     if failed:
         sys.exit(SOME_FAILED)
 

@@ -1,8 +1,11 @@
 """Options that several commands share."""
 
 import functools
+import re
 
 import click
+
+UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
 def device_option(command):
@@ -118,3 +121,17 @@ def model_settings(settings: dict[str, str]) -> dict[str, str]:
         if not key.startswith("model."):
             raise click.BadParameter(f"{key!r} is no model setting; write --set model.NAME=VALUE.")
     return {key.removeprefix("model."): value for key, value in settings.items()}
+
+
+class Size(click.ParamType):
+    """Bytes, written as 20MB, 1.5GiB or 500000."""
+
+    name = "size"
+
+    def convert(self, value, param, ctx) -> int:
+        if isinstance(value, int):
+            return value
+        parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", value, re.IGNORECASE)
+        if not parts:
+            self.fail(f"{value!r} is no size; write 20MB, 1.5GB or a number of bytes.", param, ctx)
+        return int(float(parts[1]) * UNITS[(parts[2] or "").lower()])

@@ -253,12 +253,13 @@ def run(
     truth: list[dict] | None = None,
     precision: str = "float32",
     thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
+    embed: int = 0,
 ) -> Generator[Decision, None, dict]:
     """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
 
     `output` gets ID.jsonl (flushed a line at a time), and at the end ID and an ending for each of the other `formats`
     (`pipelines.outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
-    not appear. `thresholds` are the checkpoint's where none are given.
+    not appear. `thresholds` are the checkpoint's where none are given; `embed` as for `pipelines.report.write_report`.
     """
     timeline = Timeline(loaded.classes, thresholds_of(loaded) if thresholds is None else thresholds)
     scores, events, latencies = [], [], []
@@ -300,7 +301,8 @@ def run(
     }
     if output:
         said = [event.to_dict() for event in events]
-        write_outputs(output, source.id, document, np.stack(scores), said, formats, source.video, truth)
+        page = {"recipe": loaded.recipe, "embed": embed}
+        write_outputs(output, source.id, document, np.stack(scores), said, formats, source.video, truth, page)
     return document
 
 

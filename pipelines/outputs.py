@@ -49,11 +49,12 @@ def write_outputs(
     formats: Collection[str],
     video: Path | None = None,
     truth: Sequence[Mapping] | None = None,
+    page: Mapping | None = None,
 ) -> list[Path]:
     """Write a finished detection as ID and the format's ending into a folder; returns the files.
 
     scores (chunks, C); events as in the JSONL, which is not written here. `mp4` needs the `video` and is left out
-    without one. Raises OutputError, and VideoError where the video cannot be read again, all else being written.
+    without one. `page` is more for `pipelines.report.write_report`. Raises OutputError, and VideoError where the video cannot be read again, all else being written.
     """
     seconds = timeline["duration"]
     known = {"media": str(video), "fps": frame_rate(video)} if video else {}
@@ -76,7 +77,7 @@ def write_outputs(
         elif name == "npy":
             write_scores(path, scores)
         elif name == "html":
-            write_report(path, timeline, scores, video=video, truth=truth, events=events)
+            write_report(path, timeline, scores, video=video, truth=truth, events=events, **(page or {}))
         elif name in ("png", "svg"):
             write_figure(path, timeline, scores, truth)
         elif name == "activitynet":

@@ -1,21 +1,23 @@
 """The HTML report of one video: the player beside a lane of scores and segments for each class."""
 
 import base64
-import hashlib
-import json
-import math
 import os
-import re
-from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
+import av
 import numpy as np
 
+from extractors.errors import VideoError
+from pipelines.page import build_page
+from pipelines.proxy import is_playable, write_proxy
 from pipelines.store import write_text
 
+STYLES = ("report.css",)
+SCRIPTS = ("scores.js", "lanes.js", "segments.js", "filters.js", "player.js", "report.js")
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most half a step, 7.7e-6
 MISSING = 65535  # the code of a chunk without a score (NaN)
+MEDIA_TYPES = {".webm": "video/webm"}
 MAX_UP = 3  # folders to climb before a relative link is less likely to survive a move than an absolute one
 
 
@@ -27,13 +29,18 @@ def write_report(
     video: Path | None = None,
     truth: list[dict] | None = None,
     events: list[dict] = (),
+    recipe: dict | None = None,
+    embed: int = 0,
 ) -> None:
     """Write one self-contained HTML page: the lanes of `timeline` and `scores` beside `video`.
 
     timeline: an lstr-timeline/1 dict; its "warnings" (list of text), if any, stand at the top of the page.
     scores: float (chunks, classes), probabilities; NaN where a chunk has none.
+    video: linked, or put into the page where it has at most `embed` bytes. Where browsers cannot play it, a small
+    H.264 copy takes its place: PATH's stem + ".lstr-proxy.mp4", beside the page unless it is put in.
     truth: labelled segments {label, start, end} in seconds, drawn under the detected ones.
-    events: started / ended events; a notch marks the moment at which a segment was announced.
+    events: started / ended events; a segment is pale until the moment at which it was announced.
+    recipe: the whole recipe of the features, to be unfolded.
 
     Raises ValueError when scores and timeline do not fit together. The page appears whole or not at all.
     """
@@ -43,14 +50,30 @@ def write_report(
     if scores.shape != expected:
         raise ValueError(f"scores are {scores.shape}, the timeline says (chunks, classes) = {expected}")
 
+    shown = video and find_shown(Path(video), path)
+    held = shown is not None and shown.is_file() and shown.stat().st_size <= embed
     document = {
         "timeline": timeline,
         "truth": truth,
         "events": list(events),
-        "video": None if video is None else video_url(Path(video), path.parent),
+        "recipe": recipe,
+        "video": None if held or shown is None else video_url(shown, path.parent),
+        "embedded": {"type": MEDIA_TYPES.get(shown.suffix.lower(), "video/mp4")} if held else None,
+        "proxy": shown is not None and shown != Path(video),
         "scores": {"full_scale": FULL_SCALE, "missing": MISSING, "base64": encode_scores(scores)},
     }
-    write_text(path, fill_template(read_template(), document))
+    media = base64.b64encode(shown.read_bytes()).decode("ascii") if held else ""
+    write_text(path, build_page("report", STYLES, SCRIPTS, document, media))
+    if held and document["proxy"]:
+        shown.unlink()
+
+
+def find_shown(video: Path, page: Path) -> Path:
+    """The file that the page plays: `video`, or a copy of it for browsers; `video` too where it cannot be read."""
+    try:
+        return video if is_playable(video) else write_proxy(video, page.parent, page.stem)
+    except (VideoError, av.error.FFmpegError, OSError, ValueError):  # the page then says that it cannot be played
+        return video
 
 
 def encode_scores(scores: np.ndarray) -> str:
@@ -79,46 +102,3 @@ def video_url(video: Path, folder: Path) -> str:
     if climbs > MAX_UP or (climbs and shared == Path(shared.anchor)):
         return video.as_uri()
     return quote(os.fsencode(relative.as_posix()))
-
-
-def read_template() -> str:
-    """The page without its data."""
-    return resources.files("pipelines").joinpath("report.html").read_text("utf-8")
-
-
-def fill_template(template: str, document: dict) -> str:
-    """The page with its data and a policy that lets only its own script and style run."""
-    script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
-    style = re.search(r"<style>(.*?)</style>", template, re.DOTALL)[1]
-    policy = (
-        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
-        "media-src file: 'self' blob: data:; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    # the data goes in last: nothing is filled in inside what a label or a path may hold
-    before, after = template.replace("{{policy}}", policy).split("{{data}}")
-    return before + embed_json(document) + after
-
-
-def source_hash(text: str) -> str:
-    """The content security policy's name for one inline script or style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def embed_json(document: dict) -> str:
-    """JSON that is safe inside a script element: no character of it can end the element or start another."""
-    # ASCII output escapes U+2028, U+2029 and the lone surrogates of undecodable file names as well
-    text = json.dumps(plain(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def plain(value):
-    """`value` in what JSON has: numpy scalars as numbers, paths as text, NaN and infinity as null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic | np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, os.PathLike) else value

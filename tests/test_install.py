@@ -24,7 +24,7 @@ def build_wheel(tmp_path: Path, **environment: str) -> set[str]:
 
 def test_a_wheel_holds_code_and_data_and_no_tests(tmp_path):
     names = build_wheel(tmp_path)
-    assert {"pipelines/report.html", "checkpoints/manifest.json", "lstr_cli/main.py", "extractors/tvl1.py"} <= names
+    assert {"pipelines/web/report.html", "checkpoints/manifest.json", "lstr_cli/main.py", "extractors/tvl1.py"} <= names
     assert not [n for n in names if n.startswith(("tests", "benchmarks"))]
 
 

@@ -1,0 +1,109 @@
+/* A row a video: its timeline in small, what takes most of its time, and the way to its report. */
+const { videos, classes, failed } = report;
+const long = videos.some(({ duration }) => duration >= 3600);
+const total = (key) => videos.reduce((sum, video) => sum + video[key], 0);
+const N_MOST = 3;
+
+const near = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    target.seen = isIntersecting;
+    if (isIntersecting && target.stale) drawLine(target);
+  }
+}, { rootMargin: "300px" });
+
+function drawLine(line) {
+  const { pen, width, height, ratio } = fresh(line.firstElementChild);
+  const { duration, segments, truth } = line.video, inset = 5 * ratio;
+  const place = (start, end) => [start / duration * width, Math.max(ratio, (end - start) / duration * width)];
+  const put = (entries, top, tall, colour) => {
+    for (const [index, start, end] of entries) {
+      const [x, wide] = place(start, end);
+      pen.fillStyle = colour ?? colourOf(index);
+      pen.fillRect(x, top, wide, tall);
+    }
+  };
+  put(segments, inset, height - 2 * inset - (truth ? 4 * ratio : 0));
+  if (truth) put(truth, height - inset - 2 * ratio, 2 * ratio, theme.truth);
+  line.stale = false;
+}
+function mostOf(video) {
+  const seconds = new Map();
+  for (const [index, start, end] of video.segments) seconds.set(index, (seconds.get(index) || 0) + end - start);
+  return [...seconds].sort((one, other) => other[1] - one[1]).slice(0, N_MOST);
+}
+function makeRow(video) {
+  const row = make("tr"), name = make("td"), link = make("a", "", video.id);
+  const line = make("div", "line"), wide = make("td", "wide"), most = make("td", "wide most-cell"), kinds = make("div", "most");
+  link.href = video.page;
+  name.append(link);
+  line.video = video;
+  line.stale = true;
+  line.append(make("canvas"));
+  line.firstElementChild.setAttribute("aria-hidden", "true");
+  near.observe(line);
+  wide.append(line);
+  for (const [index, seconds] of mostOf(video)) {
+    const kind = make("span");
+    kind.append(spot(index), make("span", "cut", classes[index]), make("span", "soft", numberText(Number(seconds.toFixed(1))) + " s"));
+    kinds.append(kind);
+  }
+  if (!kinds.childElementCount) kinds.append(make("span", "soft", "nothing detected"));
+  most.append(kinds);
+  const count = make("td", "number", numberText(video.segments.length));
+  count.dataset.unit = video.segments.length === 1 ? "segment" : "segments";
+  row.append(name, wide, most, count, make("td", "number", clockText(video.duration, 0, long)));
+  return { row, line, video, has: new Set(video.segments.map(([index]) => index)) };
+}
+
+const rows = videos.map(makeRow);
+function showRows() {
+  const sought = $("find").value.trim().toLowerCase(), wanted = $("class").value;
+  let shown = 0;
+  for (const { row, video, has } of rows) {
+    row.hidden = !video.id.toLowerCase().includes(sought) || (wanted !== "" && !has.has(Number(wanted)));
+    shown += !row.hidden;
+  }
+  $("count").textContent = shown === rows.length ? countText(shown, "video") : numberText(shown) + " of " + countText(rows.length, "video");
+  $("none").hidden = shown > 0;
+}
+const compareBy = {
+  id: (one, other) => one.video.id.localeCompare(other.video.id, "en", { numeric: true }),
+  count: (one, other) => one.video.segments.length - other.video.segments.length,
+  duration: (one, other) => one.video.duration - other.video.duration,
+};
+function sortBy(button) {
+  const head = button.parentElement, descending = head.getAttribute("aria-sort") === "ascending";
+  for (const other of document.querySelectorAll("th[aria-sort]")) other.setAttribute("aria-sort", "none");
+  head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+  rows.sort((one, other) => compareBy[button.dataset.key](one, other) * (descending ? -1 : 1));
+  $("videos").append(...rows.map(({ row }) => row));
+}
+function redraw() {
+  for (const { line } of rows) {
+    line.stale = true;
+    if (line.seen) drawLine(line);
+  }
+}
+
+term($("facts"), "Videos", numberText(videos.length));
+term($("facts"), "Duration", clockText(total("duration"), 0, long));
+term($("facts"), "Segments", numberText(videos.reduce((sum, { segments }) => sum + segments.length, 0)));
+if (failed.length) term($("facts"), "Failed", numberText(failed.length));
+warn(report.warnings);
+const used = new Set(rows.flatMap(({ has }) => [...has]));
+classes.forEach((label, index) => {
+  if (!used.has(index)) return;
+  const option = make("option", "", label);
+  option.value = index;
+  $("class").append(option);
+});
+$("failed").hidden = !failed.length;
+$("failed-count").textContent = countText(failed.length, "source") + " failed";
+$("failed").lastElementChild.append(...failed.map((reason) => make("li", "", reason)));
+followTheme(redraw);
+$("videos").append(...rows.map(({ row }) => row));
+for (const button of document.querySelectorAll("th button")) button.addEventListener("click", () => sortBy(button));
+$("find").addEventListener("input", showRows);
+$("class").addEventListener("change", showRows);
+new ResizeObserver(redraw).observe($("videos"));
+showRows();

@@ -1,0 +1,275 @@
+/* The timeline: a lane a class with a canvas each, drawn only while in sight; axis and overview above them. */
+const lanes = [];
+let view = [0, duration];
+let now = 0, moved = true, axisDirty = true, frameAsked = false;
+
+const near = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    entry.target.lane.seen = entry.isIntersecting;
+    if (entry.isIntersecting) schedule();
+  }
+}, { rootMargin: "200px" });
+
+function schedule() {
+  if (!frameAsked) requestAnimationFrame(frame);
+  frameAsked = true;
+}
+function redraw() {
+  for (const lane of lanes) lane.dirty = true;
+  moved = true;
+  schedule();
+}
+
+function buildLanes() {
+  const grouped = (entries) => {
+    const groups = names.map(() => []);
+    for (const entry of entries || []) if (classOf.has(entry.label)) groups[classOf.get(entry.label)].push(entry);
+    return groups;
+  };
+  const detected = grouped(segments), labelled = grouped(truth), foreseen = grouped(expected);
+  const height = names.length <= 9 ? 50 : names.length <= 21 ? 40 : 30;
+  document.documentElement.style.setProperty("--lane", height + "px");
+  $("lanes").classList.toggle("tight", height < 40);
+  const order = [...names.keys()].slice(1);
+  if (names.length) order.push(0); /* Background comes last */
+  for (const index of order) {
+    const row = make("div", "lane"), name = make("button"), plot = make("div", "plot");
+    const lane = { index, row, name, canvas: make("canvas"), value: make("output"), seen: false, dirty: true,
+      detected: detected[index], labelled: labelled[index], foreseen: foreseen[index], onset: onset(names[index]) };
+    name.type = "button";
+    name.tabIndex = lanes.length ? -1 : 0;
+    name.title = names[index];
+    name.setAttribute("aria-label", "Next segment of " + names[index]);
+    lane.value.setAttribute("aria-live", "off");
+    name.append(spot(index), make("span", "cut", names[index]), lane.value);
+    name.addEventListener("click", () => {
+      const kept = lane.detected.filter(passes), starts = (kept.length ? kept : lane.labelled).map(({ start }) => start);
+      if (starts.length) seek(starts.find((start) => start > now + 1e-3) ?? starts[0]);
+    });
+    name.addEventListener("focus", () => { for (const other of lanes) other.name.tabIndex = other === lane ? 0 : -1; });
+    name.addEventListener("keydown", (event) => {
+      const shown = lanes.filter((other) => !other.row.hidden), at = shown.indexOf(lane);
+      const next = { ArrowDown: shown[at + 1], ArrowUp: shown[at - 1], Home: shown[0], End: shown.at(-1) }[event.key];
+      if (!next) return;
+      event.preventDefault();
+      next.name.focus();
+    });
+    lane.canvas.setAttribute("aria-hidden", "true");
+    plot.append(lane.canvas);
+    row.append(name, plot);
+    row.lane = lane;
+    $("lanes").append(row);
+    lanes.push(lane);
+    near.observe(row);
+  }
+  widenNames();
+}
+/* The column of names takes what the longest needs, within reason. */
+function widenNames() {
+  const pen = document.createElement("canvas").getContext("2d"), wide = innerWidth > 820;
+  pen.font = "650 14px " + getComputedStyle(document.body).fontFamily;
+  const longest = Math.max(0, ...names.map((name) => pen.measureText(name).width));
+  const room = wide ? Math.min(260, Math.max(120, longest + 74)) : Math.min(132, Math.max(86, longest + 26));
+  document.documentElement.style.setProperty("--names", Math.round(room) + "px");
+}
+function showLanes() {
+  for (const lane of lanes) lane.row.hidden = filter.hidden.has(lane.index);
+  const shown = lanes.filter((lane) => !lane.row.hidden);
+  $("nothing").hidden = shown.length > 0;
+  $("surface").hidden = !shown.length;
+  if (shown.length && !shown.some((lane) => lane.name.tabIndex === 0)) shown[0].name.tabIndex = 0;
+  redraw();
+}
+
+function hatch(pen, toX, height, ratio) {
+  pen.strokeStyle = theme.truth;
+  pen.lineWidth = ratio * 0.75;
+  for (const [start, end] of gaps) {
+    const left = Math.max(toX(start), -height), right = Math.min(toX(end), pen.canvas.width + height);
+    if (right <= left) continue;
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, 0, Math.max(1, right - left), height);
+    pen.clip();
+    pen.beginPath();
+    for (let x = left; x < right + height; x += 6 * ratio) { pen.moveTo(x, 0); pen.lineTo(x - height, height); }
+    pen.stroke();
+    pen.restore();
+  }
+}
+/* Rounded bars; what is narrower than two pixels is still seen. */
+function bars(pen, spans, toX, y, height, round) {
+  const least = 2 * (devicePixelRatio || 1);
+  pen.beginPath();
+  for (const [start, end] of spans) {
+    if (end < view[0] || start > view[1]) continue;
+    const x = toX(start);
+    pen.roundRect(x, y, Math.max(least, toX(end) - x), height, round);
+  }
+}
+function drawCurve(pen, lane, width, base, top, ratio, small) {
+  const span = view[1] - view[0], toX = (time) => (time - view[0]) / span * width;
+  const row = lane.index * chunks, toY = (code) => base - code / fullScale * (base - top);
+  const area = new Path2D(), line = new Path2D();
+  let open = false, lastX = 0;
+  const close = () => { if (open) { area.lineTo(lastX, base); area.closePath(); } open = false; };
+  const point = (x, code) => {
+    const y = toY(code);
+    if (open) { line.lineTo(x, y); } else { area.moveTo(x, base); line.moveTo(x, y); }
+    area.lineTo(x, y);
+    open = true;
+    lastX = x;
+  };
+  if (width * step / span >= ratio) { /* room for each chunk: a line through their middles */
+    const first = Math.max(0, Math.floor(view[0] / step) - 1), last = Math.min(chunks, Math.ceil(view[1] / step) + 1);
+    for (let chunk = first; chunk < last; chunk++) {
+      const code = codes[row + chunk];
+      if (code === missing) close(); else point(toX((chunk + 0.5) * step), code);
+    }
+  } else { /* many chunks a pixel: the highest and the lowest of each, so that no peak is lost */
+    for (let x = 0; x < width; x++) {
+      const from = Math.floor((view[0] + x / width * span) / step), to = Math.max(from + 1, Math.floor((view[0] + (x + 1) / width * span) / step));
+      let low = missing, high = -1;
+      for (let chunk = Math.max(0, from), end = Math.min(chunks, to); chunk < end; chunk++) {
+        const code = codes[row + chunk];
+        if (code === missing) continue;
+        if (code > high) high = code;
+        if (code < low) low = code;
+      }
+      if (high < 0) { close(); continue; }
+      point(x + 0.5, high);
+      if (toY(low) - toY(high) > ratio) line.lineTo(x + 0.5, toY(low));
+    }
+  }
+  close();
+  pen.globalAlpha = 0.2;
+  pen.fill(area);
+  pen.globalAlpha = 1;
+  pen.lineWidth = (small ? 1 : 1.4) * ratio;
+  pen.lineJoin = "round";
+  pen.stroke(line);
+}
+function drawOnset(pen, y, width, ratio) {
+  pen.save();
+  pen.strokeStyle = theme.truth;
+  pen.globalAlpha = 0.6;
+  pen.lineWidth = ratio;
+  pen.setLineDash([2 * ratio, 4 * ratio]);
+  pen.beginPath();
+  pen.moveTo(0, Math.round(y) + 0.5);
+  pen.lineTo(width, Math.round(y) + 0.5);
+  pen.stroke();
+  pen.restore();
+}
+/* From the moment it was said to the moment at which the action was expected to begin. */
+function drawExpected(pen, lane, toX, y, ratio) {
+  pen.lineWidth = ratio;
+  pen.beginPath();
+  for (const { time, start } of lane.foreseen) {
+    if (start < view[0] || time > view[1]) continue;
+    pen.moveTo(toX(time), y);
+    pen.lineTo(toX(start), y);
+    pen.moveTo(toX(time) + 2 * ratio, y);
+    pen.arc(toX(time), y, 2 * ratio, 0, 2 * Math.PI);
+  }
+  pen.stroke();
+}
+function drawLane(lane) {
+  const { pen, width, height, ratio } = fresh(lane.canvas);
+  const span = view[1] - view[0], toX = (time) => (time - view[0]) / span * width;
+  const small = height / ratio < 39, barHeight = Math.round((small ? 5 : 8) * ratio), round = 2 * ratio;
+  const truthHeight = truth ? Math.round((small ? 3 : 5) * ratio) : 0, space = Math.round((small ? 2 : 3) * ratio);
+  const truthY = height - truthHeight - space, barY = truthY - barHeight - (truth ? Math.round(ratio * (small ? 1 : 2)) : 0);
+  hatch(pen, toX, height, ratio);
+  pen.fillStyle = pen.strokeStyle = colourOf(lane.index);
+  const base = barY - space, top = Math.round((small ? 3 : 5) * ratio);
+  if (lane.index < classes.length) drawCurve(pen, lane, width, base, top, ratio, small);
+  if (typeof lane.onset === "number" && !small) drawOnset(pen, base - lane.onset * (base - top), width, ratio);
+  drawExpected(pen, lane, toX, barY + barHeight / 2, ratio);
+
+  /* pale until it was announced */
+  const kept = lane.detected.filter(passes);
+  bars(pen, kept.map(({ start, end }) => [start, end]), toX, barY, barHeight, round);
+  pen.globalAlpha = 0.38;
+  pen.fill();
+  pen.globalAlpha = 1;
+  bars(pen, kept.map(({ start, end, told }) => [Math.max(start, Math.min(told ?? start, end - step / 2)), end]), toX, barY, barHeight, round);
+  pen.fill();
+
+  if (truth) { /* solid where found, hollow where missed */
+    pen.fillStyle = pen.strokeStyle = theme.truth;
+    bars(pen, lane.labelled.filter(({ found }) => found).map(({ start, end }) => [start, end]), toX, truthY, truthHeight, ratio);
+    pen.fill();
+    pen.lineWidth = ratio;
+    bars(pen, lane.labelled.filter(({ found }) => !found).map(({ start, end }) => [start, end]), toX, truthY + ratio / 2, truthHeight - ratio, ratio);
+    pen.stroke();
+  }
+  lane.dirty = false;
+}
+const wholeSteps = [0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
+function drawAxis() {
+  const { pen, width, height, ratio } = fresh($("axis").firstElementChild);
+  const span = view[1] - view[0], room = (duration >= 3600 ? 84 : 58) * ratio;
+  const tick = wholeSteps.find((size) => size / span * width >= room) || Math.ceil(span / 86400 / 4) * 86400;
+  pen.font = 11.5 * ratio + "px " + getComputedStyle(document.body).fontFamily;
+  pen.textBaseline = "middle";
+  for (let index = Math.ceil(view[0] / tick); index * tick <= view[1] + 1e-9; index++) {
+    const x = (index * tick - view[0]) / span * width, text = clock(index * tick, tick < 1 ? 2 : 0);
+    const half = pen.measureText(text).width / 2;
+    pen.fillStyle = theme.truth;
+    pen.fillRect(Math.min(Math.round(x), width - ratio), height - 6 * ratio, ratio, 6 * ratio);
+    pen.fillStyle = theme.soft;
+    pen.fillText(text, Math.max(0, Math.min(x - half, width - 2 * half)), height / 2 - ratio);
+  }
+}
+/* All of the video: detections above, labels below them. Kept, since it moves with the cursor at each frame. */
+let overview = null;
+function drawOverview() {
+  const { pen, width, height, ratio } = fresh($("overview").firstElementChild);
+  const toX = (time) => time / duration * width;
+  if (!overview || overview.width !== width || overview.height !== height) {
+    overview = new OffscreenCanvas(width, height);
+    const brush = overview.getContext("2d"), inset = 5 * ratio, bar = height - 2 * inset - (truth ? 4 * ratio : 0);
+    hatch(brush, toX, height, ratio);
+    for (const segment of segments.filter(passes)) {
+      brush.fillStyle = colourOf(classOf.get(segment.label));
+      brush.fillRect(toX(segment.start), inset, Math.max(ratio, toX(segment.end) - toX(segment.start)), bar);
+    }
+    brush.fillStyle = theme.truth;
+    for (const entry of truth ? truth.filter(shows) : []) {
+      brush.fillRect(toX(entry.start), height - inset - 2 * ratio, Math.max(ratio, toX(entry.end) - toX(entry.start)), 2 * ratio);
+    }
+  }
+  pen.drawImage(overview, 0, 0);
+  if (view[1] - view[0] < duration) {
+    const left = toX(view[0]), right = toX(view[1]);
+    pen.fillStyle = theme.card;
+    pen.globalAlpha = 0.65;
+    pen.fillRect(0, 0, left, height);
+    pen.fillRect(right, 0, width - right, height);
+    pen.globalAlpha = 1;
+    pen.strokeStyle = theme.soft;
+    pen.lineWidth = 1.5 * ratio;
+    pen.beginPath();
+    pen.roundRect(left + ratio, ratio, Math.max(3 * ratio, right - left - 2 * ratio), height - 2 * ratio, 4 * ratio);
+    pen.stroke();
+  }
+  pen.fillStyle = theme.ink;
+  pen.fillRect(Math.min(toX(now), width - 2 * ratio), 0, 2 * ratio, height);
+}
+
+/* The part of the video in view, in seconds. */
+function look(start, span) {
+  span = Math.max(Math.min(duration, 8 * step), Math.min(duration, span));
+  start = Math.max(0, Math.min(duration - span, start));
+  view = [start, start + span];
+  axisDirty = true;
+  leave();
+  $("out").disabled = $("fit").disabled = span >= duration;
+  $("in").disabled = span <= Math.min(duration, 8 * step);
+  redraw();
+}
+function zoom(factor, centre = now) {
+  const [start, end] = view;
+  look(centre - (centre - start) * factor, (end - start) * factor);
+}

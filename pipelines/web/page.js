@@ -1,0 +1,94 @@
+"use strict";
+/* What every page shares: elements, words and numbers, colours, canvases. */
+const $ = (id) => document.getElementById(id);
+const report = JSON.parse($("data").textContent);
+
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+function term(list, name, value, className) {
+  const item = make("div", className);
+  item.append(make("dt", "", name), make("dd", "", value));
+  list.append(item);
+}
+function warn(texts) {
+  $("warnings").hidden = !texts || !texts.length;
+  for (const text of texts || []) $("warnings").append(make("div", "", text));
+}
+
+/* m:ss, or h:mm:ss where `long`. */
+function clockText(time, digits = 2, long = false) {
+  const scale = 10 ** digits;
+  const ticks = Math.round(Math.max(0, time) * scale);
+  const whole = Math.floor(ticks / scale);
+  const pad = (value) => String(value).padStart(2, "0");
+  const hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
+  const tail = digits ? "." + String(ticks % scale).padStart(digits, "0") : "";
+  return (long || hours ? hours + ":" + pad(minutes) : String(minutes)) + ":" + pad(whole % 60) + tail;
+}
+const scoreText = (score) => (score == null || Number.isNaN(score) ? "–" : score.toFixed(2));
+function numberText(value) {
+  if (typeof value !== "number") return String(value ?? "–");
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 4 });
+}
+const countText = (count, noun) => numberText(count) + " " + noun + (count === 1 ? "" : "s");
+const lastPart = (path) => String(path).split(/[\\/]/).filter(Boolean).pop() || String(path);
+const middle = (values) => {
+  const sorted = [...values].sort((one, other) => one - other), half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+};
+
+/* Colours: names of custom properties in the markup, values on canvases. Background is grey. */
+const N_COLOURS = 8;
+const colourName = (index) => (index > 0 ? "c" + ((index - 1) % N_COLOURS + 1) : "truth");
+const theme = {};
+function readTheme() {
+  const probe = document.body.appendChild(make("span"));
+  for (const name of ["ink", "soft", "line", "card", "truth", "well", ...Array.from({ length: N_COLOURS }, (_, i) => "c" + (i + 1))]) {
+    probe.style.color = "var(--" + name + ")";
+    theme[name] = getComputedStyle(probe).color;
+  }
+  probe.remove();
+}
+const colourOf = (index) => theme[colourName(index)];
+function paint(element, index) {
+  element.style.setProperty("--spot", "var(--" + colourName(index) + ")");
+  return element;
+}
+const spot = (index, className = "spot") => paint(make("span", className), index);
+
+/* Light or dark as the system has it, until the button says otherwise. */
+function followTheme(changed) {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  const settle = () => {
+    const dark = chosen ? chosen === "dark" : system.matches;
+    $("theme").setAttribute("aria-label", dark ? "Light colours" : "Dark colours");
+    $("theme").title = dark ? "Light colours" : "Dark colours";
+    readTheme();
+    changed();
+  };
+  $("theme").addEventListener("click", () => {
+    const dark = chosen ? chosen === "dark" : system.matches;
+    chosen = dark ? "light" : "dark";
+    document.documentElement.style.colorScheme = chosen;
+    settle();
+  });
+  system.addEventListener("change", settle);
+  settle();
+}
+
+/* A canvas at the screen's own resolution, cleared. */
+function fresh(canvas) {
+  const box = canvas.parentElement.getBoundingClientRect(), ratio = devicePixelRatio || 1;
+  const width = Math.max(1, Math.round(box.width * ratio)), height = Math.max(1, Math.round(box.height * ratio));
+  if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+  const pen = canvas.getContext("2d");
+  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  return { pen, width, height, ratio };
+}

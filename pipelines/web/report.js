@@ -1,0 +1,178 @@
+/* Header and footer, pointer and keys; then everything begins. */
+const speedNames = {
+  seconds: "Processing time, s", decisions_per_second: "Decisions a second", realtime_factor: "Times real time",
+  lstr_step_ms_median: "LSTR step, median ms",
+};
+function flat(values, prefix = "") {
+  return Object.entries(values || {}).flatMap(([key, value]) => {
+    const name = prefix + (speedNames[key] || (prefix ? key : key[0].toUpperCase() + key.slice(1)).replaceAll("_", " "));
+    return value && typeof value === "object" && !Array.isArray(value) ? flat(value, name + ", ") : [[name, value]];
+  });
+}
+function videoText() {
+  const copy = report.proxy ? "a small H.264 copy, for browsers do not play the original" : "";
+  if (report.embedded) return "inside this page" + (copy && ", as " + copy);
+  let address = report.video;
+  try { address = decodeURI(address); } catch { /* a name that is not UTF-8 stays as it is */ }
+  return "linked: " + address + (copy && ", " + copy);
+}
+function describe() {
+  const name = lastPart(timeline.source ?? "Action timeline");
+  document.title = name + " – action timeline";
+  $("title").textContent = name;
+  const facts = $("facts"), { recipe, checkpoint, speed } = timeline, factor = speed && speed.realtime_factor;
+  term(facts, "Duration", clock(duration, 0));
+  term(facts, "Decisions", numberText(chunks));
+  term(facts, "Segments", numberText(segments.length));
+  if (verdict && verdict.given) term(facts, "Labels found", verdict.found + " of " + numberText(verdict.given));
+  if (verdict && verdict.delay !== null) term(facts, "Median delay", signed(verdict.delay));
+  if (typeof factor === "number") term(facts, "Real time", numberText(Number(factor.toPrecision(3))) + "×");
+  warn(timeline.warnings);
+
+  const paths = (text) => (typeof text === "string" ? text : JSON.stringify(text));
+  const whole = report.recipe || (recipe && typeof recipe === "object" ? recipe : null);
+  const id = typeof recipe === "string" ? recipe : recipe && (recipe.id || recipe.recipe_id);
+  const run = $("run");
+  term(run, "Source", paths(timeline.source ?? "–"), "wide");
+  if (report.video || report.embedded) term(run, "Video", videoText(), "wide");
+  term(run, "Checkpoint", paths(checkpoint ?? "–"), "wide");
+  if (id) term(run, "Recipe", id);
+  term(run, "Duration", numberText(duration) + " s");
+  term(run, "Decisions", numberText(chunks) + ", one each " + numberText(step) + " s");
+  term(run, "Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));
+  if (gaps.length) term(run, "Gaps", gaps.length + ", " + numberText(gaps.reduce((sum, [start, end]) => sum + end - start, 0)) + " s");
+  if (typeof rules.on === "number") term(run, "Thresholds", "on at " + numberText(rules.on) + ", off below " + numberText(rules.off));
+  else if (timeline.thresholds) term(run, "Thresholds", "of each class, from validation data");
+  for (const [key, name] of [["min_length", "Shortest action"], ["merge_gap", "Gap closed"]]) {
+    if (rules[key]) term(run, name, numberText(rules[key]) + " s");
+  }
+  for (const [key, value] of flat(speed)) term($("speed"), key, numberText(value));
+  $("speed").previousElementSibling.hidden = !speed;
+  if (whole) $("recipe").lastElementChild.textContent = JSON.stringify(whole, null, 2);
+  $("recipe").hidden = !whole;
+  $("legend-told").hidden = !announcements.length;
+  $("legend-onset").hidden = !classes.some((label) => onset(label) !== undefined);
+  $("legend-expected").hidden = !expected.length;
+  $("legend-truth").hidden = $("legend-missed").hidden = $("labelled").hidden = !truth;
+  $("legend-gap").hidden = !gaps.length;
+}
+
+function timeAt(element, x, [start, end]) {
+  const box = element.getBoundingClientRect();
+  return start + Math.max(0, Math.min(1, (x - box.left) / box.width)) * (end - start);
+}
+/* The mouse seeks at once; a finger by a tap or sideways, for up and down it scrolls; two fingers zoom and move. */
+const SLIP = 8; /* pixels that a tap may move */
+function scrub(element, range, pinches = false) {
+  const fingers = new Map();
+  let before = null, from = null, held = false;
+  const spread = () => {
+    const [one, other] = [...fingers.values()];
+    return { apart: Math.max(24, Math.abs(one - other)), centre: (one + other) / 2 };
+  };
+  const go = (event) => seek(timeAt(element, event.clientX, range()));
+  element.addEventListener("pointerdown", (event) => {
+    if (event.button) return;
+    element.setPointerCapture(event.pointerId);
+    fingers.set(event.pointerId, event.clientX);
+    before = pinches && fingers.size === 2 ? spread() : null;
+    held = event.pointerType !== "touch";
+    from = fingers.size === 1 ? event.clientX : null;
+    if (held) go(event);
+  });
+  element.addEventListener("pointermove", (event) => {
+    if (!fingers.has(event.pointerId)) return;
+    fingers.set(event.pointerId, event.clientX);
+    if (before && fingers.size === 2) {
+      const after = spread(), time = timeAt(element, before.centre, view), span = (view[1] - view[0]) * before.apart / after.apart;
+      const box = element.getBoundingClientRect();
+      look(time - (after.centre - box.left) / box.width * span, span);
+      before = after;
+    } else if (from !== null) {
+      held ||= Math.abs(event.clientX - from) > SLIP;
+      if (held) go(event);
+    }
+  });
+  element.addEventListener("pointerup", (event) => {
+    if (from !== null && !held && fingers.has(event.pointerId)) go(event);
+    fingers.delete(event.pointerId);
+    from = null;
+  });
+  element.addEventListener("pointercancel", (event) => {
+    fingers.delete(event.pointerId);
+    from = null;
+  });
+}
+function hover(event) {
+  if (event.pointerType === "touch") return;
+  const surface = $("surface"), tip = $("tip"), time = timeAt(surface, event.clientX, view), chunk = chunkAt(time);
+  const best = ranked(chunk, 3).map(({ index, score }) => {
+    const line = make("div");
+    line.append(spot(index), make("span", "cut", classes[index]), make("span", "", scoreText(score)));
+    return line;
+  });
+  tip.replaceChildren(make("b", "", clock(time)), ...(best.length ? best : [make("div", "soft", "no decision")]));
+  tip.hidden = $("pointer").hidden = false;
+  $("pointer").style.transform = "translateX(" + (event.clientX - surface.getBoundingClientRect().left) + "px)";
+  const box = tip.getBoundingClientRect();
+  const left = event.clientX + 16 + box.width > innerWidth ? event.clientX - 16 - box.width : event.clientX + 16;
+  const top = Math.min(event.clientY + 14, innerHeight - box.height - 8);
+  tip.style.transform = "translate(" + Math.max(4, left) + "px," + Math.max(4, top) + "px)";
+}
+function leave() { $("tip").hidden = $("pointer").hidden = true; }
+function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const { tagName, type } = event.target;
+  if (tagName === "SELECT" || type === "search" || type === "range") return;
+  if (event.key === " " && /^(BUTTON|SUMMARY|INPUT|A)$/.test(tagName)) return;
+  if (tagName === "PRE" && event.key !== " ") return;
+  const actions = {
+    " ": toggle,
+    ArrowLeft: () => seek(event.shiftKey ? now - 1 : (Math.ceil(now / step - 1e-6) - 1) * step),
+    ArrowRight: () => seek(event.shiftKey ? now + 1 : (stepFrom() + 1) * step),
+    n: () => seek(neighbour(1) ?? now), p: () => seek(neighbour(-1) ?? now),
+    "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => look(0, duration),
+  };
+  if (event.target === $("surface")) {
+    Object.assign(actions, { Home: () => seek(0), End: () => seek(duration), PageUp: () => seek(now + 10), PageDown: () => seek(now - 10) });
+  }
+  if (!actions[event.key]) return;
+  event.preventDefault();
+  actions[event.key]();
+}
+function wheel(event) {
+  const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : event.shiftKey ? event.deltaY : 0;
+  if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY)) / 120), timeAt($("surface"), event.clientX, view));
+  else if (sideways && view[1] - view[0] < duration) look(view[0] + sideways / $("surface").clientWidth * (view[1] - view[0]), view[1] - view[0]);
+  else return;
+  event.preventDefault();
+}
+
+compare();
+describe();
+buildLanes();
+buildRows();
+buildFilters();
+followTheme(() => { overview = null; axisDirty = true; redraw(); });
+applyFilters();
+look(0, duration);
+$("surface").setAttribute("aria-valuemax", duration.toFixed(2));
+scrub($("surface"), () => view, true);
+scrub($("axis"), () => view);
+scrub($("overview"), () => [0, duration]);
+$("surface").addEventListener("pointermove", hover);
+for (const kind of ["pointerleave", "pointercancel"]) $("surface").addEventListener(kind, leave);
+$("plot").addEventListener("wheel", wheel, { passive: false });
+$("play").addEventListener("click", toggle);
+$("sound").addEventListener("click", () => {
+  video.muted = !video.muted;
+  $("sound").setAttribute("aria-pressed", String(video.muted));
+});
+$("rate").addEventListener("change", () => { video.playbackRate = Number($("rate").value); });
+$("in").addEventListener("click", () => zoom(0.5));
+$("out").addEventListener("click", () => zoom(2));
+$("fit").addEventListener("click", () => look(0, duration));
+document.addEventListener("keydown", key);
+new ResizeObserver(() => { widenNames(); axisDirty = true; redraw(); showRows(); }).observe($("plot"));
+/* an embedded video stands after this script, so that the page is there before it */
+document.addEventListener("DOMContentLoaded", openVideo);
