@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.action_stages import runs
 from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND, Segment, end_chunk, first_chunk
 from lstr.metrics import counted
-from lstr.action_stages import runs
 
 OFFSETS = tuple(range(1, 11))
 """Seconds that a start may be off (Shou et al. 2018, online detection of action starts)."""
