@@ -12,6 +12,7 @@ from lstr.labels import AMBIGUOUS
 from lstr.metrics import Ranking, counted, scored_columns
 
 LEVEL = 0.95
+RESAMPLES_TOGETHER = 100
 
 
 def draw(n_videos: int, resamples: int, seed: int = 0) -> NDArray[np.int64]:
@@ -39,13 +40,43 @@ def resampled_means(
     columns = scored_columns(on, classes)
     precisions = np.full((len(draws), len(columns)), np.nan)
     for place, (column, _) in enumerate(columns):
-        ranking = Ranking(rows[:, column], on[:, column])
-        ranked = of_video[ranking.order]
-        for i, times in enumerate(draws):
-            precisions[i, place] = ranking.average_precision(times[ranked], calibrated)
+        precisions[:, place] = _precisions(Ranking(rows[:, column], on[:, column]), of_video, draws, calibrated)
     there = ~np.isnan(precisions)
     totals = np.where(there, precisions, 0).sum(axis=1)
     return np.where(there.any(axis=1), totals / np.maximum(there.sum(axis=1), 1), np.nan)
+
+
+def _precisions(
+    ranking: Ranking, of_video: NDArray[np.int64], draws: NDArray[np.int64], calibrated: bool
+) -> NDArray[np.float64]:
+    """What `ranking.average_precision` gives of each resample (R,), as one product of counts a video with draws.
+
+    of_video (N,) says which video a chunk is of. Counts are whole numbers below 2 ** 24, so float32 holds them.
+    """
+    n_videos, of_ranked = draws.shape[1], of_video[ranking.order]
+
+    def counts(ranks: NDArray[np.int64]) -> NDArray[np.float32]:
+        """How many of `ranks` are at or above each positive and its ties, a video: (P, V)."""
+        first = np.searchsorted(ranking.end, ranks)  # the first positive that each is at or above
+        inside = first < len(ranking.end)
+        cells = first[inside] * n_videos + of_ranked[ranks[inside]]
+        table = np.bincount(cells, minlength=len(ranking.end) * n_videos).reshape(-1, n_videos)
+        return table.cumsum(axis=0).astype(np.float32)
+
+    above, true_above = counts(np.arange(len(of_ranked))), counts(ranking.positive)
+    chunks, found = np.bincount(of_ranked, minlength=n_videos), []
+    for part in np.array_split(draws, range(RESAMPLES_TOGETHER, len(draws), RESAMPLES_TOGETHER)):
+        times = part.T.astype(np.float32)  # (V, R)
+        true = (true_above @ times).astype(np.float64)  # (P, R)
+        false = (above @ times) - true
+        gained = part.T[of_ranked[ranking.positive]]  # (P, R)
+        total = gained.sum(axis=0)  # (R,)
+        if calibrated:
+            negatives = part @ chunks - total
+            false *= np.where(negatives > 0, total / np.maximum(negatives, 1), 1.0)
+        precision = np.divide(true, true + false, out=np.zeros_like(true), where=true > 0)
+        found.append(np.where(total > 0, (gained * precision).sum(axis=0) / np.maximum(total, 1), np.nan))
+    return np.concatenate(found)
 
 
 def interval(values: NDArray[np.float64], level: float = LEVEL) -> list[float]:

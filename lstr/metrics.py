@@ -110,8 +110,10 @@ class Ranking:
         ranked = scores[self.order]
         last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # of each tie
         self.positive = np.flatnonzero(positive[self.order])
-        self._end = last[np.searchsorted(last, self.positive)]  # rank of the last chunk of each positive's tie
-        self._up_to = np.searchsorted(self.positive, self._end, side="right") - 1
+        """(P,) places in the order of those in which the class is on"""
+        self.end = last[np.searchsorted(last, self.positive)]
+        """(P,) place of the last chunk that scores the same"""
+        self._up_to = np.searchsorted(self.positive, self.end, side="right") - 1
 
     def average_precision(self, weights: NDArray[np.integer] | None = None, calibrated: bool = False) -> float:
         """AP, or cAP, where chunk n of the order is there weights[n] times; NaN when no positive is."""
@@ -123,7 +125,7 @@ class Ranking:
             return float("nan")
         there = np.cumsum(weights, dtype=np.int64)
         true = np.cumsum(gained, dtype=np.int64)[self._up_to].astype(np.float64)
-        false = there[self._end] - true
+        false = there[self.end] - true
         if calibrated and there[-1] > total:
             false *= total / (there[-1] - total)
         counts = gained > 0

@@ -21,9 +21,7 @@ h3 { margin: 0 0 2px; font-size: 14px; } p { margin: 0 0 8px; } .soft { color: v
 .card { padding: 12px 14px; border: 1px solid var(--line); border-radius: 10px; background: var(--card);
   margin: 0 0 14px; min-width: 0; }
 .warn { background: var(--warn); color: var(--warn-ink); }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)); gap: 14px;
-  align-items: start; margin-bottom: 14px; }
-.grid .card { margin: 0; }
+.grid { columns: 400px; column-gap: 14px; } .grid .card { break-inside: avoid; }
 figure { margin: 0; } img { display: block; width: 100%; max-width: 460px; height: auto; margin: 0 auto; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; min-width: 100%; }
 th, td { padding: 3px 9px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
