@@ -69,16 +69,18 @@ def command(
     from pipelines.analysis import analyse, compare, resample
     from pipelines.dataset import read_split
     from pipelines.detect import assumptions_of, load_checkpoint
-    from pipelines.evaluate import score_and_evaluate
+    from pipelines.evaluate import check_fit, score_and_evaluate
     from pipelines.evaluation_report import Judged, names_of, result_of, write_report
     from pipelines.quoted import quoted_for
 
     split = read_split(features, labels, subset, skip_missing)
-    evaluations, documents, resampled = [], [], []
-    for checkpoint in checkpoints:
-        loaded = load_checkpoint(checkpoint, model_settings(settings), device)
+    all_loaded = [load_checkpoint(checkpoint, model_settings(settings), device) for checkpoint in checkpoints]
+    for loaded in all_loaded:  # a misfit is told before the first is scored
+        check_fit(loaded, split)
         for text in assumptions_of(loaded):
             console.warn(text)
+    evaluations, documents, resampled = [], [], []
+    for loaded in all_loaded:
         with console.Bar("videos") as bar:
             evaluations.append(score_and_evaluate(loaded, split, bar.update, mode, published))
         resampled.append(resample(evaluations[-1], resamples))

@@ -93,12 +93,13 @@ def score_and_evaluate(
     else:
         constants = shared_constants(loaded.model)
     for done, video in enumerate(split.videos):
-        progress(video.id, done, len(split.videos))
+        progress("evaluate", done, len(split.videos))
         if mode == "stream":
             streaming.reset(state)
             scores.append(_stream(loaded, state, video))
         else:
             scores.append(predict_ahead(loaded.model, video.features[:], constants=constants).numpy())
+    progress("evaluate", len(split.videos), len(split.videos))
     seconds = perf_counter() - start
     anticipation = [_ahead(split, scores, ahead) for ahead in range(1, loaded.config.n_ahead + 1)]
     now = [video[:, 0] for video in scores]
