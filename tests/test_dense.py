@@ -25,11 +25,11 @@ def test_scores_are_those_of_each_window_alone(design):
         if design["integration"] == "mlp":
             form = form | {"anticipation": 0}
         model = tiny(**design, **form)
-        for length in (4, 20, 61):
+        for length in (4, 45):
             features = video(length)
             with torch.no_grad():
-                expected = model.video_logits(features, 7).softmax(dim=-1)
-            torch.testing.assert_close(batch.predict_ahead(model, features, 7), expected, atol=1e-5, rtol=0)
+                expected = model.video_logits(features, 16).softmax(dim=-1)
+            torch.testing.assert_close(batch.predict_ahead(model, features, 16), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
