@@ -1,4 +1,4 @@
-"""The reference prediction of a whole stored video: what every stream must equal."""
+"""The prediction of a whole stored video: what every stream must equal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lstr import caches, dense
 from lstr.errors import LstrError
 from lstr.kinds import Model
+from lstr.model import LSTR
 
 
 def predict(model: Model, features: Tensor | NDArray[np.float32], batch_size: int = 64) -> Tensor:
@@ -21,10 +23,16 @@ def predict(model: Model, features: Tensor | NDArray[np.float32], batch_size: in
 
 
 @torch.no_grad()
-def predict_ahead(model: Model, features: Tensor | NDArray[np.float32], batch_size: int = 64) -> Tensor:
+def predict_ahead(
+    model: Model,
+    features: Tensor | NDArray[np.float32],
+    batch_size: int = 64,
+    constants: caches.Constants | None = None,
+) -> Tensor:
     """Class probabilities (L, 1 + n_ahead, C) of each chunk and of the chunks that will follow it.
 
-    Entry [T, h] is what the model says at the end of chunk T about chunk T + h. Raises as `predict`.
+    Entry [T, h] is what the model says at the end of chunk T about chunk T + h. batch_size windows are computed
+    together. Whoever predicts many videos saves time with `shared_constants`. Raises as `predict`.
     """
     config = model.config
     if model.training:
@@ -42,5 +50,15 @@ def predict_ahead(model: Model, features: Tensor | NDArray[np.float32], batch_si
         raise LstrError(f"The features of chunk {bad} are not finite.", "Extract this video again.")
     if len(features) == 0:
         return torch.zeros(0, 1 + config.n_ahead, model.n_classes)
-    logits = model.video_logits(features.to(model.classifier.weight), batch_size)  # (L, 1 + n_ahead, C)
+    features = features.to(model.classifier.weight)
+    if isinstance(model, LSTR):
+        logits = dense.video_logits(constants or shared_constants(model), features, batch_size)
+    else:
+        logits = model.video_logits(features, batch_size)  # (L, 1 + n_ahead, C)
     return logits.float().softmax(dim=-1).cpu()
+
+
+@torch.no_grad()
+def shared_constants(model: Model) -> caches.Constants | None:
+    """What follows from the weights alone, for `predict_ahead` of many videos; None where there is no such thing."""
+    return caches.constants(model) if isinstance(model, LSTR) else None

@@ -163,8 +163,8 @@ def run(constants: Constants, tensors: Tensors, plan: Plan, features: Tensor) ->
     if len(plan.storing):
         _store(constants, tensors, plan, features[plan.storing])
     if len(plan.changed):
-        _encode(constants, tensors, plan)
-    return model.classifier(_decode(constants, tensors, plan))
+        _update(constants, tensors, plan)
+    return model.classifier(decode(constants, tensors, plan))
 
 
 def _has_stage1(config: LSTRConfig) -> bool:
@@ -225,28 +225,31 @@ def _store(constants: Constants, tensors: Tensors, plan: Plan, features: Tensor)
         _put(tensors, "long_values", plan.long_row, F.linear(token, constants.value_weight))
 
 
-def _encode(constants: Constants, tensors: Tensors, plan: Plan) -> None:
+def _update(constants: Constants, tensors: Tensors, plan: Plan) -> None:
     """Run the encoder where its input is not what it was, and hand its tokens to the decoder."""
+    tokens, seen = encode(constants, tensors, plan)
+    if seen is not None:
+        tensors["memory_mask"][plan.changed, : seen.shape[1]] = seen
+    _hand_over(constants.model, tensors, tokens, plan.changed, slice(tokens.shape[1]))
+
+
+def encode(constants: Constants, tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:
+    """Encoder tokens (U, M, D) of the changed streams without a GRU's, and their mask (U, M), None for all visible."""
     model, config = constants.model, constants.model.config
     if "long_tokens" in tensors:
         long = _take(tensors, "long_tokens", plan.long_rows, config.n_long)  # (U, n_long, D)
         visible = long.new_ones(long.shape[:2], dtype=torch.bool) if plan.long_mask is None else plan.long_mask
-        tokens, seen = model.encode(long, visible, plan.positions, None)  # (U, M, D)
-        if seen is not None:
-            tensors["memory_mask"][plan.changed, : config.n_long] = seen
-    else:
-        tokens = _stage1(constants, tensors, plan)  # (U, n0, D)
-        stage2 = model.enc_modules[1]
-        if constants.stage2 is not None:
-            layer = stage2.layers[0]
-            attended = layer.multihead_attn.attend(constants.stage2_queries, *layer.multihead_attn.keys_values(tokens))
-            compressed = layer.after_cross(constants.stage2, attended)  # (U, n1, D)
-            for layer in stage2.layers[1:]:
-                compressed = layer(compressed, tokens)
-            tokens = stage2.norm(compressed)
-        else:
-            tokens = stage2(tokens)
-    _hand_over(model, tensors, tokens, plan.changed, slice(tokens.shape[1]))
+        return model.encode(long, visible, plan.positions, None)
+    tokens = _stage1(constants, tensors, plan)  # (U, n0, D)
+    stage2 = model.enc_modules[1]
+    if constants.stage2 is None:
+        return stage2(tokens), None
+    layer = stage2.layers[0]
+    attended = layer.multihead_attn.attend(constants.stage2_queries, *layer.multihead_attn.keys_values(tokens))
+    compressed = layer.after_cross(constants.stage2, attended)  # (U, n1, D)
+    for layer in stage2.layers[1:]:
+        compressed = layer(compressed, tokens)
+    return stage2.norm(compressed), None
 
 
 def _stage1(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
@@ -273,8 +276,12 @@ def _weigh(constants: Constants, tensors: Tensors, plan: Plan, weights: Tensor) 
     split = constants.model.enc_modules[0].layers[0].multihead_attn.split
     in_ring = weights.new_zeros(U * n_rows, weights.shape[-1]).index_copy_(0, plan.ring_rows, weights.flatten(0, 1))
     in_ring = split(in_ring.unflatten(0, (U, n_rows))).transpose(-1, -2)  # (U, n_heads, n0, n_rows)
-    streams = range(n_streams) if U == n_streams else plan.changed.tolist()
-    heads = torch.stack([w @ split(tensors["long_values"][b]) for w, b in zip(in_ring, streams, strict=True)])
+    if n_streams == 1:  # the windows of one ring share it
+        heads = in_ring.transpose(0, 1).flatten(1, 2) @ split(tensors["long_values"][0])  # (n_heads, U * n0, ...)
+        heads = heads.unflatten(1, (U, -1)).transpose(0, 1)
+    else:
+        streams = range(n_streams) if U == n_streams else plan.changed.tolist()
+        heads = torch.stack([w @ split(tensors["long_values"][b]) for w, b in zip(in_ring, streams, strict=True)])
     weights = split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
     if constants.model.config.positions == "slot":
         return heads + torch.einsum("uhqn,hnd->uhqd", weights, split(constants.position_values))
@@ -284,16 +291,24 @@ def _weigh(constants: Constants, tensors: Tensors, plan: Plan, weights: Tensor) 
 
 def _hand_over(model: LSTR, tensors: Tensors, tokens: Tensor, streams: Tensor | slice, places: slice) -> None:
     """Store encoder tokens (U, M, D) in the form the decoder takes them."""
+    for name, form in as_decoded(model, tokens).items():
+        if name == "memory":
+            tensors[name][streams, places] = form
+        else:
+            tensors[name][streams, :, places] = form
+
+
+def as_decoded(model: LSTR, tokens: Tensor) -> Tensors:
+    """Encoder tokens (U, M, D) as the decoder takes them: `memory`, or each layer's keys and values (U, ..., M, D')."""
     if model.integration != "cross-attention":
-        tensors["memory"][streams, places] = tokens
-        return
+        return {"memory": tokens}
+    made = {}
     for i, layer in enumerate(model.dec_modules.layers):
-        keys, values = layer.multihead_attn.keys_values(tokens)  # (U, n_heads, M, D / n_heads)
-        tensors[f"keys.{i}"][streams, :, places] = keys
-        tensors[f"values.{i}"][streams, :, places] = values
+        made[f"keys.{i}"], made[f"values.{i}"] = layer.multihead_attn.keys_values(tokens)
+    return made
 
 
-def _decode(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
+def decode(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
     """Decoder output (B, 1 + anticipation, ...) of the newest chunk and the future, and no more than that needs."""
     model, W = constants.model, constants.model.config.work_length
     memory, memory_mask = tensors.get("memory"), tensors.get("memory_mask")

@@ -22,9 +22,37 @@ def per_frame(
 
     scores (N, C) and multi-hot targets (N, C). Each entry of per_class has "AP", "cAP" and "positives" (chunks).
     Background and classes without a positive chunk are left out, and so are the class `ignore` and the chunks
-    that carry it (published evaluation; its mcAP keeps them, which is ignore=None). The means are NaN when no
-    class is left. Raises LstrError when shapes differ or a score is NaN.
+    that carry it. Chunks of equal score count together; a class that is on in every chunk has 1. The means are NaN
+    when no class is left. Raises LstrError when shapes differ or a score is NaN.
     """
+    scores, on = _scored(scores, targets, classes, ignore)
+    per_class = {}
+    for column, name in scored_columns(on, classes):
+        per_class[name] = {
+            "AP": average_precision(scores[:, column], on[:, column]),
+            "cAP": calibrated_average_precision(scores[:, column], on[:, column]),
+            "positives": int(on[:, column].sum()),
+        }
+    return {"mAP": mean_of(per_class, "AP"), "mcAP": mean_of(per_class, "cAP"), "per_class": per_class}
+
+
+def published_per_frame(scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
+    """As `per_frame` by the convention of the published evaluation: its AP leaves out ambiguous chunks, its cAP none.
+
+    It also orders chunks of equal score arbitrarily; here they count together, as in `per_frame`.
+    """
+    without, with_all = per_frame(scores, targets, classes), per_frame(scores, targets, classes, ignore=None)
+    per_class = {
+        name: without["per_class"].get(name, {"AP": float("nan"), "positives": 0}) | {"cAP": entry["cAP"]}
+        for name, entry in with_all["per_class"].items()
+    }
+    return {"mAP": without["mAP"], "mcAP": with_all["mcAP"], "per_class": per_class}
+
+
+def _scored(
+    scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str], ignore: str | None
+) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    """Scores and what is on in the chunks that count. Raises LstrError when shapes differ or a score is NaN."""
     scores, targets = np.asarray(scores), np.asarray(targets)
     if scores.ndim != 2 or scores.shape != targets.shape or scores.shape[1] != len(classes):
         raise LstrError(
@@ -37,23 +65,23 @@ def per_frame(
             "Check the features for values that are not finite, and the checkpoint.",
         )
     on = targets > 0
-    if ignore in classes:
-        keep = ~on[:, list(classes).index(ignore)]
-        scores, on = scores[keep], on[keep]
-    per_class = {}
-    for column, name in enumerate(classes):
-        if name in (BACKGROUND, ignore, AMBIGUOUS) or not on[:, column].any():
-            continue
-        per_class[name] = {
-            "AP": average_precision(scores[:, column], on[:, column]),
-            "cAP": calibrated_average_precision(scores[:, column], on[:, column]),
-            "positives": int(on[:, column].sum()),
-        }
-    means = {
-        mean: float(np.mean([entry[key] for entry in per_class.values()])) if per_class else float("nan")
-        for mean, key in (("mAP", "AP"), ("mcAP", "cAP"))
-    }
-    return {**means, "per_class": per_class}
+    keep = counted(on, classes, ignore)
+    return (scores, on) if keep.all() else (scores[keep], on[keep])
+
+
+def counted(on: NDArray[np.bool_], classes: Sequence[str], ignore: str | None = AMBIGUOUS) -> NDArray[np.bool_]:
+    """Which chunks (N,) of on (N, C) do not carry the class `ignore`."""
+    return ~on[:, list(classes).index(ignore)] if ignore in classes else np.ones(len(on), dtype=bool)
+
+
+def scored_columns(on: NDArray[np.bool_], classes: Sequence[str]) -> list[tuple[int, str]]:
+    """The classes that are scored: actions that are on somewhere in on (N, C)."""
+    return [(i, name) for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS) and on[:, i].any()]
+
+
+def mean_of(per_class: dict[str, dict[str, Any]], key: str) -> float:
+    """Mean of one figure over classes, NaN without any."""
+    return float(np.mean([entry[key] for entry in per_class.values()])) if per_class else float("nan")
 
 
 def average_precision(scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> float:
@@ -70,16 +98,38 @@ def calibrated_average_precision(scores: NDArray[np.floating], positive: NDArray
     It does not depend on how rare the class is. Chunks of equal score count together, so their order is no matter
     and constant scores give 0.5. scores (N,), positive (N,) bool with at least one True.
     """
-    order = np.argsort(-scores, kind="stable")
-    ranked, hits = scores[order], positive[order]
-    last_of_tie = np.append(ranked[1:] != ranked[:-1], True)
-    true = np.cumsum(hits)[last_of_tie].astype(np.float64)
-    false = np.cumsum(~hits)[last_of_tie].astype(np.float64)
-    w = max(float(false[-1] / true[-1]), np.finfo(np.float64).tiny)
-    gained = np.diff(true, prepend=0.0)
-    counted = gained > 0
-    true, false, gained = true[counted], false[counted], gained[counted]
-    return float((gained * true / (true + false / w)).sum() / true[-1])
+    return Ranking(scores, positive).average_precision(calibrated=True)
+
+
+class Ranking:
+    """Chunks of one class sorted once, for the average precision of many subsets and resamples of them."""
+
+    def __init__(self, scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> None:
+        self.order = np.argsort(-scores, kind="stable")
+        """(N,) chunks from the highest score to the lowest"""
+        ranked = scores[self.order]
+        last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # of each tie
+        self.positive = np.flatnonzero(positive[self.order])
+        """(P,) places in the order of those in which the class is on"""
+        self.end = last[np.searchsorted(last, self.positive)]
+        """(P,) place of the last chunk that scores the same"""
+        self._up_to = np.searchsorted(self.positive, self.end, side="right") - 1
+
+    def average_precision(self, weights: NDArray[np.integer] | None = None, calibrated: bool = False) -> float:
+        """AP, or cAP, where chunk n of the order is there weights[n] times; NaN when no positive is."""
+        if weights is None:
+            weights = np.ones(len(self.order), dtype=np.int64)
+        gained = weights[self.positive]
+        total = int(gained.sum())
+        if not total:
+            return float("nan")
+        there = np.cumsum(weights, dtype=np.int64)
+        true = np.cumsum(gained, dtype=np.int64)[self._up_to].astype(np.float64)
+        false = there[self.end] - true
+        if calibrated and there[-1] > total:
+            false *= total / (there[-1] - total)
+        counts = gained > 0
+        return float((gained[counts] * true[counts] / (true[counts] + false[counts])).sum() / total)
 
 
 def class_prior(train_targets: Sequence[NDArray[Any]]) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""`lstr evaluate`: per-frame mAP beside chance and the time prior."""
+"""`lstr evaluate`: per-frame mAP beside chance and the time prior, of one checkpoint or of several side by side."""
 
 import click
 
@@ -6,16 +6,30 @@ from lstr_cli.options import device_option, model_settings, set_option
 
 
 @click.command("evaluate")
-@click.argument("checkpoint", metavar="CHECKPOINT")
+@click.argument("checkpoints", metavar="CHECKPOINT...", nargs=-1, required=True)
 @click.argument("features", metavar="FEATURES")
 @click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON with subsets and segments.")
+@click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures there.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
 @click.option(
     "--mode",
     type=click.Choice(["batch", "stream"]),
     default="batch",
     show_default=True,
-    help="Whole windows, or a chunk at a time as detect does; the scores are the same.",
+    help="Many windows at once, or a chunk at a time as detect does; the scores are the same.",
+)
+@click.option("--published", is_flag=True, help="Score the videos and chunks that the published evaluation scores.")
+@click.option(
+    "--resamples",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    help="Resamples of the videos for confidence intervals; 0 leaves them out.",
+)
+@click.option(
+    "--benchmark",
+    type=click.Choice(["thumos14", "tvseries"]),
+    help="Data set whose quoted results stand beside.  [default: that of the preset or classes]",
 )
 @click.option(
     "--calibrate", is_flag=True, help="Write thresholds for `lstr detect` into CHECKPOINT, from the validation subset."
@@ -24,50 +38,80 @@ from lstr_cli.options import device_option, model_settings, set_option
 @set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(checkpoint, features, labels, subset, mode, calibrate, skip_missing, settings, device, as_json):
+def command(
+    checkpoints,
+    features,
+    labels,
+    output,
+    subset,
+    mode,
+    published,
+    resamples,
+    benchmark,
+    calibrate,
+    skip_missing,
+    settings,
+    device,
+    as_json,
+):
     """Score every chunk of a subset: per-frame mAP and mcAP, per class, beside two baselines.
 
     chance says each class's share of the training chunks everywhere; the time prior says how often a class is on
-    at that time of a video. Neither sees the video. A model that anticipates is scored for each chunk ahead too.
+    at that time of a video. Neither sees the video. Also scored: each tenth of the actions, their starts, the delay
+    until they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared on the
+    same resamples of the videos.
 
     \b
     Examples:
       lstr evaluate run/checkpoint.pt features --labels labels.json
-      lstr evaluate run/checkpoint.pt features --labels labels.json --subset validation --json
+      lstr evaluate run/checkpoint.pt features --labels labels.json -o evaluation
       lstr evaluate run/checkpoint.pt features --labels labels.json --calibrate
+      lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
     """
+    from pathlib import Path
+
     from lstr_cli import console
+    from pipelines.analysis import analyse, compare, resample
     from pipelines.dataset import read_split
     from pipelines.detect import assumptions_of, load_checkpoint
-    from pipelines.evaluate import evaluate
+    from pipelines.evaluate import check_fit, score_and_evaluate
+    from pipelines.evaluation_report import Judged, names_of, result_of, write_report
+    from pipelines.quoted import quoted_for
 
-    loaded = load_checkpoint(checkpoint, model_settings(settings), device)
-    for text in assumptions_of(loaded):
-        console.warn(text)
     split = read_split(features, labels, subset or ("validation" if calibrate else None), skip_missing)
+    all_loaded = [load_checkpoint(checkpoint, model_settings(settings), device) for checkpoint in checkpoints]
+    for loaded in all_loaded:  # a misfit is told before the first is scored
+        check_fit(loaded, split)
+        for text in assumptions_of(loaded):
+            console.warn(text)
     if calibrate:
-        return _calibrate(console, loaded, split, subset, as_json)
-    with console.Bar("videos") as bar:
-        result = evaluate(loaded, split, bar.update, mode)
-    if result["random_weights"]:
-        console.warn("the features come from random networks: the figures say what LSTR makes of them, no more.")
-    if as_json:
-        console.show_json(result)
+        for loaded in all_loaded:
+            _calibrate(console, loaded, split, subset, as_json)
         return
-    systems = [name for name in ("lstr", "chance", "time_prior") if name in result]
-    columns = ["class", "chunks", *(f"{name} {key}" for key in ("AP", "cAP") for name in systems)]
-    ours = result["lstr"]["per_class"]
-    rows = [
-        [label, ours[label]["positives"]]
-        + [f"{result[s]['per_class'][label][key]:.3f}" for key in ("AP", "cAP") for s in systems]
-        for label in sorted(ours, key=lambda label: -ours[label]["AP"])
-    ]
-    rows.append(["mean", ""] + [f"{result[s][key]:.3f}" for key in ("mAP", "mcAP") for s in systems])
-    title = f"{result['videos']} videos, {result['chunks']} chunks"
-    console.show_table(title, columns, rows, right=range(1, len(columns)))
-    if "anticipation" in result:
-        ahead = [(f"{row['seconds']:.2f}", _cell(row["mAP"]), _cell(row["mcAP"])) for row in result["anticipation"]]
-        console.show_table("anticipation", ("seconds ahead", "mAP", "mcAP"), ahead, right=(0, 1, 2))
+    evaluations, documents, resampled = [], [], []
+    for loaded in all_loaded:
+        with console.Bar("videos") as bar:
+            evaluations.append(score_and_evaluate(loaded, split, bar.update, mode, published))
+        resampled.append(resample(evaluations[-1], resamples))
+        documents.append(analyse(evaluations[-1], resampled[-1]))
+    comparison = compare(documents, resampled)
+    names = names_of([Path(checkpoint).absolute() for checkpoint in checkpoints])
+    judged = [Judged(*parts) for parts in zip(names, evaluations, documents, strict=True)]
+    quoted = quoted_for(evaluations[0].loaded, benchmark)
+    warnings = []
+    if any(document["random_weights"] for document in documents):
+        warnings.append("the features come from random networks: the figures say what LSTR makes of them, no more.")
+    for text in warnings:
+        console.warn(text)
+    page = write_report(Path(output), judged, comparison, quoted, warnings) if output else None
+    if as_json:
+        console.show_json(result_of(judged, comparison, quoted))
+        return
+    from lstr_cli.evaluation_tables import show
+
+    show(judged, comparison, quoted)
+    if page:
+        console.say(f"report: {page.resolve()}")
 
 
 def _calibrate(console, loaded, split, subset: str | None, as_json: bool) -> None:
@@ -83,7 +127,3 @@ def _calibrate(console, loaded, split, subset: str | None, as_json: bool) -> Non
         rows = [(label, *(f"{v[key]:.3f}" for key in ("on", "off", "F1", "before"))) for label, v in said.items()]
         columns = ("class", "on", "off", "F1", "F1 by default thresholds")
         console.show_table(f"thresholds in {path}", columns, rows, right=(1, 2, 3, 4))
-
-
-def _cell(value: float | None) -> str:
-    return "no chunk" if value is None else f"{value:.3f}"

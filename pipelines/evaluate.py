@@ -1,18 +1,31 @@
 """Checkpoint, features and labels to per-frame mAP and mcAP, beside what the labels alone would score."""
 
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 
 from lstr import metrics, streaming
-from lstr.batch import predict_ahead
+from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoint import Checkpoint
-from lstr.config import FEATURES_PER_SECOND
-from lstr.errors import CheckpointError
+from lstr.config import FEATURES_PER_SECOND, LSTRConfig
+from lstr.errors import CheckpointError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.dataset import LabelledVideo, Split
 from pipelines.detect import check_recipe
 from pipelines.extract import Progress
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A checkpoint's scores of a split, and what they are worth."""
+
+    loaded: Checkpoint
+    split: Split
+    scores: list[np.ndarray]
+    """(L, C) a video"""
+    document: dict
+    """What `evaluate` gives"""
 
 
 def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[np.ndarray]]:
@@ -52,28 +65,48 @@ def check_fit(loaded: Checkpoint, split: Split) -> None:
     check_recipe(loaded, split.folder.recipe, split.folder.path)
 
 
-def evaluate(loaded: Checkpoint, split: Split, progress: Progress, mode: str = "batch") -> dict:
+def evaluate(
+    loaded: Checkpoint, split: Split, progress: Progress, mode: str = "batch", published: bool = False
+) -> dict:
     """Scores of every chunk of a split against its targets: mAP, mcAP, per class, and the two baselines.
 
-    mode is `batch`, the definition, or `stream`, a chunk at a time as `lstr detect` does. A model that anticipates adds
-    `anticipation`: mAP and mcAP of what it said about each later chunk, by how far ahead. Raises CheckpointError or
-    RecipeError when checkpoint, labels and features do not belong together.
+    mode is `batch`, many windows at once, or `stream`, a chunk at a time as `lstr detect` does. With `published`, the
+    videos and the convention of the published evaluation. A model that anticipates adds `anticipation`: mAP and mcAP
+    of what it said about each later chunk, by how far ahead. Raises CheckpointError or RecipeError when checkpoint,
+    labels and features do not belong together.
     """
+    return score_and_evaluate(loaded, split, progress, mode, published).document
+
+
+def score_and_evaluate(
+    loaded: Checkpoint, split: Split, progress: Progress, mode: str = "batch", published: bool = False
+) -> Evaluation:
+    """As `evaluate`, with the scores it comes from."""
     check_fit(loaded, split)
     split = split.narrowed(loaded.config)
+    if published:
+        split = published_set(split, loaded.config)
     start = perf_counter()
     scores = []  # of each video (L, 1 + n_ahead, C)
+    if mode == "stream":
+        state = streaming.create(loaded.model)
+    else:
+        constants = shared_constants(loaded.model)
     for done, video in enumerate(split.videos):
-        progress(video.id, done, len(split.videos))
+        progress("evaluate", done, len(split.videos))
         if mode == "stream":
-            scores.append(_stream(loaded, video))
+            streaming.reset(state)
+            scores.append(_stream(loaded, state, video))
         else:
-            scores.append(predict_ahead(loaded.model, video.features[:]).numpy())
+            scores.append(predict_ahead(loaded.model, video.features[:], constants=constants).numpy())
+    progress("evaluate", len(split.videos), len(split.videos))
     seconds = perf_counter() - start
     anticipation = [_ahead(split, scores, ahead) for ahead in range(1, loaded.config.n_ahead + 1)]
-    return {
-        **pooled_metrics(split, {"lstr": [video[:, 0] for video in scores]}),
+    now = [video[:, 0] for video in scores]
+    document = {
+        **pooled_metrics(split, {"lstr": now}, published),
         **({"anticipation": anticipation} if anticipation else {}),
+        "convention": "published" if published else "corrected",
         "mode": mode,
         "videos": len(split.videos),
         "chunks": split.n_chunks,
@@ -82,23 +115,34 @@ def evaluate(loaded: Checkpoint, split: Split, progress: Progress, mode: str = "
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
         "random_weights": bool(split.folder.recipe and split.folder.recipe.is_random),
     }
+    return Evaluation(loaded, split, now, document)
 
 
-def pooled_metrics(split: Split, systems: dict[str, list[np.ndarray]]) -> dict:
+def published_set(split: Split, config: LSTRConfig) -> Split:
+    """The videos that the published evaluation scores: those that fill a work memory. Raises LabelsError if none."""
+    long_enough = [video for video in split.videos if len(video.features) >= config.work_length]
+    if not long_enough:
+        raise LabelsError(
+            f"No video is as long as the work memory ({config.work_length} chunks), so the published set is empty.",
+            "leave out --published.",
+        )
+    return replace(split, videos=long_enough)
+
+
+def pooled_metrics(split: Split, systems: dict[str, list[np.ndarray]], published: bool = False) -> dict:
     """{system: {mAP, mcAP, per_class}} over all chunks of the split together, the two baselines added."""
+    measure = metrics.published_per_frame if published else metrics.per_frame
     truth = np.concatenate([video.targets for video in split.videos])
     lengths = [len(video.features) for video in split.videos]
     systems = systems | baseline_scores(split.labels, lengths)
-    return {
-        name: metrics.per_frame(np.concatenate(scores), truth, split.labels.classes, AMBIGUOUS)
-        for name, scores in systems.items()
-    }
+    return {name: measure(np.concatenate(scores), truth, split.labels.classes) for name, scores in systems.items()}
 
 
-def _stream(loaded: Checkpoint, video: LabelledVideo) -> np.ndarray:
+def _stream(loaded: Checkpoint, state: streaming.StreamState, video: LabelledVideo) -> np.ndarray:
     """Scores (L, 1 + n_ahead, C) of a video, a chunk at a time."""
-    state = streaming.create(loaded.model)
     array = video.features
+    if not len(array):
+        return np.zeros((0, 1 + loaded.config.n_ahead, loaded.model.n_classes), np.float32)
     rows = ((np.array(array.rgb[k]), np.array(array.flow[k])) for k in range(len(array)))
     return np.stack([streaming.step_ahead(loaded.model, state, rgb, flow).numpy() for rgb, flow in rows])
 

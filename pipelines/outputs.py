@@ -54,7 +54,8 @@ def write_outputs(
     """Write a finished detection as ID and the format's ending into a folder; returns the files.
 
     scores (chunks, C); events as in the JSONL, which is not written here. `mp4` needs the `video` and is left out
-    without one. `page` is more for `pipelines.report.write_report`. Raises OutputError, and VideoError where the video cannot be read again, all else being written.
+    without one. `page` is more for `pipelines.report.write_report`. Raises OutputError, and VideoError where the video
+    cannot be read again, all else being written.
     """
     seconds = timeline["duration"]
     known = {"media": str(video), "fps": frame_rate(video)} if video else {}

@@ -121,7 +121,7 @@ def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, mo
     loaded = load(tmp_path / "checkpoint.pt")
     truths = iter([video.targets for video in split.videos])
 
-    def oracle(_, features):
+    def oracle(_, features, constants):
         truth = next(truths).astype(np.float32)
         later = [np.roll(truth, -h, axis=0) for h in (1, 2)]
         return torch.from_numpy(np.stack([np.full_like(truth, 0.5), *later], axis=1))

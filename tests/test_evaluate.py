@@ -1,6 +1,7 @@
 """Per-frame evaluation and its two baselines."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.metrics import per_frame
-from pipelines.dataset import read_split, subset_of
-from pipelines.evaluate import baseline_scores, evaluate
+from pipelines.dataset import TwoStreamArray, read_split, subset_of
+from pipelines.evaluate import baseline_scores, evaluate, score_and_evaluate
 
 
 def test_it_is_the_metric_of_the_scores(small_set):
@@ -59,3 +60,46 @@ def test_other_classes_are_refused(small_set, tmp_path):
     split = read_split(small_set.features, tmp_path / "labels.json", "testing")
     with pytest.raises(CheckpointError, match="only in the labels: somersault"):
         evaluate(load(small_set.checkpoint), split, lambda *_: None)
+
+
+def shortened(video, length):
+    cut = TwoStreamArray(video.features.rgb[:length], video.features.flow[:length])
+    return replace(video, features=cut, targets=video.targets[:length])
+
+
+def test_short_videos_are_scored_unless_the_published_set_is_asked_for(small_set):
+    split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
+    work, first = loaded.config.work_length, split.videos[0]
+    mixed = replace(split, videos=[shortened(first, length) for length in (work, work - 1, 1)])
+    made = score_and_evaluate(loaded, mixed, lambda *_: None)
+    assert made.document["convention"] == "corrected" and [len(rows) for rows in made.scores] == [work, work - 1, 1]
+    result = evaluate(loaded, mixed, lambda *_: None, published=True)
+    assert (result["videos"], result["chunks"], result["convention"]) == (1, work, "published")
+    with pytest.raises(LabelsError, match=f"work memory .{work} chunks."):
+        evaluate(loaded, replace(mixed, videos=mixed.videos[1:]), lambda *_: None, published=True)
+
+
+def test_a_stream_scores_the_same(small_set):
+    split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
+    batch, stream = (score_and_evaluate(loaded, split, lambda *_: None, mode) for mode in ("batch", "stream"))
+    for a, b in zip(batch.scores, stream.scores, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
+
+
+def test_the_command_writes_a_report_and_compares(lstr, small_set, tmp_path):
+    given = ("--labels", small_set.labels, "--subset", "training", "--resamples", "20")
+    code, out, err = lstr("evaluate", small_set.checkpoint, small_set.features, *given, "-o", tmp_path / "one")
+    assert code == 0 and "corrected" in out and "published" in out and "first correct decision" in out
+    assert str(tmp_path / "one" / "report.html") in err
+    written = json.loads((tmp_path / "one" / "evaluation.json").read_text())
+    assert written["convention"] == "corrected" and written["interval"]["resamples"] == 20
+    other = tmp_path / "other.pt"
+    other.write_bytes(small_set.checkpoint.read_bytes())
+    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *given)
+    assert code == 0 and "ahead of checkpoint" in out and "+0.000 [+0.000, +0.000]" in out
+    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *given, "--json")
+    result = json.loads(out)
+    assert [row["name"] for row in result["checkpoints"]] == ["checkpoint", "other"]
+    assert result["comparison"][0]["mAP"]["difference"] == 0
+    code, out, _ = lstr("evaluate", small_set.checkpoint, small_set.features, *given, "--published", "--json")
+    assert code == 0 and json.loads(out)["convention"] == "published"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import batch, checkpoint, metrics, streaming, windows
+from lstr import action_stages, batch, checkpoint, metrics, streaming, windows
 from lstr.loss import multi_hot_cross_entropy
 
 
@@ -67,14 +67,26 @@ def test_first_window_logits_and_loss(golden, model, video):
     assert loss.item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_metrics(golden):
-    """The recorded mAP leaves out ambiguous chunks, the recorded mcAP leaves out none."""
+@pytest.fixture(scope="module")
+def evaluated(golden):
     expected = json.loads((golden / "metrics_small.json").read_text())
-    with np.load(golden / "metrics_small.npz") as arrays:
-        scores, targets = arrays["scores"], arrays["target"]
     assert tuple(expected["class_names"]) == checkpoint.THUMOS_CLASSES
-    for name, key, ignore in (("mAP", "AP", "Ambiguous"), ("mcAP", "cAP", None)):
-        result = metrics.per_frame(scores, targets, expected["class_names"], ignore=ignore)
+    with np.load(golden / "metrics_small.npz") as arrays:
+        return expected, arrays["scores"], arrays["target"]
+
+
+def test_metrics(evaluated):
+    """The recorded mAP leaves out ambiguous chunks, the recorded mcAP leaves out none."""
+    expected, scores, targets = evaluated
+    result = metrics.published_per_frame(scores, targets, expected["class_names"])
+    for name, key in (("mAP", "AP"), ("mcAP", "cAP")):
         assert result[name] == pytest.approx(expected[name]["mean"], abs=1e-6)
         ours = {label: entry[key] for label, entry in result["per_class"].items()}
         assert ours == pytest.approx(expected[name]["per_class"], abs=1e-6)
+
+
+def test_metrics_per_stage(evaluated):
+    expected, scores, targets = evaluated
+    for row in action_stages.published_per_stage(scores, targets, expected["class_names"]):
+        ours = {label: entry["cAP"] for label, entry in row["per_class"].items()}
+        assert ours == pytest.approx(expected["stages_cAP"][row["stage"]], abs=1e-6)

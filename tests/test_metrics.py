@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from lstr.errors import LstrError
-from lstr.metrics import calibrated_average_precision, chance, per_frame, time_prior
+from lstr.metrics import (
+    Ranking,
+    average_precision,
+    calibrated_average_precision,
+    chance,
+    per_frame,
+    published_per_frame,
+    time_prior,
+)
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 
@@ -45,6 +53,42 @@ def test_order_of_tied_chunks_does_not_matter():
     assert len(values) == 1
     assert calibrated_average_precision(np.ones(200), on) == pytest.approx(0.5)
     assert calibrated_average_precision(scores, np.ones(200, dtype=bool)) == pytest.approx(1.0)
+
+
+def test_the_published_convention_keeps_ambiguous_chunks_in_the_calibrated_precision_alone():
+    scores = np.array([[0, 0.9, 0, 0], [0, 0.8, 0, 0], [0, 0.1, 0, 0]])
+    targets = np.array([[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]])
+    result = published_per_frame(scores, targets, CLASSES)
+    assert result["mAP"] == per_frame(scores, targets, CLASSES)["mAP"] == 1.0
+    assert result["mcAP"] == per_frame(scores, targets, CLASSES, ignore=None)["mcAP"] == pytest.approx(2 / 3)
+
+
+def test_absent_classes_are_in_no_mean_and_an_all_positive_one_is_perfect():
+    scores = np.random.default_rng(2).random((6, 4))
+    targets = np.zeros((6, 4), dtype=int)
+    targets[:, 1] = 1
+    result = per_frame(scores, targets, CLASSES)
+    assert result["per_class"] == {"A": {"AP": 1.0, "cAP": 1.0, "positives": 6}}
+    assert result["mAP"] == result["mcAP"] == 1.0
+
+
+@pytest.mark.parametrize("steps", [3, 1000], ids=["ties", "no ties"])
+def test_a_ranking_gives_what_scikit_learn_gives_of_every_resample(steps):
+    from sklearn.metrics import average_precision_score
+
+    rng = np.random.default_rng(steps)
+    scores, on = rng.integers(0, steps, 300) / steps, rng.random(300) < 0.1
+    ranking = Ranking(scores, on)
+    assert ranking.average_precision() == pytest.approx(average_precision(scores, on), abs=1e-12)
+    for _ in range(5):
+        times = rng.integers(0, 4, 300)
+        again = np.repeat(np.arange(300), times)
+        weights = times[ranking.order]
+        assert ranking.average_precision(weights) == pytest.approx(average_precision(scores[again], on[again]))
+        w = (~on[again]).sum() / on[again].sum()
+        expected = average_precision_score(on[again], scores[again], sample_weight=np.where(on[again], 1, 1 / w))
+        assert ranking.average_precision(weights, calibrated=True) == pytest.approx(expected)
+    assert np.isnan(ranking.average_precision((~on[ranking.order]).astype(int)))
 
 
 def test_calibration_removes_how_rare_a_class_is():

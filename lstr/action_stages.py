@@ -1,0 +1,104 @@
+"""Average precision in each tenth of an action: how early a model knows it (De Geest et al. 2016; paper, table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.metrics import Ranking, counted, mean_of, scored_columns
+
+N_STAGES = 10
+
+
+def per_stage(
+    scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """For each tenth {"stage", "mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}; arrays (L, C) a video.
+
+    A class keeps all chunks in which it is off, and of each uninterrupted run of chunks in which it is on those whose
+    middle lies in that tenth of the run, so that each chunk counts in exactly one. Ambiguous chunks are left out. A
+    class with no chunk in a tenth is not in that tenth's means, which are NaN when none is.
+    """
+    whole = np.concatenate([np.asarray(video) for video in targets]) > 0
+    stages = np.concatenate([_stage_of_chunks(np.asarray(video) > 0) for video in targets])
+    keep = counted(whole, classes)
+    rows = np.concatenate(list(scores))[keep]
+    return _collect(_portions(rows, whole[keep], stages[keep], classes))
+
+
+def _stage_of_chunks(on: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """Which tenth (L, C) of its run each chunk of on (L, C) is in."""
+    stages = np.zeros(on.shape, dtype=np.int8)
+    for column in range(on.shape[1]):
+        for start, stop in runs(on[:, column]):
+            middle = np.arange(stop - start) + 0.5
+            stages[start:stop, column] = middle * N_STAGES / (stop - start)
+    return stages
+
+
+def _portions(
+    scores: NDArray[np.floating], on: NDArray[np.bool_], stages: NDArray[np.int8], classes: Sequence[str]
+) -> Iterable[tuple[int, str, NDArray[np.bool_], Ranking]]:
+    for column, name in scored_columns(on, classes):
+        ranking = Ranking(scores[:, column], on[:, column])
+        for stage in range(N_STAGES):
+            chosen = on[:, column] & (stages[:, column] == stage)
+            yield stage, name, chosen | ~on[:, column], ranking
+
+
+def published_per_stage(
+    scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """As `per_stage` by the published evaluation, scores and targets (N, C) of all videos one after the other.
+
+    There the last chunk of a run is in no tenth, every run gives at least one chunk to each, bounds are cut to whole
+    chunks, runs join where one video's last action meets the next one's first, and ambiguous chunks stay.
+    """
+    on = np.asarray(targets) > 0
+    return _collect(_published_portions(np.asarray(scores), on, classes))
+
+
+def _published_portions(
+    scores: NDArray[np.floating], on: NDArray[np.bool_], classes: Sequence[str]
+) -> Iterable[tuple[int, str, NDArray[np.bool_], Ranking]]:
+    for column, name in scored_columns(on, classes):
+        ranking = Ranking(scores[:, column], on[:, column])
+        found = runs(on[:, column])
+        for stage in range(N_STAGES):
+            keep = ~on[:, column]
+            for start, stop in found:
+                length = stop - 1 - start
+                first = start + length * stage // N_STAGES
+                keep[first : max(first + 1, start + length * (stage + 1) // N_STAGES)] = True
+            yield stage, name, keep, ranking
+
+
+def _collect(portions: Iterable[tuple[int, str, NDArray[np.bool_], Ranking]]) -> list[dict[str, Any]]:
+    per_class: list[dict[str, dict[str, Any]]] = [{} for _ in range(N_STAGES)]
+    for stage, name, keep, ranking in portions:
+        weights = keep[ranking.order].astype(np.int64)
+        positives = int(weights[ranking.positive].sum())
+        if positives:
+            per_class[stage][name] = {
+                "AP": ranking.average_precision(weights),
+                "cAP": ranking.average_precision(weights, calibrated=True),
+                "positives": positives,
+            }
+    return [
+        {
+            "stage": f"{100 * stage // N_STAGES}-{100 * (stage + 1) // N_STAGES}%",
+            "mAP": mean_of(entries, "AP"),
+            "mcAP": mean_of(entries, "cAP"),
+            "per_class": entries,
+        }
+        for stage, entries in enumerate(per_class)
+    ]
+
+
+def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Where on (L,) is uninterruptedly True: [start, stop) of each run."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

@@ -1,0 +1,100 @@
+"""What `lstr evaluate` shows in a terminal."""
+
+from lstr_cli import console
+from pipelines.evaluation_page import figure_text, interval_text
+from pipelines.evaluation_report import Judged
+
+
+def show(judged: list[Judged], comparison: list[dict], quoted: dict | None) -> None:
+    """The tables of one checkpoint, or of several side by side."""
+    if len(judged) == 1:
+        _show_classes(judged[0].document)
+        _show_means(judged)
+        _show_moments(judged[0].document)
+    else:
+        _show_side_by_side(judged)
+        _show_means(judged)
+        rows = [
+            [entry.name]
+            + [f"{row[m]['difference']:+.3f} {interval_text(row[m]['interval'], '+')}" for m in ("mAP", "mcAP")]
+            for entry, row in zip(judged[1:], comparison, strict=True)
+        ]
+        console.show_table(f"ahead of {judged[0].name}", ("checkpoint", "mAP", "mcAP"), rows, right=(1, 2))
+    if quoted:
+        rows = [(row["method"], row["features"], f"{row['value']:.1f}", row["source"]) for row in quoted["rows"]]
+        title = f"{quoted['name']}, quoted; not at hand: {', '.join(quoted['left_out'])}"
+        console.show_table(title, ("method", "features", quoted["metric"], "quoted from"), rows, right=(2,))
+
+
+def _show_classes(document: dict) -> None:
+    systems = [name for name in ("lstr", "chance", "time_prior") if name in document]
+    columns = ["class", "chunks", *(f"{name} {key}" for key in ("AP", "cAP") for name in systems)]
+    ours = document["lstr"]["per_class"]
+    rows = [
+        [label, ours[label]["positives"]]
+        + [figure_text(document[s]["per_class"][label][key]) for key in ("AP", "cAP") for s in systems]
+        for label in sorted(ours, key=lambda label: -ours[label]["AP"])
+    ]
+    rows.append(["mean", ""] + [figure_text(document[s][key]) for key in ("mAP", "mcAP") for s in systems])
+    title = f"{document['videos']} videos, {document['chunks']} chunks"
+    console.show_table(title, columns, rows, right=range(1, len(columns)))
+    if document["absent_classes"]:
+        console.say(f"in no mean, for no chunk has them: {', '.join(document['absent_classes'])}")
+
+
+def _show_side_by_side(judged: list[Judged]) -> None:
+    first = judged[0].document["lstr"]["per_class"]
+    rows = [
+        [label, first[label]["positives"]]
+        + [figure_text(entry.document["lstr"]["per_class"].get(label, {}).get("AP")) for entry in judged]
+        for label in sorted(first, key=lambda label: -first[label]["AP"])
+    ]
+    rows.append(["mean", ""] + [figure_text(entry.document["lstr"]["mAP"]) for entry in judged])
+    title = f"AP; {judged[0].document['videos']} videos, {judged[0].document['chunks']} chunks"
+    columns = ["class", "chunks", *(entry.name for entry in judged)]
+    console.show_table(title, columns, rows, right=range(1, len(columns)))
+
+
+def _show_means(judged: list[Judged]) -> None:
+    rows = []
+    for entry in judged:
+        edges = entry.document["interval"] or {}
+        for convention, found in entry.document["conventions"].items():
+            used = convention == entry.document["convention"]
+            means = [
+                f"{figure_text(found[m])} {interval_text(edges.get(m)) if used else ''}".rstrip()
+                for m in ("mAP", "mcAP")
+            ]
+            rows.append(
+                [*([entry.name] if len(judged) > 1 else []), convention, *means, found["videos"], found["chunks"]]
+            )
+    columns = [*(["checkpoint"] if len(judged) > 1 else []), "convention", "mAP", "mcAP", "videos", "chunks"]
+    interval = judged[0].document["interval"]
+    title = "means"
+    if interval:
+        title += f", with {100 * interval['level']:.0f} % intervals of {interval['resamples']} resamples of the videos"
+    console.show_table(title, columns, rows, right=range(len(columns) - 4, len(columns)))
+
+
+def _show_moments(document: dict) -> None:
+    stages = document["stages"]
+    rows = [(name, *(figure_text(row["mcAP"]) for row in rows)) for name, rows in stages.items()]
+    columns = ("convention", *(row["stage"] for row in stages["corrected"]))
+    console.show_table("mcAP by portion of the action", columns, rows, right=range(1, len(columns)))
+    starts = document["starts"]
+    columns = [f"{offset} s" for offset in starts["offsets"]]
+    title = "mAP of action starts, by how far one may be off"
+    console.show_table(title, columns, [[figure_text(v) for v in starts["mAP"]]], right=range(len(columns)))
+    delay = document["delay"]
+    row = [delay["actions"], delay["detected"], *(figure_text(delay[key], 2) for key in ("median", "mean", "p90"))]
+    title = "seconds from an action's start to its first correct decision"
+    console.show_table(title, ("actions", "detected", "median", "mean", "p90"), [row], right=range(5))
+    if "anticipation" in document:
+        ahead = [
+            (f"{r['seconds']:.2f}", *(_cell(r[mean]) for mean in ("mAP", "mcAP"))) for r in document["anticipation"]
+        ]
+        console.show_table("anticipation", ("seconds ahead", "mAP", "mcAP"), ahead, right=(0, 1, 2))
+
+
+def _cell(value: float | None) -> str:
+    return "no chunk" if value is None else figure_text(value)

@@ -1,0 +1,118 @@
+"""What scores say beyond their mean: by convention, tenth of an action, start, delay, class and video."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from lstr import bootstrap, metrics
+from lstr.action_stages import per_stage, published_per_stage
+from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.points import confusion, detection_delay, said_classes, segments_of, start_precision
+from pipelines.dataset import LabelledVideo, Split
+from pipelines.evaluate import Evaluation
+
+RESAMPLES = 1000
+MEANS = ("mAP", "mcAP")
+Resampled = dict[str, np.ndarray]
+
+
+def analyse(evaluation: Evaluation, resampled: Resampled) -> dict:
+    """The document of `evaluate` with everything that a report shows; keys are added, none changed.
+
+    `conventions`: mAP and mcAP corrected and published; `absent_classes`; `interval`: bootstrap over videos; `stages`;
+    `starts`; `delay`; `confusion`; `per_video`.
+    """
+    split, scores = evaluation.split, evaluation.scores
+    classes, videos = split.labels.classes, split.videos
+    targets = [video.targets for video in videos]
+    segments = [_segments(split, video) for video in videos]
+    scored = evaluation.document["lstr"]["per_class"]
+    return {
+        **evaluation.document,
+        "conventions": conventions(evaluation),
+        "absent_classes": [name for name in classes if name not in (BACKGROUND, AMBIGUOUS, *scored)],
+        "interval": _intervals(resampled),
+        "stages": {
+            "corrected": per_stage(scores, targets, classes),
+            "published": published_per_stage(np.concatenate(scores), np.concatenate(targets), classes),
+        },
+        "starts": start_precision(scores, targets, segments, classes),
+        "delay": detection_delay(scores, targets, segments, classes),
+        "confusion": {"classes": list(classes), "counts": confusion(scores, targets, classes).tolist()},
+        "per_video": [_of_video(video, rows, classes) for video, rows in zip(videos, scores, strict=True)],
+    }
+
+
+def conventions(evaluation: Evaluation) -> dict:
+    """mAP, mcAP, videos and chunks by the corrected and by the published convention, of the videos that were scored.
+
+    Corrected: every video, chunks labelled ambiguous left out. Published: videos that fill a work memory, and mcAP
+    keeps ambiguous chunks; its values are None when no video does.
+    """
+    split, scores = evaluation.split, evaluation.scores
+    by_id = {video.id: rows for video, rows in zip(split.videos, scores, strict=True)}
+    work = evaluation.loaded.config.work_length
+    sets: dict[str, tuple[Callable, list[LabelledVideo]]] = {
+        "corrected": (metrics.per_frame, split.videos),
+        "published": (metrics.published_per_frame, [v for v in split.videos if len(v.features) >= work]),
+    }
+    found = {}
+    for name, (measure, videos) in sets.items():
+        counts = {"videos": len(videos), "chunks": sum(len(video.features) for video in videos)}
+        if videos:
+            rows, truth = np.concatenate([by_id[v.id] for v in videos]), np.concatenate([v.targets for v in videos])
+            result = measure(rows, truth, split.labels.classes)
+        found[name] = {mean: result[mean] if videos else None for mean in MEANS} | counts
+    return found
+
+
+def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
+    """mAP and mcAP (resamples,) of draws of videos with replacement, the same draws for every checkpoint."""
+    split = evaluation.split
+    given = (evaluation.scores, [video.targets for video in split.videos], split.labels.classes)
+    draws = bootstrap.draw(len(split.videos), resamples)
+    kept = None if evaluation.document["convention"] == "published" else AMBIGUOUS
+    return {
+        "mAP": bootstrap.resampled_means(*given, draws),
+        "mcAP": bootstrap.resampled_means(*given, draws, calibrated=True, ignore=kept),
+    }
+
+
+def compare(documents: Sequence[dict], resampled: Sequence[Resampled]) -> list[dict]:
+    """How far each later checkpoint is ahead of the first in mAP and mcAP, with intervals over the same resamples."""
+    rows = []
+    for document, means in list(zip(documents, resampled, strict=True))[1:]:
+        row = {"checkpoint": document["checkpoint"], "against": documents[0]["checkpoint"]}
+        for name in MEANS:
+            row[name] = {
+                "difference": document["lstr"][name] - documents[0]["lstr"][name],
+                "interval": bootstrap.interval(means[name] - resampled[0][name]),
+            }
+        rows.append(row)
+    return rows
+
+
+def _intervals(resampled: Resampled) -> dict | None:
+    if not len(resampled["mAP"]):
+        return None
+    edges = {name: bootstrap.interval(values) for name, values in resampled.items()}
+    return {**edges, "level": bootstrap.LEVEL, "resamples": len(resampled["mAP"])}
+
+
+def _segments(split: Split, video: LabelledVideo) -> list[tuple[str, float, float]]:
+    """A video's labelled actions; from its chunks where the labels are chunks alone."""
+    labelled = split.labels.videos[video.id].segments
+    return list(labelled) or segments_of(video.targets, split.labels.classes)
+
+
+def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) -> dict:
+    """A video's own mAP, NaN without an action, and the share of its chunks, ambiguous ones aside, decided right."""
+    on = video.targets > 0
+    keep = metrics.counted(on, classes)
+    right = on[np.arange(len(on)), said_classes(scores, classes)][keep]
+    return {
+        "id": video.id,
+        "chunks": len(scores),
+        "mAP": metrics.per_frame(scores, video.targets, classes)["mAP"] if len(scores) else float("nan"),
+        "right": float(right.mean()) if len(right) else float("nan"),
+    }

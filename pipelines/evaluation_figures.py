@@ -1,0 +1,262 @@
+"""Figures of an evaluation, for its page and for a paper: matplotlib, text as text, the same in light and dark."""
+
+import io
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from lstr import metrics
+from lstr.action_stages import runs
+from lstr.config import FEATURES_PER_SECOND
+from lstr.labels import AMBIGUOUS, BACKGROUND
+
+INK, SOFT, LINE = "#18202c", "#5a6678", "#c9d1db"
+DARK = {INK: "#e6ebf2", SOFT: "#98a4b5", LINE: "#3a4453"}
+"""What each colour that carries no data becomes on a dark page."""
+BLUE, ORANGE, GREEN, GREY = "#3b7dd8", "#e07b24", "#2f9e62", "#8d98a7"
+COLOURS = (BLUE, ORANGE, GREEN, "#d1495b", "#8c6bd1", "#1f9aa8", "#b8860b", "#c65d9f")
+WIDTH = 4.2  # inches: letters of 9 points stay legible where a phone shows the page 400 pixels wide
+MOST_CURVES, MOST_CONFUSED, MOST_LANES, MOST_POINTS = 60, 20, 6, 500
+PLAIN = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "lstr",  # the same figure is the same file
+    "text.parse_math": False,  # a class may be called $x$
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": SOFT,
+    "axes.edgecolor": LINE,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": SOFT,
+    "ytick.labelcolor": INK,
+    "grid.color": LINE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "axes.titlesize": 9,
+    "axes.axisbelow": True,
+}
+
+
+def render(figure: Figure, form: str) -> bytes:
+    """The figure as `svg`, without a background, or as `png`, on white."""
+    target = io.BytesIO()
+    with warnings.catch_warnings(), rc_context(PLAIN):
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        if form == "svg":
+            figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
+        else:
+            figure.savefig(target, format="png", dpi=200, facecolor="white")
+    return target.getvalue()
+
+
+def for_page(svg: bytes) -> bytes:
+    """An SVG that takes the dark colours where its reader prefers them."""
+    rules = "".join(
+        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for kind in ("fill", "stroke")
+    )
+    style = f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>"
+    return svg.replace(b"<defs>", f"{style}<defs>".encode(), 1)
+
+
+def _figure(height: float, **subplots) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots(**subplots)
+
+
+def _drawn(draw):
+    """Let a function draw in this module's style, whatever the caller's."""
+
+    def styled(*given):
+        with rc_context(PLAIN):
+            return draw(*given)
+
+    return styled
+
+
+@_drawn
+def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
+    """AP of each class as bars, one a checkpoint, sorted by the first's, and what chance has as a mark."""
+    first = documents[0]["lstr"]["per_class"]
+    labels = sorted(first, key=lambda label: first[label]["AP"])
+    thick = 0.8 / len(documents)
+    figure, axes = _figure(0.8 + 0.2 * len(labels) * max(1.0, 0.6 * len(documents)))
+    at = np.arange(len(labels))
+    for i, (name, document) in enumerate(zip(names, documents, strict=True)):
+        values = [document["lstr"]["per_class"].get(label, {}).get("AP", math.nan) for label in labels]
+        offset = ((len(documents) - 1) / 2 - i) * thick
+        axes.barh(at + offset, values, thick * 0.92, color=COLOURS[i % len(COLOURS)], label=name)
+    if "chance" in documents[0]:
+        chance = [documents[0]["chance"]["per_class"][label]["AP"] for label in labels]
+        axes.plot(chance, at, "|", color=INK, markersize=8, label="chance")
+    axes.set(yticks=at, yticklabels=labels, xlim=(0, 1), xlabel="AP", ylim=(-0.6, len(labels) - 0.4))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", lw=0.6)
+    if len(documents) > 1 or "chance" in documents[0]:
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+@_drawn
+def draw_precision_recall(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> Figure:
+    """A precision-recall curve a class, the most frequent ones where there are many; scores and targets (N, C)."""
+    from sklearn.metrics import precision_recall_curve
+
+    on = targets > 0
+    keep = metrics.counted(on, classes)
+    scores, on = scores[keep], on[keep]
+    shown = sorted(metrics.scored_columns(on, classes), key=lambda column: -on[:, column[0]].sum())[:MOST_CURVES]
+    columns = min(3, max(1, len(shown)))
+    rows = max(1, math.ceil(len(shown) / columns))
+    figure, grid = _figure(0.4 + 1.35 * rows, nrows=rows, ncols=columns, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.ravel()[len(shown) :]:
+        axes.set_visible(False)
+    for axes, (column, name) in zip(grid.ravel(), shown, strict=False):
+        precision, recall, _ = precision_recall_curve(on[:, column], scores[:, column])
+        points = np.unique(np.searchsorted(-recall, -np.linspace(1, 0, MOST_POINTS // 2)))
+        axes.step(recall[points], precision[points], color=BLUE, lw=1.2, where="post")
+        axes.axhline(on[:, column].mean(), color=GREY, lw=0.8, ls=":")
+        value = metrics.average_precision(scores[:, column], on[:, column])
+        axes.set_title(f"{_short(name, 13)} {value:.2f}", fontsize=8)
+        axes.set(xlim=(0, 1), ylim=(0, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        axes.grid(lw=0.5)
+    figure.supxlabel("recall", fontsize=9, color=SOFT)
+    figure.supylabel("precision", fontsize=9, color=SOFT)
+    return figure
+
+
+@_drawn
+def draw_stages(document: dict) -> Figure:
+    """mcAP in each tenth of an action, by both conventions."""
+    figure, axes = _figure(2.3)
+    for (name, rows), look in zip(document["stages"].items(), ((BLUE, "o-"), (GREY, "s--")), strict=True):
+        axes.plot([row["mcAP"] for row in rows], look[1], color=look[0], ms=4, lw=1.4, label=name)
+    middles = [row["stage"].removesuffix("%") for row in document["stages"]["corrected"]]
+    axes.set(xticks=range(len(middles)), xlabel="portion of the action, %", ylabel="mcAP")
+    axes.set_xticklabels(middles, fontsize=7.5)
+    axes.grid(axis="y", lw=0.6)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return figure
+
+
+@_drawn
+def draw_confusion(document: dict) -> Figure:
+    """Wrong chunks by what they are and what was said, of the classes with most of them."""
+    classes, counts = document["confusion"]["classes"], np.array(document["confusion"]["counts"])
+    open_to = [i for i, name in enumerate(classes) if name != AMBIGUOUS]
+    busy = (counts.sum(axis=0) + counts.sum(axis=1))[open_to]
+    chosen = sorted(np.array(open_to)[np.argsort(-busy, kind="stable")[:MOST_CONFUSED]].tolist())
+    shown = counts[np.ix_(chosen, chosen)]
+    figure, axes = _figure(1.6 + 0.19 * len(chosen))
+    norm = PowerNorm(0.5, 0, max(1, shown.max()))  # most mistakes are with background; the others are to be seen too
+    image = axes.imshow(np.ma.masked_equal(shown, 0), cmap="viridis", norm=norm, aspect="auto")
+    names = [_short(classes[i], 18) for i in chosen]
+    at = range(len(chosen))
+    axes.set(xticks=at, yticks=at, ylabel="is", xlabel="said")
+    axes.set_xticklabels(names, rotation=90, fontsize=7.5)
+    axes.set_yticklabels(names, fontsize=7.5)
+    if len(chosen) <= 10:
+        for (row, column), count in np.ndenumerate(shown):
+            if count:
+                bright = norm(count) > 0.5
+                axes.text(
+                    column, row, str(count), ha="center", va="center", fontsize=7.5, color="#000" if bright else "#fff"
+                )
+    bar = figure.colorbar(image, ax=axes, shrink=0.8)
+    bar.set_label("chunks", color=SOFT)
+    return figure
+
+
+@_drawn
+def draw_delay(document: dict) -> Figure:
+    """Histogram of the seconds from an action's start to its first correct decision."""
+    delay = document["delay"]
+    figure, axes = _figure(2.3)
+    seconds = np.array(delay["seconds"])
+    end = max(1.0, math.ceil(np.percentile(seconds, 98))) if len(seconds) else 1.0
+    axes.hist(np.minimum(seconds, end), bins=np.linspace(0, end, 41), color=BLUE)
+    if len(seconds):
+        axes.axvline(delay["median"], color=ORANGE, lw=1.4)
+    missed = delay["actions"] - delay["detected"]
+    middle = f"median {delay['median']:.2f} s, " if len(seconds) else ""
+    axes.set_title(f"{middle}{missed} of {delay['actions']} actions never decided", color=INK)
+    axes.set(xlabel="seconds from the start to the first correct decision", ylabel="actions", xlim=(0, end))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y", lw=0.6)
+    return figure
+
+
+@_drawn
+def draw_starts(document: dict) -> Figure:
+    """Point-level mAP of action starts by the offset allowed."""
+    figure, axes = _figure(2.1)
+    axes.plot(document["starts"]["offsets"], document["starts"]["mAP"], "o-", color=BLUE, ms=4, lw=1.4)
+    axes.set(xlabel="seconds a start may be off", ylabel="mAP of starts", ylim=(0, None))
+    axes.grid(axis="y", lw=0.6)
+    return figure
+
+
+@_drawn
+def draw_anticipation(document: dict) -> Figure:
+    """mAP and mcAP by how far ahead the model looks."""
+    rows = document["anticipation"]
+    figure, axes = _figure(2.1)
+    for mean, colour in (("mAP", BLUE), ("mcAP", ORANGE)):
+        values = [math.nan if row[mean] is None else row[mean] for row in rows]
+        axes.plot([row["seconds"] for row in rows], values, "o-", color=colour, ms=4, lw=1.4, label=mean)
+    axes.set(xlabel="seconds ahead")
+    axes.grid(axis="y", lw=0.6)
+    axes.legend()
+    return figure
+
+
+@_drawn
+def draw_video(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> Figure:
+    """Scores of a video (L, C) as curves over what is labelled (L, C) as bands, a lane a class that matters."""
+    columns = _lanes(scores, targets, classes)
+    figure, axes = _figure(0.75 + 0.42 * max(1, len(columns)))
+    parts = np.arange(0, len(scores), max(1, math.ceil(len(scores) / MOST_POINTS)))
+    seconds = np.append(parts, len(scores)) / FEATURES_PER_SECOND
+    for base, column in enumerate(reversed(columns)):
+        labelled = [
+            (start / FEATURES_PER_SECOND, (stop - start) / FEATURES_PER_SECOND)
+            for start, stop in runs(targets[:, column] > 0)
+        ]
+        axes.broken_barh(labelled, (base, 0.9), color=GREEN, alpha=0.35, lw=0)
+        if len(scores):
+            # the highest score of each part, so that no peak is lost
+            curve = np.maximum.reduceat(scores[:, column], parts)
+            top = base + 0.9 * np.append(curve, curve[-1])
+            axes.fill_between(seconds, base, top, step="post", color=BLUE, alpha=0.75, lw=0)
+    axes.set(
+        yticks=np.arange(len(columns)) + 0.45,
+        yticklabels=[_short(classes[column], 18) for column in reversed(columns)],
+        ylim=(0, max(1, len(columns))),
+        xlim=(0, max(1, len(scores)) / FEATURES_PER_SECOND),
+        xlabel="seconds",
+    )
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", lw=0.5)
+    return figure
+
+
+def _lanes(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> list[int]:
+    """The actions that are on, then those that scored highest without, at most MOST_LANES."""
+    actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
+    peak = scores.max(axis=0, initial=0)
+    there = [i for i in actions if targets[:, i].any()]
+    others = sorted((i for i in actions if i not in there and peak[i] >= 0.3), key=lambda i: -peak[i])
+    return (there + others)[:MOST_LANES]
+
+
+def _short(name: str, letters: int) -> str:
+    return name if len(name) <= letters else name[: letters - 1] + "…"

@@ -1,0 +1,59 @@
+"""Resamples of videos: what they equal, and what they say of videos that are alike and that are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lstr.bootstrap import draw, interval, resampled_means
+from lstr.metrics import per_frame
+
+CLASSES = ("Background", "A", "B", "Ambiguous")
+
+
+def videos(n=4, seed=0):
+    rng = np.random.default_rng(seed)
+    scores = [rng.random((20 + i, 4)) for i in range(n)]
+    targets = [np.eye(4, dtype=int)[rng.choice(4, len(rows), p=[0.5, 0.3, 0.1, 0.1])] for rows in scores]
+    return scores, targets
+
+
+@pytest.mark.parametrize("ignore", ["Ambiguous", None])
+def test_a_resample_is_the_metric_of_its_videos(ignore):
+    scores, targets = videos()
+    draws = draw(4, 10)
+    means = {c: resampled_means(scores, targets, CLASSES, draws, c, ignore) for c in (False, True)}
+    for i, times in enumerate(draws):
+        chosen = np.repeat(np.arange(4), times)
+        rows, on = np.concatenate([scores[v] for v in chosen]), np.concatenate([targets[v] for v in chosen])
+        expected = per_frame(rows, on, CLASSES, ignore)
+        assert (means[False][i], means[True][i]) == pytest.approx((expected["mAP"], expected["mcAP"]))
+
+
+def test_a_class_that_was_not_drawn_is_in_no_mean():
+    """Only the second video has B; a resample without any action has no mean."""
+    scores = [np.array([[0, 0.9, 0, 0], [0, 0.1, 0, 0]]), np.array([[0, 0, 0.2, 0], [0, 0, 0.4, 0]]), np.zeros((2, 4))]
+    targets = [np.array([[0, 1, 0, 0], [1, 0, 0, 0]]), np.array([[0, 0, 1, 0], [1, 0, 0, 0]]), np.eye(4)[[0, 0]]]
+    means = resampled_means(scores, targets, CLASSES, np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]]))
+    np.testing.assert_allclose(means, [1.0, 0.5, np.nan, 0.75])
+
+
+def test_draws_are_the_same_for_every_checkpoint():
+    assert (draw(7, 50) == draw(7, 50)).all()
+    assert (draw(7, 50).sum(axis=1) == 7).all() and len(np.unique(draw(7, 50), axis=0)) > 40
+    assert draw(7, 0).shape == (0, 7)
+
+
+def test_interval():
+    assert interval(np.arange(101) / 100) == pytest.approx([0.025, 0.975])
+    assert interval(np.array([0.5, np.nan])) == [0.5, 0.5]
+    assert np.isnan(interval(np.array([np.nan]))).all()
+
+
+def test_videos_that_are_alike_have_a_narrow_interval():
+    scores, targets = videos(1)
+    same = resampled_means(scores * 6, targets * 6, CLASSES, draw(6, 30))
+    low, high = interval(same)
+    assert high - low < 1e-9
+    low, high = interval(resampled_means(*videos(6), CLASSES, draw(6, 30)))
+    assert high - low > 0.01

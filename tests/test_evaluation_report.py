@@ -1,0 +1,177 @@
+"""The files of an evaluation, on scores and labels made by hand."""
+
+import csv
+import json
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lstr.checkpoint import THUMOS_CLASSES
+from lstr.config import LSTRConfig
+from lstr.labels import Labels, VideoLabels, targets
+from lstr.metrics import per_frame, published_per_frame
+from pipelines.analysis import analyse, compare, resample
+from pipelines.dataset import LabelledVideo, Split
+from pipelines.evaluate import Evaluation, pooled_metrics
+from pipelines.evaluation_report import Judged, class_rows, csv_text, names_of, result_of, write_report
+from pipelines.quoted import NOT_AT_HAND, quoted_for
+
+HOSTILE = '<script>alert("x")</script> & $x$ 日本'
+CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")
+
+
+def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead=False) -> Evaluation:
+    """Four videos, one of them shorter than a work memory, with scores that know the labels a little."""
+    rng = np.random.default_rng(seed)
+    database, videos, scores = {}, [], []
+    for i, length in enumerate(lengths):
+        end = length / 4
+        segments = (("run", 0.1 * end, 0.4 * end), (HOSTILE, 0.5 * end, 0.7 * end), ("Ambiguous", 0.8 * end, 0.9 * end))
+        label = VideoLabels("testing", end, segments)
+        name = f"video {i} <b>"
+        database[name] = label
+        on = targets(label, CLASSES, length)
+        videos.append(LabelledVideo(name, np.zeros((length, 0)), on))
+        rows = np.exp(rng.normal(0, 1, on.shape) + 1.5 * on)
+        scores.append((rows / rows.sum(axis=1, keepdims=True)).astype(np.float32))
+    training = VideoLabels("training", 5.0, (("run", 0.0, 2.0), (HOSTILE, 3.0, 4.0)))
+    split = Split(SimpleNamespace(recipe=None), Labels(CLASSES, {**database, "t": training}), videos)
+    document = {
+        **pooled_metrics(split, {"lstr": scores}),
+        **({"anticipation": [{"chunks": 1, "seconds": 0.25, "mAP": 0.5, "mcAP": None}]} if ahead else {}),
+        "convention": "corrected",
+        "mode": "batch",
+        "videos": len(videos),
+        "chunks": sum(lengths),
+        "checkpoint": path,
+    }
+    loaded = SimpleNamespace(config=LSTRConfig(), path=Path(path), classes=CLASSES, extra={})
+    return Evaluation(loaded, split, scores, document)
+
+
+def judged(name="run", resamples=20, **changes) -> Judged:
+    made = evaluation(**changes)
+    return Judged(name, made, analyse(made, resample(made, resamples)))
+
+
+def test_both_conventions_are_named():
+    entry = judged()
+    found, scores = entry.document["conventions"], entry.evaluation.scores
+    videos = entry.evaluation.split.videos
+    everything = per_frame(np.concatenate(scores), np.concatenate([v.targets for v in videos]), CLASSES)
+    assert found["corrected"] == {**_means(everything), "videos": 4, "chunks": 192}
+    rows = np.concatenate([scores[i] for i in (0, 1, 3)])
+    truth = np.concatenate([videos[i].targets for i in (0, 1, 3)])
+    assert found["published"] == {**_means(published_per_frame(rows, truth, CLASSES)), "videos": 3, "chunks": 180}
+    assert entry.document["absent_classes"] == ["never"]
+    assert {len(rows) for rows in entry.document["stages"].values()} == {10}
+    short = judged(lengths=(8, 12))
+    assert short.document["conventions"]["published"] == {"mAP": None, "mcAP": None, "videos": 0, "chunks": 0}
+
+
+def _means(result):
+    return {mean: result[mean] for mean in ("mAP", "mcAP")}
+
+
+def test_each_video_has_figures_of_its_own():
+    entry = judged()
+    for row, video, rows in zip(
+        entry.document["per_video"], entry.evaluation.split.videos, entry.evaluation.scores, strict=True
+    ):
+        assert row["mAP"] == per_frame(rows, video.targets, CLASSES)["mAP"]
+        keep = video.targets[:, 4] == 0
+        right = video.targets[keep, rows[keep, :4].argmax(axis=1)]
+        assert row["right"] == pytest.approx(right.mean())
+
+
+def test_actions_come_from_the_chunks_where_labels_are_chunks_alone():
+    made = evaluation()
+    expected = analyse(made, resample(made, 0))["delay"]["actions"]
+    unsaid = {name: replace(video, segments=()) for name, video in made.split.labels.videos.items()}
+    made = replace(made, split=replace(made.split, labels=Labels(CLASSES, unsaid)))
+    assert analyse(made, resample(made, 0))["delay"]["actions"] == expected == 8
+
+
+def test_checkpoints_are_compared_on_the_same_resamples():
+    better, worse, same = judged("a"), judged("b", seed=1), judged("c")
+    resampled = [resample(entry.evaluation, 50) for entry in (better, worse, same)]
+    rows = compare([entry.document for entry in (better, worse, same)], resampled)
+    assert rows[0]["mAP"]["difference"] == worse.document["lstr"]["mAP"] - better.document["lstr"]["mAP"]
+    low, high = rows[0]["mAP"]["interval"]
+    assert low <= rows[0]["mAP"]["difference"] <= high and high > low
+    assert rows[1]["mcAP"] == {"difference": 0.0, "interval": [0.0, 0.0]}
+
+
+def test_names_tell_checkpoints_apart():
+    assert names_of([Path("/x/run.1/checkpoint.pt")]) == ["checkpoint"]
+    assert names_of([Path("/x/a.pt"), Path("/x/b.pth")]) == ["a", "b"]
+    assert names_of([Path("/x/a/best.pt"), Path("/x/b/best.pt")]) == ["a", "b"]
+    assert names_of([Path("/x/1/a/best.pt"), Path("/x/2/a/best.pt"), Path("/x/2/b/best.pt")]) == ["1/a", "2/a", "2/b"]
+    assert names_of([Path("/x/a.pt"), Path("/x/a.pt")]) == ["1. a", "2. a"]
+
+
+def test_csv_and_json_hold_what_was_measured(tmp_path):
+    entry = judged(lengths=(40, 60))
+    rows = list(csv.DictReader(csv_text(class_rows([entry])).splitlines()))
+    assert [row["class"] for row in rows] == [*sorted(("run", HOSTILE), key=_ap(entry)), "mean"]
+    assert float(rows[0]["AP"]) == entry.document["lstr"]["per_class"][rows[0]["class"]]["AP"]
+    assert rows[-1]["median_delay_s"] == "" and float(rows[-1]["cAP"]) == entry.document["lstr"]["mcAP"]
+    result = result_of([entry], [], None)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert "quoted" not in result and result["confusion"]["classes"] == list(CLASSES)
+    several = result_of([entry, judged("b")], [], {"rows": []})
+    assert [row["name"] for row in several["checkpoints"]] == ["run", "b"] and several["quoted"] == {"rows": []}
+
+
+def _ap(entry):
+    return lambda label: -entry.document["lstr"]["per_class"][label]["AP"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_report_is_one_page_that_needs_nothing(tmp_path):
+    page = write_report(tmp_path, [judged(ahead=True, lengths=(40, 60, 12))], [], None, ["made <by hand>"]).read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "evaluation.json", "evaluation.csv", "figures"}
+    assert "<script" not in page and "&lt;script&gt;" in page and "made &lt;by hand&gt;" in page
+    assert not re.search(r"https?://", re.sub(r'src="data:[^"]*"', "", page))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert "default-src 'none'" in policy and "script-src" not in policy and "unsafe" not in policy
+    names = {"classes", "precision-recall", "stages", "delay", "starts", "anticipation", "confusion"}
+    names |= {"best-1", "best-2", "worst-1"}
+    figures = tmp_path / "figures"
+    assert {path.stem for path in figures.glob("*.svg")} == {path.stem for path in figures.glob("*.png")} == names
+    assert page.count("<figure") == page.count("data:image/svg+xml;base64,") == len(names)
+    for path in figures.glob("*.svg"):
+        ET.parse(path)
+    assert HOSTILE[:12] in "".join(ET.parse(figures / "classes.svg").getroot().itertext())
+
+
+def test_several_checkpoints_stand_side_by_side(tmp_path):
+    entries = [judged("a", lengths=(40,)), judged("b/é", seed=1, path="b.pt", lengths=(40,))]
+    comparison = compare([e.document for e in entries], [resample(e.evaluation, 20) for e in entries])
+    page = write_report(tmp_path, entries, comparison, quoted_for(_loaded(THUMOS_CLASSES))).read_text()
+    assert "2 checkpoints compared" in page and "Ahead of a" in page and "b/é" in page
+    assert page.count("quoted: ") == 4 and all(name in page for name in NOT_AT_HAND)
+    assert len(list((tmp_path / "figures").glob("*-stages.svg"))) == 2
+    assert (tmp_path / "figures" / "classes.svg").exists()
+
+
+def _loaded(classes, **extra):
+    return SimpleNamespace(classes=classes, extra=extra)
+
+
+def test_quoted_figures_stand_beside_their_benchmark_alone():
+    assert quoted_for(_loaded(CLASSES)) is None
+    for classes in (THUMOS_CLASSES, THUMOS_CLASSES[:-1]):
+        table = quoted_for(_loaded(classes))
+        assert (
+            table["quoted"] and table["metric"] == "mAP" and {row["method"] for row in table["rows"]} == {"LSTR", "TRN"}
+        )
+    assert quoted_for(_loaded(CLASSES, preset="tvseries-published"))["metric"] == "mcAP"
+    assert quoted_for(_loaded(CLASSES), "thumos14")["name"] == "THUMOS'14"
+    rows = quoted_for(_loaded(CLASSES), "thumos14")["rows"]
+    assert [row["value"] for row in rows if row["method"] == "LSTR"] == [65.3, 69.5]

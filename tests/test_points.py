@@ -1,0 +1,110 @@
+"""Starts, delays and confusion of decisions whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lstr.points import confusion, detection_delay, said_classes, segments_of, start_precision
+
+CLASSES = ("Background", "A", "B", "Ambiguous")
+
+
+def scores_of(said: str, sure: float = 0.7) -> np.ndarray:
+    """Scores (L, 4) whose highest class a chunk is the letter: '.', A, B or ?."""
+    rows = np.full((len(said), 4), 0.1)
+    rows[np.arange(len(said)), [".AB?".index(letter) for letter in said]] = sure
+    return rows
+
+
+def targets_of(on: str) -> np.ndarray:
+    rows = np.zeros((len(on), 4), dtype=int)
+    rows[np.arange(len(on)), [".AB?".index(letter) for letter in on]] = 1
+    return rows
+
+
+def test_what_is_said():
+    assert said_classes(scores_of("..AB?"), CLASSES).tolist() == [0, 0, 1, 2, 0]
+
+
+def test_segments_of_chunks():
+    assert segments_of(targets_of("..AAB?A."), CLASSES) == [("A", 0.5, 1.0), ("A", 1.5, 1.75), ("B", 1.0, 1.25)]
+
+
+def test_starts_by_hand():
+    """Three labelled starts of A; said with falling certainty: 2 s late, right, never there."""
+    first = "." * 8 + "A" * 8
+    second = "." * 8 + "A" * 8 + "." * 16 + "A" * 4
+    said_first = scores_of("." * 16, 0.7)
+    said_first[15] = scores_of("A", 0.9)  # at 3.75 s, the start is at 2 s
+    said_second = scores_of("." * 36)
+    said_second[8:10] = scores_of("AA", 0.8)
+    said_second[20] = scores_of("A", 0.6)
+    segments = [segments_of(targets_of(on), CLASSES) for on in (first, second)]
+    result = start_precision(
+        [said_first, said_second], [targets_of(first), targets_of(second)], segments, CLASSES, (1, 2, 3)
+    )
+    assert result["per_class"]["A"]["starts"] == 3 and result["per_class"]["A"]["said"] == 3
+    assert result["per_class"].keys() == {"A"}
+    at_1, at_2, at_3 = result["mAP"]
+    assert at_1 == pytest.approx((1 / 2) / 3)  # of the first two said, the second
+    assert at_2 == pytest.approx((1 + 1) / 3)
+    assert at_3 == pytest.approx((1 + 1 + 1) / 3)  # the last is 3 s early for the start at 8 s
+
+
+def test_a_labelled_start_is_found_once():
+    on = "....AAAAAAAA"
+    said = scores_of("...." + "A.A.A.A.")
+    result = start_precision([said], [targets_of(on)], [[("A", 1.0, 3.0)]], CLASSES, (10,))
+    assert result["per_class"]["A"] == {"AP": [1.0], "starts": 1, "said": 4}
+    early = scores_of("A...AAAAAAAA")
+    early[0, 1] = 0.99  # the surest, and near enough to take the only start
+    assert start_precision([early], [targets_of(on)], [[("A", 1.0, 3.0)]], CLASSES, (0.5, 1))["mAP"] == [0.5, 1.0]
+
+
+def test_what_is_said_of_an_ambiguous_chunk_is_left_out():
+    on, said = targets_of("..??AA"), scores_of("..AB.A")
+    result = start_precision([said], [on], [[("A", 1.0, 1.5)]], CLASSES, (1,))
+    assert result["per_class"]["A"]["said"] == 1
+    assert confusion([said], [on], CLASSES).sum() == 1
+
+
+def test_delay_by_hand():
+    on = "..AAAA..BB.."
+    segments = [("A", 0.6, 1.5), ("B", 2.0, 2.5), ("A", 9.0, 9.5)]
+    result = detection_delay([scores_of("....AA......")], [targets_of(on)], [segments], CLASSES)
+    assert result["seconds"] == pytest.approx([1.25 - 0.6])  # chunk 4 ends at 1.25 s
+    assert (result["actions"], result["detected"]) == (2, 1)  # the one at 9 s is after the end
+    assert result["per_class"]["B"]["detected"] == 0 and np.isnan(result["per_class"]["B"]["median"])
+    at_once = detection_delay([scores_of(on)], [targets_of(on)], [[("A", 0.5, 1.5)]], CLASSES)
+    assert at_once["median"] == 0.25
+
+
+def test_an_action_under_way_at_the_same_time_is_no_mistake():
+    on = targets_of("AAAA")
+    on[:, 2] = 1
+    rows = scores_of("AAAA")
+    rows[2:, 2] = 0.3  # B is second to A, which is on too
+    result = detection_delay([rows], [on], [[("A", 0.0, 1.0), ("B", 0.0, 1.0)]], CLASSES)
+    assert result["seconds"] == [0.25, 0.75]
+    assert confusion([rows], [on], CLASSES).sum() == 0
+
+
+def test_equal_scores_decide_nothing():
+    on = targets_of("AAAA")
+    result = detection_delay([np.full((4, 4), 0.25)], [on], [[("A", 0.0, 1.0)]], CLASSES)
+    assert result["detected"] == 0
+
+
+def test_confusion_counts_wrong_chunks():
+    counts = confusion([scores_of("A.BB"), scores_of("B")], [targets_of("AA.B"), targets_of("A")], CLASSES)
+    assert counts.sum() == 3
+    assert (counts[1, 0], counts[0, 2], counts[1, 2]) == (1, 1, 1)
+
+
+def test_nothing_labelled():
+    result = start_precision([scores_of("AB")], [targets_of("..")], [[]], CLASSES, (1,))
+    assert result["per_class"] == {} and np.isnan(result["mAP"][0])
+    assert detection_delay([scores_of("AB")], [targets_of("..")], [[]], CLASSES)["actions"] == 0
+    empty = np.zeros((0, 4))
+    assert start_precision([empty], [empty], [[]], CLASSES, (1,))["per_class"] == {}
