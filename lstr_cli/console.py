@@ -4,10 +4,12 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from time import monotonic
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
 
@@ -37,18 +39,27 @@ def show_json(value) -> None:
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
     """A table on standard output; `right` are the columns of numbers. Tab-separated when piped."""
+    _table(_out, sys.stdout, title, columns, rows, right)
+
+
+def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
+    """As `show_table`, on standard error: what a person should know beside the result."""
+    _table(_err, sys.stderr, title, columns, rows, right)
+
+
+def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None:
     rows = [[str(cell) for cell in row] for row in rows]
-    if not _out.is_terminal:
+    if not console.is_terminal:
         for row in ([title], columns, *rows):
-            sys.stdout.write("\t".join(row) + "\n")
+            plain.write("\t".join(row) + "\n")
         return
-    show(title)
+    console.print(title, markup=False, soft_wrap=True)
     table = Table()
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i in right else "left")
     for row in rows:
-        table.add_row(*row)
-    _out.print(table)
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
 
 
 def is_terminal() -> bool:

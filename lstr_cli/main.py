@@ -15,6 +15,7 @@ COMMANDS = {
     "weights": "Published network weights: list, fetch, check.",
     "extract": "Videos to two-stream features.",
     "compare": "Your features beside a reference set, video by video.",
+    "labels": "Check a label file, alone or against features.",
     "train": "Features and labels to a checkpoint.",
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
     "detect": "A video to a causal timeline of actions.",

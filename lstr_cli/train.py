@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.options import device_option, set_option
+from lstr_cli.options import data_options, device_option, set_option
 
 
 @click.command("train")
-@click.argument("features", metavar="FEATURES")
-@click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON with subsets and segments.")
+@click.argument("features", metavar="FEATURES...", nargs=-1, required=True)
+@click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a published data_info.json.")
 @click.option("-o", "--output", required=True, metavar="RUN", help="Folder for the checkpoint and the log.")
 @click.option(
     "--preset",
@@ -20,12 +20,26 @@ from lstr_cli.options import device_option, set_option
 )
 @set_option
 @click.option("--subset", default="training", show_default=True, help="Subset of the labels to train on.")
-@click.option("--skip-missing", is_flag=True, help="Leave out labelled videos that have no features.")
+@data_options
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint when none is given.")
 @device_option
-def command(features, labels, output, preset, settings, subset, skip_missing, resume, make_default, device):
-    """Train LSTR, or a baseline, on a feature folder.
+def command(
+    features,
+    labels,
+    output,
+    preset,
+    settings,
+    subset,
+    dataset,
+    rgb,
+    flow,
+    skip_missing,
+    resume,
+    make_default,
+    device,
+):
+    """Train LSTR, or a baseline, on one or several feature folders.
 
     RUN gets checkpoint.pt (self-describing, replaced after each epoch), metrics.jsonl, config.json and resume.pt.
     Settings choose the model: its kind (lstr, rnn, trn, lfb), each design the paper compares, anticipation.
@@ -39,12 +53,18 @@ def command(features, labels, output, preset, settings, subset, skip_missing, re
     """
     from extractors.twostream import default_device
     from lstr_cli import console
-    from pipelines.dataset import read_split
+    from lstr_cli.labels import table_of
+    from pipelines.dataset import read_dataset, stop_at_errors
     from pipelines.detect import leave_default
     from pipelines.train import train
     from pipelines.train_config import resolve
 
-    split = read_split(features, labels, subset, skip_missing)
+    data = read_dataset(features, labels, (rgb, flow), dataset, lenient=True, skip_missing=skip_missing)
+    findings = data.check(subset, skip_missing)
+    if findings:
+        console.say_table(f"{labels}:", *table_of(findings))
+    stop_at_errors(findings, labels)
+    split = data.split(subset, skip_missing)
     model, config = resolve(preset, settings, split.dims)
     run = Path(output)
     if split.folder.recipe and split.folder.recipe.is_random:
