@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,17 +29,17 @@ class Finding:
 
 
 def check(
-    labels: Labels, lengths: Mapping[str, int] | None = None, subset: str | None = None, skip_missing: bool = False
+    labels: Labels, lengths: Mapping[str, int] | None = None, subsets: Collection[str] = (), skip_missing: bool = False
 ) -> list[Finding]:
     """Everything found in labels (read leniently), errors first, then by kind and video.
 
-    lengths: chunks of each video that has features; None leaves features out of it. subset: whose videos must have
-    features; None means every video's. skip_missing: a video without features is a warning.
+    lengths: chunks of each video that has features; None leaves features out of it. subsets: whose videos must have
+    features; none named means all. skip_missing: a video without features is a warning.
     """
     findings = [finding for name, video in labels.videos.items() for finding in _video(labels, name, video, lengths)]
     if lengths is not None:
         severity = WARNING if skip_missing else ERROR
-        wanted = (name for name, video in labels.videos.items() if subset in (None, video.subset))
+        wanted = (name for name, video in labels.videos.items() if not subsets or video.subset in subsets)
         findings += [Finding(severity, "no features", name, "labelled") for name in wanted if name not in lengths]
         findings += [
             Finding(WARNING, "no labels", name, f"{lengths[name]} chunks of features")

@@ -67,6 +67,12 @@ def is_terminal() -> bool:
     return _out.is_terminal
 
 
+def _clock(seconds: float) -> str:
+    """Seconds as h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
 class Bar:
     """Progress with rate and remaining time; a plain line every ten seconds when standard error is no terminal.
 
@@ -78,6 +84,7 @@ class Bar:
         self._rich = None
         self._tasks: dict[str, int] = {}
         self._said = monotonic()
+        self._begun: dict[str, tuple[float, int]] = {}
         if _err.is_terminal:
             self._rich = Progress(
                 TextColumn("{task.description}"),
@@ -97,9 +104,13 @@ class Bar:
             self._rich.update(self._tasks[what], completed=done, total=total, note=note)
             if done >= total:
                 self._rich.remove_task(self._tasks.pop(what))
-        elif monotonic() - self._said >= PLAIN_SECONDS:
-            self._said = monotonic()
-            say(f"{what}: {done}/{total} {self.unit} {note}".rstrip())
+            return
+        now = monotonic()
+        start, before = self._begun.setdefault(what, (now, done))
+        if now - self._said >= PLAIN_SECONDS:
+            self._said = now
+            left = f", {_clock((now - start) / (done - before) * (total - done))} left" if done > before else ""
+            say(f"{what}: {done}/{total} {self.unit} {note}".rstrip() + left)
 
     def __enter__(self) -> "Bar":
         if self._rich:

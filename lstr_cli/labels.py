@@ -46,7 +46,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
     if features:
         read = read_dataset(features, labels, (rgb, flow), dataset, lenient=True, skip_missing=skip_missing)
-        annotations, findings = read.labels, read.check(subset, skip_missing)
+        annotations, findings = read.labels, read.check((subset,) if subset else (), skip_missing)
     else:
         annotations = read_annotations(labels, (), dataset, True, skip_missing)
         findings = check_labels(annotations)

@@ -1,6 +1,6 @@
 """Feature folders and label file together: labelled videos for training and evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -80,7 +80,7 @@ class Split:
         return sum(len(video.features) for video in self.videos)
 
 
-def subset_of(labels: Labels, wanted: str | None) -> str:
+def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
     """The subset asked for, or the one to test on: `testing` where there is one, else `validation`.
 
     Raises LabelsError when the label file has no such subset.
@@ -92,7 +92,7 @@ def subset_of(labels: Labels, wanted: str | None) -> str:
             return subset
     raise LabelsError(
         f"The label file has no {' or '.join(choices)} subset (it has: {', '.join(present) or 'none'}).",
-        "name one of them with --subset.",
+        f"name one of them with {option}.",
     )
 
 
@@ -105,23 +105,23 @@ class Dataset:
     source: str
     """The label file, for people."""
 
-    def lengths(self, subset: str | None = None) -> dict[str, int]:
-        """Chunks of each video that has features: of all, or of a subset and of the videos without labels.
+    def lengths(self, subsets: Collection[str] = ()) -> dict[str, int]:
+        """Chunks of each video that has features: of all, or of some subsets and of the videos without labels.
 
         Raises RecipeError where the two streams of a video do not fit.
         """
-        others = {name for name, video in self.labels.videos.items() if subset not in (None, video.subset)}
+        others = {name for name, video in self.labels.videos.items() if subsets and video.subset not in subsets}
         return {
             video_id: len(self.folder.load(video_id)[0]) for video_id in self.folder.ids() if video_id not in others
         }
 
-    def split(self, subset: str | None, skip_missing: bool = False) -> Split:
+    def split(self, subset: str | None, skip_missing: bool = False, option: str = "--subset") -> Split:
         """The videos of a subset that have features, with their targets.
 
         Raises LabelsError when a labelled video has no features (unless `skip_missing`), RecipeError when features
         cannot be used.
         """
-        subset = subset_of(self.labels, subset)
+        subset = subset_of(self.labels, subset, option)
         wanted = select(self.labels, subset).videos
         present = set(self.folder.ids())
         missing = sorted(wanted.keys() - present)
@@ -150,9 +150,9 @@ class Dataset:
             )
         return Split(self.folder, self.labels, videos)
 
-    def check(self, subset: str | None = None, skip_missing: bool = False) -> list[Finding]:
-        """Everything wrong or odd in the labels, and between them and the features of a subset (None: of all)."""
-        return check(self.labels, self.lengths(subset), subset, skip_missing)
+    def check(self, subsets: Collection[str] = (), skip_missing: bool = False) -> list[Finding]:
+        """Everything wrong or odd in the labels, and between them and the features of some subsets, or of all."""
+        return check(self.labels, self.lengths(subsets), subsets, skip_missing)
 
 
 def read_dataset(

@@ -50,7 +50,7 @@ def test_against_features():
     assert found(both, {"v": 15, "w": 8}) == []  # 3.75 s: the tail of a video is shorter than a chunk
     assert found(both, {"v": 14, "w": 8}) == [("warning", "past the end", "v")]
     assert found(both, {"v": 40, "x": 8}) == [("error", "no features", "w"), ("warning", "no labels", "x")]
-    assert found(both, {"v": 40}, subset="training") == []
+    assert found(both, {"v": 40}, subsets=("training",)) == []
     assert found(both, {"v": 40}, skip_missing=True) == [("warning", "no features", "w")]
 
 
