@@ -14,7 +14,8 @@ from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, Segment, VideoLabels
 
 TARGETS = "target_perframe"
-SUBSETS = {"training": "train_session_set", "testing": "test_session_set"}
+SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
+"""The lists of a data set; the published ones have no second."""
 
 
 def is_data_info(content: Any) -> bool:

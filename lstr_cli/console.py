@@ -8,7 +8,7 @@ from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
@@ -88,12 +88,15 @@ class Bar:
         if _err.is_terminal:
             self._rich = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(12),
                 MofNCompleteColumn(),
-                TextColumn(f"{unit}  {{task.fields[note]}}"),
+                TextColumn(unit),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
+                # what is left of a narrow terminal, so that the columns before it are never cut
+                TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=_err,
+                expand=True,
             )
 
     def update(self, what: str, done: int, total: int, note: str = "") -> None:

@@ -128,13 +128,11 @@ def _show(split, model, config, run, device, resume, validation, ranks, readers,
         for step in train(split, model, config, run, device, resume, validation, ranks, readers):
             if not ranks.first:
                 continue
-            note = f"epoch {step.epoch}/{config.epochs} loss {step.loss:.4f} lr {step.lr:.2e}"
-            note += f" grad {step.grad_norm:.2f} {step.rate:.1f} windows/s"
-            bar.update("train", step.step, step.steps, note)
-            if step.evaluation:
-                means = (step.evaluation[name] for name in ("mAP", "mcAP"))
-                note += " mAP {} mcAP {}".format(*("none" if mean is None else f"{mean:.4f}" for mean in means))
+            note = f"{step.epoch}/{config.epochs} loss {step.loss:.3f} lr {step.lr:.1e} {step.rate:.1f}/s"
+            bar.update("train", step.step, step.steps, f"epoch {note}")
             if step.evaluation or step.step == step.steps:
-                say(f"step {step.step}/{step.steps} {note}")
+                means = ((name, step.evaluation[name]) for name in ("mAP", "mcAP") if step.evaluation)
+                scores = "".join(f" {name} {'none' if mean is None else f'{mean:.4f}'}" for name, mean in means)
+                say(f"step {step.step}/{step.steps} epoch {note}{scores}")
     if step and step.step < step.steps:
         say(f"ended early: {config.patience} evaluations without a better {config.metric}.")
