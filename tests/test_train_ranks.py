@@ -77,6 +77,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_the_death_of_one_process_ends_the_job(feature_set, tmp_path, monkeypatch):
     """Rank 1 is killed after the first save; rank 0 would wait for its gradients for ever."""
     (tmp_path / "dies.py").write_text(DIES)
