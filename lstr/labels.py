@@ -30,6 +30,8 @@ class VideoLabels:
     subset: str
     duration: float | None
     segments: tuple[Segment, ...]
+    n_chunks: int | None = None
+    """Rows of the per-chunk targets it was read from; None where segments in seconds are what was given."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,32 @@ class Labels:
     videos: dict[str, VideoLabels]
 
 
-def read_labels(path: str | Path) -> Labels:
+def read_labels(path: str | Path, lenient: bool = False) -> Labels:
     """Labels from an ActivityNet JSON file.
 
     Without `classes` they are the sorted labels of the annotations. "Background" is put first in any case.
-    Raises LabelsError, naming the file, the video and what to fix.
+    Raises LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, for
+    `lstr.label_check.check` to name them all.
     """
     path = Path(path)
+    content = read_json(path)
+    database = content.get("database") if isinstance(content, dict) else None
+    if not isinstance(database, dict):
+        raise LabelsError(
+            f'The label file {path} has no object "database".',
+            'Use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
+        )
+    videos = {name: _video(path, name, entry) for name, entry in database.items()}
+    labels = Labels(_classes(path, content.get("classes"), videos), videos)
+    for name, video in videos.items() if not lenient else ():
+        for i, segment in enumerate(video.segments):
+            if wrong := mistake(segment, labels.classes):
+                raise LabelsError(f"{path}, video {name!r}, annotation {i}: {wrong.sentence}", wrong.hint)
+    return labels
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises LabelsError when it is missing, unreadable, no JSON, or says a name twice."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
@@ -56,19 +77,34 @@ def read_labels(path: str | Path) -> Labels:
             f"The label file {path} cannot be read ({error}).", "Give a readable UTF-8 JSON file."
         ) from error
     try:
-        content = json.loads(text)
+        return json.loads(text, object_pairs_hook=lambda pairs: _object(path, pairs))
     except (ValueError, RecursionError) as error:
         raise LabelsError(
             f"The label file {path} is not JSON ({error}).", "Convert other forms with: lstr labels convert"
         ) from error
-    database = content.get("database") if isinstance(content, dict) else None
-    if not isinstance(database, dict):
-        raise LabelsError(
-            f'The label file {path} has no object "database".',
-            'Use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
-        )
-    videos = {name: _video(path, name, entry) for name, entry in database.items()}
-    return Labels(_classes(path, content.get("classes"), videos), videos)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong with a segment: its kind, a sentence with the values, and what to do."""
+
+    kind: str
+    sentence: str
+    hint: str
+
+
+def mistake(segment: Segment, classes: tuple[str, ...]) -> Mistake | None:
+    """What makes a segment unusable in any video; None when it is sound."""
+    label, start, end = segment
+    if label not in classes:
+        known = f"Add it to classes, or use one of: {', '.join(classes)}."
+        return Mistake("unknown class", f"the label {label!r} is not in classes.", known)
+    if start < 0:
+        return Mistake("before the start", f"the segment starts at {start} s.", "Let it start at 0 or later.")
+    if end < start:
+        sentence = f"the segment ends at {end} s, before its start {start} s."
+        return Mistake("negative length", sentence, "Swap the two.")
+    return None
 
 
 def select(labels: Labels, subset: str) -> Labels:
@@ -139,12 +175,17 @@ def _segment(where: str, item: Any) -> Segment:
     segment = item.get("segment")
     if not isinstance(segment, list) or len(segment) != 2 or not all(_is_number(value) for value in segment):
         raise LabelsError(f"{where}: segment is {segment!r}.", "Give [start, end] as two finite numbers of seconds.")
-    start, end = map(float, segment)
-    if start < 0:
-        raise LabelsError(f"{where}: the segment starts at {start} s.", "Let it start at 0 or later.")
-    if end < start:
-        raise LabelsError(f"{where}: the segment ends at {end} s, before its start {start} s.", "Swap the two.")
-    return label, start, end
+    return label, float(segment[0]), float(segment[1])
+
+
+def _object(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; the usual reader would keep the last of two entries of one name and lose the first."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise LabelsError(f"The label file {path} says {twice!r} twice in one object.", "Join the two entries.")
+    return content
 
 
 def _is_number(value: Any) -> bool:
@@ -152,19 +193,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _classes(path: Path, given: Any, videos: dict[str, VideoLabels]) -> tuple[str, ...]:
-    used = {label: name for name, video in videos.items() for label, _, _ in video.segments}
     if given is None:
-        given = sorted(used)
+        given = sorted({label for video in videos.values() for label, _, _ in video.segments})
     elif not isinstance(given, list) or not all(isinstance(name, str) and name for name in given):
         raise LabelsError(f"{path}: classes is not a list of names.", 'Write "classes": ["Background", "Name", ...].')
     elif len(set(given)) != len(given):
         twice = sorted({name for name in given if given.count(name) > 1})
         raise LabelsError(f"{path}: classes holds {', '.join(twice)} more than once.", "Keep each name once.")
     classes = (BACKGROUND, *(name for name in given if name != BACKGROUND))
-    for label, video in used.items():
-        if label not in classes:
-            raise LabelsError(
-                f"{path}, video {video!r}: the label {label!r} is not in classes.",
-                f"Add it to classes, or use one of: {', '.join(classes)}.",
-            )
     return classes

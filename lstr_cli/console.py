@@ -4,10 +4,12 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from time import monotonic
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
 
@@ -37,23 +39,38 @@ def show_json(value) -> None:
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
     """A table on standard output; `right` are the columns of numbers. Tab-separated when piped."""
+    _table(_out, sys.stdout, title, columns, rows, right)
+
+
+def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
+    """As `show_table`, on standard error: what a person should know beside the result."""
+    _table(_err, sys.stderr, title, columns, rows, right)
+
+
+def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None:
     rows = [[str(cell) for cell in row] for row in rows]
-    if not _out.is_terminal:
+    if not console.is_terminal:
         for row in ([title], columns, *rows):
-            sys.stdout.write("\t".join(row) + "\n")
+            plain.write("\t".join(row) + "\n")
         return
-    show(title)
+    console.print(title, markup=False, soft_wrap=True)
     table = Table()
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i in right else "left")
     for row in rows:
-        table.add_row(*row)
-    _out.print(table)
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
 
 
 def is_terminal() -> bool:
     """Whether standard output is a terminal."""
     return _out.is_terminal
+
+
+def _clock(seconds: float) -> str:
+    """Seconds as h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 class Bar:
@@ -67,15 +84,19 @@ class Bar:
         self._rich = None
         self._tasks: dict[str, int] = {}
         self._said = monotonic()
+        self._begun: dict[str, tuple[float, int]] = {}
         if _err.is_terminal:
             self._rich = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(12),
                 MofNCompleteColumn(),
-                TextColumn(f"{unit}  {{task.fields[note]}}"),
+                TextColumn(unit),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
+                # what is left of a narrow terminal, so that the columns before it are never cut
+                TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=_err,
+                expand=True,
             )
 
     def update(self, what: str, done: int, total: int, note: str = "") -> None:
@@ -86,9 +107,13 @@ class Bar:
             self._rich.update(self._tasks[what], completed=done, total=total, note=note)
             if done >= total:
                 self._rich.remove_task(self._tasks.pop(what))
-        elif monotonic() - self._said >= PLAIN_SECONDS:
-            self._said = monotonic()
-            say(f"{what}: {done}/{total} {self.unit} {note}".rstrip())
+            return
+        now = monotonic()
+        start, before = self._begun.setdefault(what, (now, done))
+        if now - self._said >= PLAIN_SECONDS:
+            self._said = now
+            left = f", {_clock((now - start) / (done - before) * (total - done))} left" if done > before else ""
+            say(f"{what}: {done}/{total} {self.unit} {note}".rstrip() + left)
 
     def __enter__(self) -> "Bar":
         if self._rich:

@@ -15,7 +15,7 @@ COMMANDS = {
     "weights": "Published network weights: list, fetch, check.",
     "extract": "Videos to two-stream features.",
     "compare": "Your features beside a reference set, video by video.",
-    "labels": "Annotations from one form to another.",
+    "labels": "Check a label file; annotations from one form to another.",
     "train": "Features and labels to a checkpoint.",
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
     "detect": "A video to a causal timeline of actions.",

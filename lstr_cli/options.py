@@ -98,6 +98,18 @@ def events_options(command):
     return gathered
 
 
+def data_options(command):
+    """How labels and published feature folders are read: `--dataset`, `--rgb`, `--flow`, `--skip-missing`."""
+    for option in (
+        click.option("--skip-missing", is_flag=True, help="Leave out labelled videos that have no features."),
+        click.option("--flow", metavar="NAME", help="Folder of flow features, where FEATURES has several."),
+        click.option("--rgb", metavar="NAME", help="Folder of RGB features, where FEATURES has several."),
+        click.option("--dataset", metavar="NAME", help="Which data set of a data_info.json; else the root's name."),
+    ):
+        command = option(command)
+    return command
+
+
 def set_option(command):
     """`--set key=value`, repeatable, as a dict."""
     return click.option(

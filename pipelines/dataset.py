@@ -1,5 +1,6 @@
-"""Feature folder and label file together: labelled videos for training and evaluation."""
+"""Feature folders and label file together: labelled videos for training and evaluation."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,17 +9,22 @@ import numpy as np
 from extractors.errors import RecipeError
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
-from lstr.labels import Labels, read_labels, select, targets
-from pipelines.store import FeatureFolder, open_features
+from lstr.label_check import ERROR, Finding, check
+from lstr.labels import Labels, read_json, read_labels, select, targets
+from lstr.perframe_labels import is_data_info, read_data_info
+from pipelines.roots import FeatureFolders, StoredArray, open_roots
+from pipelines.store import FeatureFolder
+
+Paths = str | Path | Sequence[str | Path]
 
 
 class TwoStreamArray:
-    """RGB (L, 2048) and flow (L, 1024), memory-mapped, read as rows (..., 3072) float32 of any chunk indices.
+    """RGB (L, 2048) and flow (L, 1024) of any numeric type, read as rows (..., 3072) float32 of any chunk indices.
 
-    For a model of one stream the other is cut to a width of 0.
+    For a model of one stream the other has a width of 0.
     """
 
-    def __init__(self, rgb: np.ndarray, flow: np.ndarray):
+    def __init__(self, rgb: np.ndarray | StoredArray, flow: np.ndarray | StoredArray):
         self.rgb, self.flow = rgb, flow
 
     def __len__(self) -> int:
@@ -26,7 +32,12 @@ class TwoStreamArray:
 
     def __getitem__(self, chunks) -> np.ndarray:
         """Appearance first, then motion (published order)."""
-        return np.concatenate([self.rgb[chunks], self.flow[chunks]], axis=-1).astype(np.float32, copy=False)
+        return np.concatenate([self.rgb[chunks], self.flow[chunks]], axis=-1, dtype=np.float32)
+
+    def narrowed(self, rgb_dim: int, flow_dim: int) -> "TwoStreamArray":
+        """The same without the streams whose width is 0."""
+        none = np.zeros((len(self), 0), np.float32)
+        return TwoStreamArray(self.rgb if rgb_dim else none, self.flow if flow_dim else none)
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class LabelledVideo:
 class Split:
     """The labelled videos of one subset, with what they came from."""
 
-    folder: FeatureFolder
+    folder: FeatureFolder | FeatureFolders
     labels: Labels
     videos: list[LabelledVideo]
 
@@ -60,10 +71,7 @@ class Split:
                 f"The model takes features of width {wanted}, {self.folder.path} holds {self.dims}.",
                 "give the feature folder of the checkpoint's recipe.",
             )
-        cut = [
-            replace(v, features=TwoStreamArray(v.features.rgb[:, : wanted[0]], v.features.flow[:, : wanted[1]]))
-            for v in self.videos
-        ]
+        cut = [replace(video, features=video.features.narrowed(*wanted)) for video in self.videos]
         return replace(self, videos=cut)
 
     @property
@@ -72,7 +80,7 @@ class Split:
         return sum(len(video.features) for video in self.videos)
 
 
-def subset_of(labels: Labels, wanted: str | None) -> str:
+def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
     """The subset asked for, or the one to test on: `testing` where there is one, else `validation`.
 
     Raises LabelsError when the label file has no such subset.
@@ -84,37 +92,115 @@ def subset_of(labels: Labels, wanted: str | None) -> str:
             return subset
     raise LabelsError(
         f"The label file has no {' or '.join(choices)} subset (it has: {', '.join(present) or 'none'}).",
-        "name one of them with --subset.",
+        f"name one of them with {option}.",
     )
 
 
-def read_split(features: str | Path, labels: str | Path, subset: str | None, skip_missing: bool = False) -> Split:
-    """The videos of a subset that have features, with their targets.
+@dataclass(frozen=True)
+class Dataset:
+    """Feature folders and labels as they are, before anything is asked of them."""
 
-    Raises LabelsError when a labelled video has no features (unless `skip_missing`), RecipeError or
-    MissingPathError when the feature folder cannot be used.
+    folder: FeatureFolder | FeatureFolders
+    labels: Labels
+    source: str
+    """The label file, for people."""
+
+    def lengths(self, subsets: Collection[str] = ()) -> dict[str, int]:
+        """Chunks of each video that has features: of all, or of some subsets and of the videos without labels.
+
+        Raises RecipeError where the two streams of a video do not fit.
+        """
+        others = {name for name, video in self.labels.videos.items() if subsets and video.subset not in subsets}
+        return {
+            video_id: len(self.folder.load(video_id)[0]) for video_id in self.folder.ids() if video_id not in others
+        }
+
+    def split(self, subset: str | None, skip_missing: bool = False, option: str = "--subset") -> Split:
+        """The videos of a subset that have features, with their targets.
+
+        Raises LabelsError when a labelled video has no features (unless `skip_missing`), RecipeError when features
+        cannot be used.
+        """
+        subset = subset_of(self.labels, subset, option)
+        wanted = select(self.labels, subset).videos
+        present = set(self.folder.ids())
+        missing = sorted(wanted.keys() - present)
+        if missing and not skip_missing:
+            some = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+            raise LabelsError(
+                f"{self.source} names {len(missing)} {subset} videos that have no features in {self.folder.path}: "
+                f"{some}.",
+                "extract them with `lstr extract`, or leave them out with --skip-missing.",
+            )
+        videos = []
+        for video_id in sorted(wanted.keys() & present):
+            label, arrays = wanted[video_id], self.folder.load(video_id)
+            stored = (StoredArray(Path(array.filename), array.shape, label.n_chunks) for array in arrays)
+            array = TwoStreamArray(*stored)
+            videos.append(LabelledVideo(video_id, array, targets(label, self.labels.classes, len(array))))
+        if not videos:
+            raise LabelsError(
+                f"No {subset} video of {self.source} has features in {self.folder.path}.",
+                "check that video ids in the label file are the file names without their ending.",
+            )
+        widths = {(video.features.rgb.shape[1], video.features.flow.shape[1]) for video in videos}
+        if len(widths) > 1:
+            raise RecipeError(
+                f"{self.folder.path} mixes features of different widths: {sorted(widths)}.", "extract them again."
+            )
+        return Split(self.folder, self.labels, videos)
+
+    def check(self, subsets: Collection[str] = (), skip_missing: bool = False) -> list[Finding]:
+        """Everything wrong or odd in the labels, and between them and the features of some subsets, or of all."""
+        return check(self.labels, self.lengths(subsets), subsets, skip_missing)
+
+
+def read_dataset(
+    features: Paths,
+    labels: str | Path,
+    streams: tuple[str | None, str | None] = (None, None),
+    dataset: str | None = None,
+    lenient: bool = False,
+    skip_missing: bool = False,
+) -> Dataset:
+    """One or several feature folders and a label file of either form (ActivityNet JSON, published data_info.json).
+
+    streams: folder names of RGB and flow where a root has several. dataset: which of a data_info.json. lenient: leave
+    wrong segments in, for `Dataset.check`. Raises MissingPathError, RecipeError and LabelsError.
     """
-    folder, read = open_features(features), read_labels(labels)
-    subset = subset_of(read, subset)
-    wanted = select(read, subset).videos
-    present = set(folder.ids())
-    missing = sorted(wanted.keys() - present)
-    if missing and not skip_missing:
-        some = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-        raise LabelsError(
-            f"{labels} names {len(missing)} {subset} videos that have no features in {features}: {some}.",
-            "extract them with `lstr extract`, or leave them out with --skip-missing.",
-        )
-    videos = []
-    for video_id in sorted(wanted.keys() & present):
-        array = TwoStreamArray(*folder.load(video_id))
-        videos.append(LabelledVideo(video_id, array, targets(wanted[video_id], read.classes, len(array))))
-    if not videos:
-        raise LabelsError(
-            f"No {subset} video of {labels} has features in {features}.",
-            "check that video ids in the label file are the file names without their ending.",
-        )
-    widths = {(video.features.rgb.shape[1], video.features.flow.shape[1]) for video in videos}
-    if len(widths) > 1:
-        raise RecipeError(f"{features} mixes features of different widths: {sorted(widths)}.", "extract them again.")
-    return Split(folder, read, videos)
+    roots = [features] if isinstance(features, str | Path) else list(features)
+    folder = open_roots(roots, *streams)
+    read = read_annotations(labels, roots, dataset, lenient, skip_missing)
+    return Dataset(folder, read, str(labels))
+
+
+def read_annotations(
+    path: str | Path, roots: Sequence[str | Path], dataset: str | None, lenient: bool, skip_missing: bool
+) -> Labels:
+    """Labels of either form; `roots` are where the targets of the published form may be. Raises LabelsError."""
+    content = read_json(Path(path)) if Path(path).exists() else None
+    if is_data_info(content):
+        return read_data_info(Path(path), content, [Path(root) for root in roots], dataset, skip_missing)
+    if dataset is not None:
+        raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out --dataset.")
+    return read_labels(path, lenient)
+
+
+def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
+    """Raise LabelsError when there is an error among the findings."""
+    errors = [found for found in findings if found.severity == ERROR]
+    if not errors:
+        return
+    first = errors[0]
+    hint = f"`lstr labels check {source} --json` names each; correct them and go on."
+    if all(found.kind == "no features" for found in errors):
+        hint = "extract them with `lstr extract`, or leave them out with --skip-missing."
+    what = "error" if len(errors) == 1 else "errors"
+    raise LabelsError(
+        f"{source} has {len(errors)} {what}, first {first.kind} in {first.video!r} ({first.detail}).", hint
+    )
+
+
+def read_split(features: Paths, labels: str | Path, subset: str | None, skip_missing: bool = False) -> Split:
+    """The videos of a subset that have features, with their targets, in one call; errors as of the parts."""
+    return read_dataset(features, labels, skip_missing=skip_missing).split(subset, skip_missing)

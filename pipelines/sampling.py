@@ -37,9 +37,12 @@ def draw_windows(
 
 def count_steps(videos: list[LabelledVideo], model: LSTRConfig, train: TrainConfig) -> int:
     """Optimiser steps of a whole run."""
-    return sum(
-        math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size) for epoch in range(train.epochs)
-    )
+    steps = 0
+    for epoch in range(train.epochs):
+        steps += math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size)
+        if 0 < train.max_steps <= steps:
+            return train.max_steps
+    return steps
 
 
 def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:

@@ -207,28 +207,36 @@ class FeatureFolder:
             return False
 
 
-def open_features(path: str | Path) -> FeatureFolder:
-    """Open a feature folder for reading.
+def open_features(path: str | Path, rgb: str | None = None, flow: str | None = None) -> FeatureFolder:
+    """Open a feature folder for reading; `rgb` and `flow` name the folders of the streams where there are several.
 
     Raises MissingPathError when it is not there, RecipeError when it holds no (or several) pairs of streams.
     """
     path = Path(path)
     if not path.is_dir():
         raise MissingPathError(f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {path}`.")
-    recipe = None
+    named = {"rgb": rgb, "flow": flow}
     if (path / "recipe.json").exists():
         try:
             recipe = Recipe.from_dict(json.loads((path / "recipe.json").read_text()))
         except ValueError as error:
             raise RecipeError(f"{path / 'recipe.json'} is not JSON.", "extract into a new folder.") from error
-        return FeatureFolder(path, path / recipe.rgb.folder("rgb"), path / recipe.flow.folder("flow"), recipe)
+        ours = FeatureFolder(path, path / recipe.rgb.folder("rgb"), path / recipe.flow.folder("flow"), recipe)
+        if (rgb or ours.rgb.name, flow or ours.flow.name) != (ours.rgb.name, ours.flow.name):
+            raise RecipeError(
+                f"{path} was made as {ours.rgb.name} and {ours.flow.name}.", "leave out --rgb and --flow."
+            )
+        return ours
     streams = {}
     for stream in ("rgb", "flow"):
-        found = sorted(p for p in path.glob(f"{stream}_*") if p.is_dir())
-        if len(found) != 1:
-            what = f"{len(found)} folders named {stream}_*" if found else f"no folder named {stream}_*"
+        pattern = named[stream] or f"{stream}_*"
+        found = sorted(p for p in path.glob(pattern) if p.is_dir())
+        if len(found) > 1:
+            names = ", ".join(p.name for p in found)
+            raise RecipeError(f"{path} has several {stream} features: {names}.", f"choose: --{stream} {found[0].name}")
+        if not found:
             raise RecipeError(
-                f"{path} has no recipe.json and {what}.",
+                f"{path} has no recipe.json and no folder named {pattern}.",
                 "give a folder with one rgb_* and one flow_* folder of .npy files.",
             )
         streams[stream] = found[0]

@@ -1,8 +1,10 @@
 """How to train: settings, the presets that name them, and the learning rate they give."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lstr.config import PRESETS as MODELS
 from lstr.config import LSTRConfig, override
@@ -15,6 +17,9 @@ class TrainConfig:
 
     epochs: int = 25
     batch_size: int = 16
+    """Windows a step, of all processes together."""
+    accumulate: int = 1
+    """Pieces that each process computes its part of a batch in, one after the other: the same step in less memory."""
     lr: float = 5e-5
     weight_decay: float = 5e-5
     warmup: float = 0.4
@@ -32,46 +37,69 @@ class TrainConfig:
     hide_long: float = 0.0
     """Share of the long memory's slots hidden at random from each window. Few videos are learnt by heart through
     their long memory: without this, on ten short videos, mAP falls below that of work memory alone."""
+    clip: float = 0.0
+    """Norm that gradients are cut to; 0 leaves them as they are."""
+    precision: str = "float32"
+    """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32."""
+    max_steps: int = 0
+    """Steps the run and its schedule end after, where that is earlier than the last epoch; 0 is no limit."""
+    eval_every: int = 0
+    """Epochs between two evaluations on the validation videos; 0 is never."""
+    metric: str = "mAP"
+    """What the best checkpoint is chosen by: `mAP` or `mcAP`."""
+    patience: int = 0
+    """Evaluations without a better one after which the run ends; 0 is never."""
+    deterministic: bool = False
+    """Let PyTorch use algorithms alone that give the same bits each time; slower on a GPU, needless on a CPU."""
     seed: int = 0
     log_every: int = 10
+    """Steps between two lines of the log. A run can be resumed from any of them."""
+    save_seconds: float = 30.0
+    """Seconds between two saves, more where a save takes over a twentieth of that; has no part in the result."""
 
     def __post_init__(self):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"train.{name} is {getattr(self, name)!r}.", f"use {' or '.join(choices)}.")
-        if (
-            min(self.epochs, self.batch_size, self.log_every) < 1
-            or self.lr <= 0
-            or not 0 <= self.warmup < 1
-            or not 0 <= self.hide_long < 1
-        ):
-            raise ConfigError(
-                "train.epochs, batch_size and log_every start at 1, lr above 0; warmup and hide_long are in [0, 1).",
-                "correct the value after --set.",
-            )
+        least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every"), 1)
+        least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
+        least |= dict.fromkeys(("save_seconds", "warmup", "hide_long"), 0)
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise ConfigError(f"train.{name} is {getattr(self, name)}.", f"use {bound} or more.")
+        if self.lr <= 0:
+            raise ConfigError(f"train.lr is {self.lr}.", "use a rate above 0.")
+        for name in ("warmup", "hide_long"):
+            if getattr(self, name) >= 1:
+                raise ConfigError(f"train.{name} is {getattr(self, name)}.", "use a share below 1.")
+        if self.patience and not self.eval_every:
+            raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
 
 
 CHOICES = {
     "schedule": ("paper", "published"),
     "windows": ("random", "tiled"),
     "long_sampling": ("consistent", "stretched"),
+    "precision": ("float32", "bf16"),
+    "metric": ("mAP", "mcAP"),
 }
 PUBLISHED = TrainConfig(lr=7e-5, schedule="published", windows="tiled", long_sampling="stretched")
 PRESETS = {
     "thumos14": TrainConfig(),
-    "tvseries": TrainConfig(),
+    "tvseries": TrainConfig(metric="mcAP"),
     "hacs": TrainConfig(),
     "thumos14-published": PUBLISHED,
-    "tvseries-published": PUBLISHED,
+    "tvseries-published": replace(PUBLISHED, metric="mcAP"),
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 
 
-def resolve(preset: str, changes: Mapping[str, str], dims: tuple[int, int]) -> tuple[LSTRConfig, TrainConfig]:
-    """Both configurations of a preset with `model.x` and `train.x` changes, widths as the features have them.
+def resolve(
+    preset: str, changes: Mapping[str, str], dims: tuple[int, int], given: Mapping[str, Mapping] | None = None
+) -> tuple[LSTRConfig, TrainConfig]:
+    """Both configurations of a preset, with what a file gives (`read_config`) and `model.x`, `train.x` changes on top.
 
-    A width of 0 among the changes leaves that stream out.
-
+    dims: widths of the features. A width of 0 among the changes leaves that stream out.
     Raises ConfigError for an unknown preset, an unknown name or a value of the wrong type.
     """
     if preset not in PRESETS:
@@ -82,8 +110,22 @@ def resolve(preset: str, changes: Mapping[str, str], dims: tuple[int, int]) -> t
         if part not in parts or not name:
             raise ConfigError(f"{key!r} is no setting.", "write --set model.NAME=VALUE or --set train.NAME=VALUE.")
         parts[part][name] = value
-    model = replace(MODELS[preset], rgb_dim=dims[0], flow_dim=dims[1])
-    return override(model, parts["model"]), override(PRESETS[preset], parts["train"])
+    given = given or {"model": {}, "train": {}}
+    model = override(replace(MODELS[preset], rgb_dim=dims[0], flow_dim=dims[1]), given["model"])
+    train = override(PRESETS[preset], given["train"])
+    return override(model, parts["model"]), override(train, parts["train"])
+
+
+def read_config(path: str | Path) -> dict[str, dict]:
+    """The `model` and `train` settings of a file that `--print-config` or a run wrote. Raises ConfigError."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        parts = {part: content[part] for part in ("model", "train")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is no configuration of a run ({error}).", "give a RUN/config.json.") from error
+    if not all(isinstance(values, dict) for values in parts.values()):
+        raise ConfigError(f"{path} is no configuration of a run.", "give a RUN/config.json.")
+    return parts
 
 
 def learning_rate(step: int, steps: int, config: TrainConfig) -> float:

@@ -14,8 +14,9 @@ from pipelines.dataset import LabelledVideo, TwoStreamArray, read_split
 from pipelines.detect import open_sources, run
 from pipelines.evaluate import evaluate
 from pipelines.sampling import make_batch
-from pipelines.train import loss_of, train
+from pipelines.train import train
 from pipelines.train_config import TrainConfig, learning_rate, resolve
+from pipelines.train_step import loss_of
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
 TINY |= {"train.epochs": "2"}

@@ -131,6 +131,15 @@ def test_a_file_that_is_not_labels_is_refused(tmp_path, content):
         read_labels(path)
 
 
+def test_a_video_that_is_there_twice_is_refused(tmp_path):
+    """The usual JSON reader keeps the last of two entries and says nothing of the first."""
+    path = tmp_path / "labels.json"
+    video = '{"subset": "training", "annotations": []}'
+    path.write_text(f'{{"database": {{"v1": {video}, "v2": {video}, "v1": {video}}}}}')
+    with pytest.raises(LabelsError, match="'v1' twice"):
+        read_labels(path)
+
+
 def test_a_missing_file_or_a_folder_is_refused(tmp_path):
     with pytest.raises(LabelsError, match="no label file"):
         read_labels(tmp_path / "none.json")

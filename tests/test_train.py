@@ -1,22 +1,25 @@
-"""Training: what it learns, what it writes, and that a stopped run goes on to the bit."""
+"""Training: what it learns, what it writes, and what stops it."""
 
 import json
-import signal
+import resource
 import subprocess
-import sys
-import time
-from itertools import islice
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import heed_interrupts
+from conftest import TINY_SETTINGS
 
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError, LstrError
+from lstr.kinds import make_model
 from lstr.windows import gather
+from pipelines.batches import read_ahead
 from pipelines.dataset import LabelledVideo, Split, TwoStreamArray, read_split
+from pipelines.evaluate import evaluate
+from pipelines.provenance import git_revision
 from pipelines.sampling import draw_windows, feature_statistics, fold_statistics, hide_slots
 from pipelines.train import train
 from pipelines.train_config import PRESETS, TrainConfig, learning_rate, resolve
@@ -117,50 +120,42 @@ def test_it_learns(small_set):
 def test_the_log(small_set, split, tmp_path):
     model, config = resolve("small", SETTINGS, split.dims)
     reported = [vars(step) for step in train(split, model, config, tmp_path)]
-    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == reported
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [{k: v for k, v in step.items() if k != "evaluation"} for step in reported]
     assert [r["epoch"] for r in reported] == [1, 2, 3, 4] and reported[-1]["step"] == reported[-1]["steps"]
-    assert json.loads((tmp_path / "config.json").read_text())["model"]["d_model"] == 16
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint.pt", "config.json", "metrics.jsonl", "resume.pt"]
+    assert all(r["grad_norm"] > 0 and r["rate"] > 0 and 0 <= r["waiting"] < 1 < r["memory_mb"] for r in reported)
+    names = ["checkpoint.pt", "config.json", "curves.png", "metrics.jsonl", "resume.pt", "tensorboard"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("stop_after", [1, 3])
-def test_resume_is_exact(split, tmp_path, stop_after):
-    """Dropout is on, so the random state must travel too."""
-    model, config = resolve("small", {**SETTINGS, "train.batch_size": "2", "train.log_every": "1"}, split.dims)
-    finish(train(split, model, config, tmp_path / "whole"))
-    stopped = train(split, model, config, tmp_path / "parts")
-    list(islice(stopped, 2 * stop_after + 1))  # two steps an epoch: stops in the middle of one
-    stopped.close()
-    torch.rand(7)  # whatever else the process did meanwhile
-    finish(train(split, model, config, tmp_path / "parts", resume=True))
-    whole, parts = (load(tmp_path / name / "checkpoint.pt").model.state_dict() for name in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    drop = {"rate"}
-    logs = [
-        [{k: v for k, v in json.loads(line).items() if k not in drop} for line in path.read_text().splitlines()]
-        for path in (tmp_path / "whole" / "metrics.jsonl", tmp_path / "parts" / "metrics.jsonl")
-    ]
-    assert logs[0] == logs[1]
+def test_the_events_are_what_the_log_says(feature_set, tmp_path):
+    split, validation = (read_split(feature_set.features, feature_set.labels, s) for s in ("training", "validation"))
+    changes = {**TINY_SETTINGS, "train.epochs": "2", "train.eval_every": "1"}
+    model, config = resolve("small", changes, split.dims)
+    steps = list(train(split, model, config, tmp_path / "run", validation=validation))
+    found = events(tmp_path / "run" / "tensorboard")
+    for name, value in (("loss", "loss"), ("windows_per_second", "rate"), ("lr", "lr")):
+        assert found[f"train/{name}"] == {s.step: pytest.approx(getattr(s, value)) for s in steps}
+    assert found["validation/AP/A"][steps[-1].step] == pytest.approx(steps[-1].evaluation["per_class"]["A"])
+    assert set(found["validation/mAP"]) == {s.step for s in steps if s.evaluation}
 
 
-def test_ctrl_c_and_resume(small_set, tmp_path):
-    """A real SIGINT in the middle: exit 130, whole files, and --resume ends as a run that was never stopped."""
-    command = [sys.executable, "-m", "lstr_cli.main", "train", str(small_set.features), "--preset", "small"]
-    command += ["--labels", str(small_set.labels), "--set", "model.d_model=16", "--set", "train.log_every=1"]
-    stopped, whole = ([*command, "--set", "train.epochs=400", "-o", str(tmp_path / n)] for n in ("stopped", "whole"))
-    process = subprocess.Popen(stopped, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "stopped" / "resume.pt").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and "Interrupted" in err and "Traceback" not in err
-    assert not [p for p in (tmp_path / "stopped").iterdir() if "tmp" in p.name]
-    load(tmp_path / "stopped" / "checkpoint.pt")
-    for again in ([*stopped, "--resume"], whole):
-        subprocess.run(again, check=True, capture_output=True, timeout=300)
-    a, b = (load(tmp_path / name / "checkpoint.pt").model.state_dict() for name in ("stopped", "whole"))
-    assert all(torch.equal(a[name], b[name]) for name in a)
+def events(folder) -> dict[str, dict[int, float]]:
+    """{name: {step: value}} of TensorBoard's record files: length, its checksum, event, its checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found: dict[str, dict[int, float]] = {}
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        at = 0
+        while at < len(content):
+            size = int.from_bytes(content[at : at + 8], "little")
+            event = Event.FromString(content[at + 12 : at + 12 + size])
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = value.simple_value
+            at += size + 16
+    return found
 
 
 def test_runs_do_not_overwrite_each_other(split, tmp_path):
@@ -171,29 +166,173 @@ def test_runs_do_not_overwrite_each_other(split, tmp_path):
     with pytest.raises(CheckpointError, match="already holds a run"):
         finish(train(split, model, config, tmp_path))
     _, other = resolve("small", {**SETTINGS, "train.epochs": "1", "train.seed": "5"}, split.dims)
-    with pytest.raises(CheckpointError, match=r"other settings than these \(train\)"):
+    with pytest.raises(CheckpointError, match="train.seed was 0, is 5"):
         finish(train(split, model, other, tmp_path, resume=True))
     fewer = Split(split.folder, split.labels, split.videos[:2])
-    with pytest.raises(CheckpointError, match=r"other settings than these \(videos\)"):
+    with pytest.raises(CheckpointError, match="data.videos was 3, is 2"):
         finish(train(fewer, model, config, tmp_path, resume=True))
 
 
-def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
-    model, config = resolve("small", SETTINGS, split.dims)
-    running = train(split, model, config, tmp_path)
-    next(running)
-    running.close()
-    with (tmp_path / "metrics.jsonl").open("a") as log:
-        log.write('{"epoch": 2, "st')
-    finish(train(split, model, config, tmp_path, resume=True))
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
+def trained(split, changes, run, **given):
+    """The steps, and the checkpoint's tensors, of a run of the tiny model."""
+    model, config = resolve("small", {**TINY_SETTINGS, "train.epochs": "2", **changes}, split.dims)
+    steps = list(train(split, model, config, run, **given))
+    return steps, load(run / "checkpoint.pt").model.state_dict()
 
 
-def test_a_loss_that_is_no_number_names_the_videos(split, tmp_path):
-    broken = video(40, "broken", split.dims, len(split.labels.classes))
+@pytest.fixture
+def easy(feature_set):
+    return read_split(feature_set.features, feature_set.labels, "training")
+
+
+def test_max_steps_ends_run_and_schedule(easy, tmp_path):
+    changes = {"train.max_steps": "5", "train.batch_size": "4", "train.log_every": "1", "train.epochs": "9"}
+    steps, _ = trained(easy, changes, tmp_path)
+    assert [s.step for s in steps] == [1, 2, 3, 4, 5] and steps[-1].steps == 5
+    assert steps[-1].lr < 0.5 * max(s.lr for s in steps)
+
+
+def test_pieces_of_a_batch_make_the_same_step(easy, tmp_path):
+    """The loss is a mean over the batch, not over pieces: these hold 5, 5 and 3 windows, and ambiguous chunks."""
+    easy.videos[0].targets[:10] = 0
+    classes = (*easy.labels.classes, "Ambiguous")
+    videos = [replace(v, targets=np.pad(v.targets, ((0, 0), (0, 1)))) for v in easy.videos]
+    videos[0].targets[:10, -1] = 1
+    ambiguous = replace(easy, labels=replace(easy.labels, classes=classes), videos=videos)
+    same = {"model.dropout": "0", "train.hide_long": "0", "train.batch_size": "13", "train.log_every": "1"}
+    whole, weights = trained(ambiguous, same, tmp_path / "whole")
+    pieces, again = trained(ambiguous, {**same, "train.accumulate": "3"}, tmp_path / "pieces")
+    assert len(whole) > 2 and [s.loss for s in whole] == pytest.approx([s.loss for s in pieces], abs=1e-5)
+    assert [s.grad_norm for s in whole] == pytest.approx([s.grad_norm for s in pieces], abs=1e-4)
+    assert all(torch.allclose(weights[name], again[name], atol=1e-4) for name in weights)
+
+
+def test_a_batch_that_is_all_ambiguous_changes_nothing(easy, tmp_path):
+    classes = (*easy.labels.classes, "Ambiguous")
+    none = np.tile(np.array([0, 0, 0, 1], np.uint8), (64, 1))
+    videos = [replace(v, targets=none) for v in easy.videos]
+    ambiguous = replace(easy, labels=replace(easy.labels, classes=classes), videos=videos)
+    steps, weights = trained(ambiguous, {"train.standardise": "false"}, tmp_path)
+    model, config = resolve("small", TINY_SETTINGS, easy.dims)
+    torch.manual_seed(config.seed)
+    untouched = make_model(model, 4).state_dict()
+    assert {s.loss for s in steps} == {0.0}
+    assert all(torch.equal(weights[name], untouched[name]) for name in weights)
+
+
+def test_clipping(easy, tmp_path):
+    """Steps of plain descent would be shorter; Adam's are not, so weights must only differ."""
+    free, weights = trained(easy, {}, tmp_path / "free")
+    cut, others = trained(easy, {"train.clip": "0.01"}, tmp_path / "cut")
+    assert min(s.grad_norm for s in free) > 0.01 and free[0].grad_norm == pytest.approx(cut[0].grad_norm, rel=0.2)
+    assert any(not torch.equal(weights[name], others[name]) for name in weights)
+
+
+def test_bfloat16_learns_the_same(easy, tmp_path):
+    changes = {"train.epochs": "8", "train.batch_size": "8", "train.lr": "0.005"}
+    exact, _ = trained(easy, changes, tmp_path / "float32")
+    rough, weights = trained(easy, {**changes, "train.precision": "bf16"}, tmp_path / "bf16")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert exact[-1].loss != rough[-1].loss == pytest.approx(exact[-1].loss, abs=0.1)
+    assert rough[-1].loss < 0.8 * rough[0].loss
+
+
+def test_best_by_validation_and_early_end(feature_set, easy, tmp_path):
+    validation = read_split(feature_set.features, feature_set.labels, "validation")
+    changes = {"train.epochs": "60", "train.eval_every": "2", "train.patience": "2", "train.lr": "0.01"}
+    steps, _ = trained(easy, changes, tmp_path / "run", validation=validation)
+    scores = [s.evaluation["mAP"] for s in steps if s.evaluation]
+    assert all((s.evaluation is not None) == (s.epoch % 2 == 0) for s in steps if s.step % 10)
+    assert max(scores) > 0.7 and steps[-1].step < steps[-1].steps, "it ended early"
+    assert max(scores[-2:]) <= max(scores[:-2]), "two evaluations were no better"
+    best = load(tmp_path / "run" / "best.pt")
+    assert best.metrics["validation"]["mAP"] == max(scores)
+    assert evaluate(best, validation, lambda *_: None)["lstr"]["mAP"] == pytest.approx(max(scores), abs=1e-6)
+    model, config = resolve("small", {**TINY_SETTINGS, **changes}, easy.dims)
+    assert list(train(easy, model, config, tmp_path / "run", resume=True, validation=validation)) == []
+
+
+def test_patience_needs_evaluations(easy):
+    with pytest.raises(ConfigError, match="patience"):
+        resolve("small", {"train.patience": "2"}, easy.dims)
+
+
+def test_settings_travel(lstr, feature_set, tmp_path):
+    """--print-config, config.json and the checkpoint say the same, and --config takes it back."""
+    command = ("train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "run")
+    tiny = [word for name, value in TINY_SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    given = (*tiny, "--set", "train.epochs=1", "--seed", "7", "--deterministic", "--preset", "small")
+    code, out, _ = lstr(*command, *given, "--print-config")
+    printed = json.loads(out)
+    assert code == 0 and not (tmp_path / "run").exists()
+    assert (printed["train"]["seed"], printed["train"]["deterministic"]) == (7, True)
+    code, out, err = lstr(*command, *given)
+    assert code == 0 and out == "" and "curves.png" in err
+    assert not torch.are_deterministic_algorithms_enabled()
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    extra = load(tmp_path / "run" / "checkpoint.pt").extra
+    for part in ("model", "train", "data"):
+        assert written[part] == printed[part] and (part == "model" or extra[part] == printed[part])
+    assert {"versions", "git", "command", "device"} <= extra["made_by"].keys()
+    (tmp_path / "printed.json").write_text(json.dumps(printed))
+    code, out, _ = lstr(*command, "--config", tmp_path / "printed.json", "--print-config", "--max-steps", "3")
+    again = json.loads(out)
+    assert again["train"] == printed["train"] | {"max_steps": 3} and again["model"] == printed["model"]
+    (tmp_path / "odd.json").write_text('{"model": {}}')
+    code, _, err = lstr(*command, "--config", tmp_path / "odd.json")
+    assert code == 2 and "odd.json" in err and "hint: " in err
+
+
+def test_the_source_revision(tmp_path):
+    assert git_revision(tmp_path) is None
+    commands = "git init -q . && git add . && git -c user.name=x -c user.email=x commit -qm x"
+    (tmp_path / "file").write_text("one")
+    subprocess.run(commands, shell=True, cwd=tmp_path, check=True)
+    clean = git_revision(tmp_path)
+    assert len(clean["revision"]) == 40 and clean["changed"] is False
+    (tmp_path / "file").write_text("two")
+    assert git_revision(tmp_path) == clean | {"changed": True}
+
+
+def test_a_loss_that_is_no_number_names_the_videos(easy, tmp_path):
+    """What was saved before stays: here the steps up to the first with a window of the broken video."""
+    broken = replace(video(64, "broken", easy.dims, 3), targets=easy.videos[0].targets)
     broken.features.rgb[:] = np.nan
-    model, config = resolve("small", {**SETTINGS, "train.standardise": "false"}, split.dims)
-    with pytest.raises(LstrError, match="windows of broken"):
-        finish(train(Split(split.folder, split.labels, [broken]), model, config, tmp_path))
-    assert not (tmp_path / "checkpoint.pt").exists()
+    with_it = replace(easy, videos=[*easy.videos, broken])
+    changes = {"train.batch_size": "1", "train.log_every": "1", "train.save_seconds": "0"}
+    with pytest.raises(LstrError, match="loss is nan at step .*, on windows of broken") as caught:
+        trained(with_it, {**changes, "train.standardise": "false"}, tmp_path)
+    step = int(str(caught.value).split("step ")[1].split(",")[0])
+    kept = load(tmp_path / "checkpoint.pt")
+    assert step > 0 and 0 < kept.metrics["step"] <= step and caught.value.exit_code == 1
+
+
+def test_out_of_memory_says_what_to_lower(easy, tmp_path):
+    """Real: 250 windows of 64 chunks through 300,000 hidden units are 19 GB, and the process may take 6 more."""
+    long = replace(video(16_000, "long", easy.dims), id="long")
+    changes = {"model.d_model": "2", "model.n_heads": "1", "model.d_feedforward": "300000", "model.work_length": "64"}
+    changes |= {"model.long_length": "0", "train.batch_size": "250", "train.standardise": "false"}
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (held + 6 * 2**30, before[1]))
+    try:
+        with pytest.raises(LstrError, match="Out of memory on cpu, with batches of 250 windows in 1 piece") as caught:
+            trained(replace(easy, videos=[long]), changes, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert "train.accumulate=2" in caught.value.hint
+
+
+def test_reading_ahead_keeps_order_and_memory_bounded():
+    asked = []
+
+    def make(job):
+        asked.append(job)
+        return job * 2
+
+    ahead = read_ahead(iter(range(50)), make, readers=3)
+    assert [next(ahead), next(ahead)] == [0, 2]
+    assert max(asked) <= 5
+    assert list(ahead) == list(range(4, 100, 2))
+    with pytest.raises(ZeroDivisionError):
+        list(read_ahead([1, 0], lambda job: 1 / job, readers=2))

@@ -1,0 +1,111 @@
+"""Labels in the published form: `data_info.json` names classes and videos, `target_perframe/ID.npy` has the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.config import FEATURES_PER_SECOND
+from lstr.errors import LabelsError
+from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, Segment, VideoLabels
+
+TARGETS = "target_perframe"
+SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
+"""The lists of a data set; the published ones have no second."""
+
+
+def is_data_info(content: Any) -> bool:
+    """Whether JSON is a published data_info: data sets by name, each with `class_names`."""
+    entries = list(content.values()) if isinstance(content, dict) else []
+    return bool(entries) and all(isinstance(entry, dict) and "class_names" in entry for entry in entries)
+
+
+def read_data_info(
+    path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None = None, skip_missing: bool = False
+) -> Labels:
+    """Labels of one data set of a data_info.json, its targets looked for in `roots` and in its own `data_root`.
+
+    The targets become segments that give the same targets again; background is where no class is. `dataset` may be
+    left out where there is one, or where a root is named after it. A video without targets is left out with
+    `skip_missing`. Raises LabelsError otherwise, and for anything that does not fit together.
+    """
+    name = _choose(path, content, roots, dataset)
+    entry = content[name]
+    classes = entry["class_names"]
+    named = isinstance(classes, list) and all(isinstance(label, str) for label in classes)
+    if not named or len(set(classes)) < len(classes) or classes[:1] != [BACKGROUND]:
+        raise LabelsError(f"{path}, {name}: class_names is no list of names.", f'Begin it with "{BACKGROUND}".')
+    ignored = entry.get("ignore_index", -1)
+    if isinstance(ignored, int) and 0 <= ignored < len(classes) and classes[ignored] != AMBIGUOUS:
+        raise LabelsError(
+            f"{path}, {name}: ignore_index {ignored} is the class {classes[ignored]!r}.",
+            f'Only "{AMBIGUOUS}" can be left out; give that class this name.',
+        )
+    if entry.get("fps", FEATURES_PER_SECOND) != FEATURES_PER_SECOND:
+        raise LabelsError(f"{path}, {name}: {entry['fps']} targets a second.", "Make targets of 4 a second.")
+    given = entry.get("data_root")
+    near = [base / given for base in (Path(), path.parent, path.parent.parent)] if isinstance(given, str) else []
+    folders = [folder / TARGETS for folder in (*roots, *near) if (folder / TARGETS).is_dir()]
+    videos, missing = {}, []
+    for subset, key in SUBSETS.items():
+        for video in entry.get(key, []):
+            found = next((file for folder in folders if (file := folder / f"{video}.npy").exists()), None)
+            if found is None:
+                missing.append(video)
+                continue
+            targets = _read(found, len(classes))
+            segments = tuple(segments_of(targets, classes))
+            videos[video] = VideoLabels(subset, len(targets) / FEATURES_PER_SECOND, segments, len(targets))
+    if missing and not (skip_missing and videos):
+        where = f"in {', '.join(map(str, folders))}" if folders else f"for there is no folder {TARGETS}"
+        raise LabelsError(
+            f"{path}, {name}: {len(missing)} videos have no targets {where}: {', '.join(missing[:3])}.",
+            f"Put them in {TARGETS}/ beside the features, or leave these videos out with --skip-missing.",
+        )
+    return Labels(tuple(classes), videos)
+
+
+def segments_of(targets: NDArray[Any], classes: Sequence[str]) -> Iterator[Segment]:
+    """Segments in seconds of per-chunk targets (L, C): each run of a class, but not of background."""
+    for column, label in enumerate(classes):
+        if label == BACKGROUND:
+            continue
+        on = np.concatenate([[False], targets[:, column] > 0, [False]])
+        edges = np.flatnonzero(on[1:] != on[:-1]) / FEATURES_PER_SECOND
+        yield from ((label, float(start), float(end)) for start, end in edges.reshape(-1, 2))
+
+
+def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:
+    if dataset is not None and dataset not in content:
+        raise LabelsError(f"{path} has no data set {dataset!r}.", f"It has {', '.join(content)}.")
+    if dataset is not None:
+        return dataset
+    if len(content) == 1:
+        return next(iter(content))
+    folders = {root.resolve().name.casefold() for root in roots}
+    fitting = [
+        name
+        for name, entry in content.items()
+        if folders & {name.casefold(), Path(str(entry.get("data_root", ""))).name.casefold()}
+    ]
+    if len(fitting) != 1:
+        raise LabelsError(f"{path} has the data sets {', '.join(content)}.", f"Choose: --dataset {next(iter(content))}")
+    return fitting[0]
+
+
+def _read(path: Path, n_classes: int) -> NDArray[Any]:
+    """Targets (L, n_classes) of one video."""
+    try:
+        targets = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise LabelsError(f"The targets {path} cannot be read ({error}).", "Copy or make the file again.") from error
+    if targets.ndim != 2 or targets.shape[1] != n_classes:
+        raise LabelsError(
+            f"The targets {path} have shape {targets.shape}, data_info names {n_classes} classes.",
+            f"Give an array (chunks, {n_classes}).",
+        )
+    return targets

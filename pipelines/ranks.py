@@ -1,0 +1,108 @@
+"""The processes that train together, as torchrun starts them; a single one where nothing started more."""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import torch
+from torch import distributed
+
+from lstr.errors import LstrError
+
+PATIENCE = timedelta(days=1)
+"""How long the others wait while the first one evaluates or saves; a process that dies ends the wait at once."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among `size`; rank 0 is the one that writes."""
+
+    rank: int = 0
+    size: int = 1
+    group: distributed.ProcessGroup | None = None
+    """gloo on the CPU, for what is not gradients"""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+    def share(self, windows: list) -> list:
+        """This process's part of a batch; empty when there are fewer windows than processes."""
+        return windows[self.rank :: self.size]
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Sums over all processes; every one has to ask. Raises LstrError when one is gone."""
+        if self.size == 1:
+            return values
+        total = torch.tensor(values, dtype=torch.float64)
+        with lost_others(self):
+            distributed.all_reduce(total, group=self.group)
+        return total.tolist()
+
+    def of_first(self, value: float) -> float:
+        """What rank 0 says, once it has come this far."""
+        return self.sum([value if self.first else 0.0])[0]
+
+
+@contextmanager
+def join_ranks(device: str) -> Iterator[tuple[Ranks, str]]:
+    """Join the processes that torchrun started; gives this one's place and its own device.
+
+    Without torchrun it gives a single process. Raises LstrError when there are more processes than GPUs.
+    """
+    size = int(os.environ.get("WORLD_SIZE", 1))
+    if size == 1 or "RANK" not in os.environ:
+        yield Ranks(), device
+        return
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    backend = "gloo"
+    if device.startswith("cuda"):
+        if local >= torch.cuda.device_count():
+            raise LstrError(
+                f"Process {local} has no GPU of its own: this machine has {torch.cuda.device_count()}.",
+                f"torchrun --nproc-per-node {max(1, torch.cuda.device_count())} …",
+            )
+        backend, device = "nccl", f"cuda:{local}"
+        torch.cuda.set_device(local)
+    distributed.init_process_group(backend)
+    yield Ranks(int(os.environ["RANK"]), size, distributed.new_group(backend="gloo", timeout=PATIENCE)), device
+    distributed.destroy_process_group()  # not after a failure: the others may never answer
+
+
+@contextmanager
+def lost_others(ranks: Ranks) -> Iterator[None]:
+    """Say in a sentence that another process of the run is gone, which the libraries say in a page."""
+    try:
+        yield
+    except RuntimeError as error:
+        if ranks.size == 1 or not any(word in str(error) for word in ("onnection", "Gloo", "gloo", "NCCL", "peer")):
+            raise
+        raise LstrError(
+            f"Process {ranks.rank} of {ranks.size} lost the others.",
+            "the process that failed first says why; go on with --resume.",
+        ) from error
+
+
+def distributed_model(model: torch.nn.Module, ranks: Ranks, unused: bool) -> torch.nn.Module:
+    """The model with its gradients summed over all processes (DistributedDataParallel averages them).
+
+    unused: whether some parameters may have no part in a batch.
+    """
+    if ranks.size == 1:
+        return model
+    with lost_others(ranks), warnings.catch_warnings():
+        # its new name, which newer versions ask for, is not known to the older ones that lstr takes
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        return torch.nn.parallel.DistributedDataParallel(
+            model, broadcast_buffers=False, find_unused_parameters=unused, gradient_as_bucket_view=True
+        )
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """Seed of everything random in one step of one process: so a resumed run needs no state of any generator."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,93 @@
+"""Feature folders as training and evaluation read them: several as one, and a file mapped only while it is read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import RecipeError
+from extractors.recipe import Recipe, differences
+from pipelines.store import FeatureFolder, open_features
+
+
+class StoredArray:
+    """An .npy of (L, D) that is mapped only while it is read: a data set may have more files than one process may map.
+
+    Of it the first `length` rows, where that is given.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, int], length: int | None = None):
+        self.path = path
+        self.shape = (shape[0] if length is None else min(shape[0], length), shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key) -> np.ndarray:
+        """What is asked for; the file stays mapped only as long as a slice of it lives. Raises RecipeError."""
+        try:
+            return np.asarray(np.load(self.path, mmap_mode="r"))[: len(self)][key]
+        except (OSError, ValueError) as error:
+            raise RecipeError(f"{self.path} cannot be read any more ({error}).", "run the command again.") from error
+
+
+@dataclass(frozen=True)
+class FeatureFolders:
+    """Several feature folders of one recipe, read as one."""
+
+    folders: tuple[FeatureFolder, ...]
+
+    @property
+    def path(self) -> str:
+        """Where they are, for people."""
+        return ", ".join(str(folder.path) for folder in self.folders)
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe of all."""
+        return self.folders[0].recipe
+
+    def ids(self) -> list[str]:
+        """Videos of all folders, sorted. Raises RecipeError when two folders hold the same one."""
+        found = sorted(video_id for folder in self.folders for video_id in folder.ids())
+        twice = [one for one, other in pairwise(found) if one == other]
+        if twice:
+            raise RecipeError(
+                f"{len(twice)} videos are in more than one of {self.path}, as {twice[0]!r}.", "keep one of each."
+            )
+        return found
+
+    def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
+        """RGB (L, D) and flow (L, D), memory-mapped, from the folder that has them."""
+        holding = next((folder for folder in self.folders if folder.array("rgb", video_id).exists()), self.folders[0])
+        return holding.load(video_id)
+
+    def calibration(self) -> dict:
+        """As of one folder; a recipe has one calibration."""
+        return self.folders[0].calibration()
+
+
+def open_roots(paths: Sequence[str | Path], rgb: str | None = None, flow: str | None = None):
+    """One feature folder, or several of one recipe read as one. Raises RecipeError when their recipes differ."""
+    folders = tuple(open_features(path, rgb, flow) for path in paths)
+    first = folders[0]
+    for folder in folders[1:]:
+        if folder.recipe != first.recipe:
+            difference = (
+                "; ".join(differences(first.recipe, folder.recipe))
+                if first.recipe and folder.recipe
+                else "only one has a recipe.json"
+            )
+            raise RecipeError(
+                f"{first.path} and {folder.path} hold features of different recipes ({difference}).",
+                "train on features of one recipe.",
+            )
+        names = {(f.rgb.name, f.flow.name) for f in (first, folder)}
+        if len(names) > 1:
+            raise RecipeError(
+                f"{first.path} and {folder.path} hold different features: {sorted(names)}.",
+                "name the same two in both with --rgb and --flow.",
+            )
+    return first if len(folders) == 1 else FeatureFolders(folders)

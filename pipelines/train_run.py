@@ -1,0 +1,172 @@
+"""The folder of a run: its settings, its checkpoints, and the state it goes on from."""
+
+import copy
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from lstr import checkpoint
+from lstr.checkpoint import Checkpoint
+from lstr.config import LSTRConfig
+from lstr.errors import CheckpointError
+from pipelines.dataset import Split
+from pipelines.sampling import fold_statistics
+from pipelines.store import replacing, write_json
+from pipelines.train_config import TrainConfig
+from pipelines.train_step import Learner
+
+SHARE_OF_SAVING = 0.05  # of a run's time, at most: at the published size a save writes a gigabyte
+FREE = ("save_seconds",)  # settings that may differ when a run goes on
+
+
+@dataclass
+class Position:
+    """How far a run has come."""
+
+    epoch: int = 0
+    batch: int = 0
+    """batches done in this epoch"""
+    step: int = 0
+    best: float | None = None
+    """the best validation metric so far"""
+    stale: int = 0
+    """evaluations since then"""
+
+    def is_stale(self, config: TrainConfig) -> bool:
+        """Whether the run ends early."""
+        return 0 < config.patience <= self.stale
+
+
+def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, record: dict) -> dict:
+    """Everything that makes a run what it is, as config.json and the checkpoint carry it."""
+    videos = [(video.id, len(video.features)) for video in split.videos]
+    data = {
+        "features": str(split.folder.path),
+        "recipe": split.folder.recipe.id if split.folder.recipe else None,
+        "classes": list(split.labels.classes),
+        "videos": len(videos),
+        "chunks": split.n_chunks,
+        "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
+    }
+    return {"model": asdict(model), "train": asdict(train), "data": data, "made_by": record}
+
+
+def begin(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
+    """The state to resume from, or None for a new run in a fresh folder, which only the process that writes begins.
+
+    Raises CheckpointError when there is nothing to resume, a run is in the way, or it had other settings.
+    """
+    path = run / "resume.pt"
+    if not resume:
+        if path.exists():
+            raise CheckpointError(
+                f"{run} already holds a run.", "go on with --resume, or choose another folder with -o."
+            )
+        if write:
+            write_json(run / "config.json", settings)
+        return None
+    if not path.exists():
+        raise CheckpointError(f"{run} holds no run to resume.", "run the same command without --resume.")
+    state = checkpoint.read(path)
+    if "position" not in state:
+        raise CheckpointError(f"{path} was written by an older lstr.", "begin a new run in another folder with -o.")
+    changed = _changes(json.loads(state["settings"]), settings)
+    if changed:
+        raise CheckpointError(
+            f"{run} was begun with other settings than these ({'; '.join(changed)}).",
+            f"give --config {run / 'config.json'} and the same videos, or begin a new run.",
+        )
+    return state
+
+
+def _changes(before: dict, now: dict) -> list[str]:
+    """What differs between two settings, where it has a part in the result."""
+    names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
+    names = [(part, name) for part, name in names if name not in (*FREE, "features")]
+    return [
+        f"{part}.{name} was {before[part].get(name)}, is {now[part].get(name)}"
+        for part, name in names
+        if before[part].get(name) != now[part].get(name)
+    ]
+
+
+def restore(state: dict, learner: Learner) -> Position:
+    """Weights and optimiser as they were; gives where the run had come to."""
+    learner.model.load_state_dict(state["model"])
+    learner.optimiser.load_state_dict(state["optimiser"])
+    return Position(**json.loads(state["position"]))
+
+
+class Saver:
+    """Writes a run's files, not so often that it takes more than a twentieth of the time."""
+
+    def __init__(self, run: Path, split: Split, settings: dict):
+        self.run, self.split, self.settings = run, split, settings
+        self._last, self._took = perf_counter(), 0.0
+
+    def is_due(self) -> bool:
+        """Whether enough time has passed since the last save."""
+        wait = max(self.settings["train"]["save_seconds"], self._took / SHARE_OF_SAVING)
+        return perf_counter() - self._last >= wait
+
+    def save(self, learner: Learner, position: Position, metrics: dict) -> None:
+        """Checkpoint first, state last: a run resumed from the older state only repeats what lies between."""
+        start = perf_counter()
+        self.save_checkpoint("checkpoint.pt", self.export(learner), metrics)
+        with replacing(self.run / "resume.pt") as temporary:
+            torch.save(
+                {
+                    "settings": json.dumps(self.settings),
+                    "position": json.dumps(asdict(position)),
+                    "model": learner.model.state_dict(),
+                    "optimiser": learner.optimiser.state_dict(),
+                    "mean": learner.mean,
+                    "std": learner.std,
+                },
+                temporary,
+            )
+        self._last = perf_counter()
+        self._took = self._last - start
+
+    def export(self, learner: Learner) -> torch.nn.Module:
+        """The model as others use it: on the CPU, for raw features."""
+        raw = {name: tensor.detach().cpu() for name, tensor in learner.model.state_dict().items()}
+        exported = copy.deepcopy(learner.model).cpu().eval()
+        exported.load_state_dict(fold_statistics(raw, learner.mean.cpu(), learner.std.cpu()))
+        return exported
+
+    def save_checkpoint(self, name: str, model: torch.nn.Module, metrics: dict) -> None:
+        """A self-describing checkpoint of an exported model."""
+        videos = [video.id for video in self.split.videos]
+        checkpoint.save(
+            self.run / name,
+            model,
+            self.split.labels.classes,
+            self._recipe(),
+            {**metrics, "training_videos": videos},
+            {name: self.settings[name] for name in ("train", "data", "made_by")},
+            self.split.folder.calibration(),
+        )
+
+    def loaded(self, model: torch.nn.Module, device: torch.device) -> Checkpoint:
+        """An exported model as if it had been saved and loaded, to be evaluated on a device."""
+        return Checkpoint(
+            model=model.to(device),
+            config=model.config,
+            classes=tuple(self.split.labels.classes),
+            recipe=self._recipe(),
+            metrics={},
+            extra={},
+            calibration={},
+            versions={},
+            format=checkpoint.FORMAT,
+            path=self.run / "checkpoint.pt",
+            assumed={},
+        )
+
+    def _recipe(self) -> dict | None:
+        return asdict(self.split.folder.recipe) if self.split.folder.recipe else None

@@ -1,0 +1,156 @@
+"""One optimiser step: a batch to a loss, a gradient and new weights, on one process or many."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lstr.config import LSTRConfig
+from lstr.errors import LstrError
+from lstr.kinds import make_model
+from lstr.loss import counted, multi_hot_cross_entropy
+from lstr.windows import Outputs, Windows
+from pipelines.batches import Batch
+from pipelines.ranks import Ranks, distributed_model, lost_others, step_seed
+from pipelines.sampling import hide_slots, standardise
+from pipelines.train_config import TrainConfig
+
+
+def loss_of(
+    logits: Tensor,
+    targets: Tensor,
+    counts: Tensor,
+    outputs: Outputs,
+    ignore: int | None,
+    totals: tuple[float, float] | None = None,
+) -> Tensor:
+    """Loss of detection, plus that of anticipation where the model anticipates, each a mean over its outputs.
+
+    logits and targets (B, N, C), counts (B, N). totals: outputs of either kind to divide by, where these are but a
+    part of a batch.
+    """
+    total = logits.new_zeros(())
+    for i, part in enumerate(_parts(outputs)):
+        if len(part):
+            chosen = torch.from_numpy(part).to(logits.device)
+            given = (tensor.index_select(1, chosen) for tensor in (logits, targets))
+            size = max(1.0, totals[i]) if totals else None
+            total = total + multi_hot_cross_entropy(*given, ignore, counts.index_select(1, chosen), size)
+    return total
+
+
+def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | None) -> list[float]:
+    """How many outputs of detection and of anticipation `loss_of` counts."""
+    keep = counted(targets, ignore, counts)  # (B, N)
+    return [float(keep[:, torch.from_numpy(part)].sum()) for part in _parts(outputs)]
+
+
+def _parts(outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
+    """Which outputs detect, and which anticipate."""
+    return np.flatnonzero(outputs.ahead == 0), np.flatnonzero(outputs.ahead > 0)
+
+
+class Learner:
+    """A model, its optimiser, and all that one step of training needs besides the batch."""
+
+    def __init__(
+        self,
+        model_config: LSTRConfig,
+        config: TrainConfig,
+        n_classes: int,
+        ignore: int | None,
+        statistics: tuple[Tensor, Tensor],
+        device: str,
+        ranks: Ranks,
+    ):
+        torch.manual_seed(config.seed)
+        self.config, self.ignore, self.ranks = config, ignore, ranks
+        self.device = torch.device(device)
+        self.model = make_model(model_config, n_classes).to(self.device).train()
+        self.outputs = self.model.outputs()
+        self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
+        self.optimiser = torch.optim.Adam(
+            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
+        self._joined = distributed_model(self.model, ranks, unused=model_config.gru)
+
+    def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
+        """Take one step; gives this process's part of the loss, and the norm of the gradient before clipping.
+
+        The loss is a mean over what counts in the batches of all processes. A batch in which nothing counts changes
+        nothing. Raises LstrError when loss or gradient is not finite, or memory runs out.
+        """
+        totals = self.ranks.sum([sum(part) for part in zip(*map(self._totals, batch.pieces), strict=True)])
+        if not any(totals):
+            return 0.0, 0.0
+        torch.manual_seed(step_seed(self.config.seed, number, self.ranks.rank))
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        self.optimiser.zero_grad()
+        loss = 0.0
+        with out_of_memory(self.config, self.device), lost_others(self.ranks):
+            for i, (windows, targets, counts) in enumerate(batch.pieces):
+                last = i + 1 == len(batch.pieces)
+                with nullcontext() if last or self.ranks.size == 1 else self._joined.no_sync():
+                    part = self._loss(windows, targets, counts, totals)
+                    self._refuse(part.item(), "loss", number, batch)
+                    (part * self.ranks.size).backward()  # gradients are averaged over processes; this is a sum
+                loss += part.item()
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf).item()
+            self._refuse(norm, "gradient's norm", number, batch)
+            self.optimiser.step()
+        return loss, norm
+
+    def _totals(self, piece: tuple[Windows, Tensor, Tensor]) -> list[float]:
+        return totals_of(piece[1], piece[2], self.outputs, self.ignore)
+
+    def _loss(self, windows: Windows, targets: Tensor, counts: Tensor, totals: list[float]) -> Tensor:
+        windows = windows.map(lambda tensor: tensor.to(self.device, non_blocking=True))
+        windows = hide_slots(standardise(windows, self.mean, self.std), self.config.hide_long)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            logits = self._joined(windows)
+        targets, counts = targets.to(self.device), counts.to(self.device)
+        return loss_of(logits.float(), targets, counts, self.outputs, self.ignore, tuple(totals))
+
+    def _refuse(self, value: float, what: str, number: int, batch: Batch) -> None:
+        if not math.isfinite(value):
+            raise LstrError(
+                f"The {what} is {value} at step {number}, on windows of {', '.join(batch.videos)}.",
+                "look at those features with `lstr info FEATURES`, lower train.lr, or set train.clip=1; "
+                "what was saved before is kept.",
+            )
+
+
+@contextmanager
+def out_of_memory(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """Turn a lack of memory into the settings that lower its use."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        words = ("can't allocate memory", "not enough memory", "out of memory")
+        if isinstance(error, RuntimeError) and not any(word in str(error) for word in words):
+            raise
+        pieces = min(config.batch_size, 2 * config.accumulate)
+        raise LstrError(
+            f"Out of memory on {device.type}, with batches of {config.batch_size} windows in {config.accumulate} "
+            f"{'piece' if config.accumulate == 1 else 'pieces'}.",
+            f"--set train.accumulate={pieces} makes the same steps in less memory; --set train.precision=bf16, a "
+            "shorter model.long_length or a smaller train.batch_size need less too.",
+        ) from error
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Let PyTorch use deterministic algorithms alone."""
+    before, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    if wanted:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        torch.backends.cudnn.benchmark = benchmark

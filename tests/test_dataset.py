@@ -1,0 +1,176 @@
+"""Feature folders and labels in the forms that the field has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from extractors.errors import RecipeError
+from lstr.config import LSTRConfig
+from lstr.errors import LabelsError
+from lstr.labels import targets
+from lstr.perframe_labels import segments_of
+from lstr.windows import gather
+from pipelines.dataset import read_dataset, read_split
+
+CLASSES = ["Background", "A", "B", "Ambiguous"]
+STREAMS = (("rgb_kinetics_resnet50", 6), ("flow_kinetics_bninception", 4))
+
+
+def features(root: Path, videos: dict[str, int], streams=STREAMS, dtype=np.float32) -> Path:
+    """Random features of `videos` (id to chunks) under `root`."""
+    random = np.random.default_rng(0)
+    for folder, width in streams:
+        for video, length in videos.items():
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            np.save(root / folder / f"{video}.npy", random.normal(size=(length, width)).astype(dtype))
+    return root
+
+
+def published(root: Path, targets_of: dict[str, np.ndarray], name="THUMOS", **changes) -> Path:
+    """A data_info.json beside `root`, and the targets in it; the last video is for testing."""
+    (root / "target_perframe").mkdir(parents=True, exist_ok=True)
+    for video, array in targets_of.items():
+        np.save(root / "target_perframe" / f"{video}.npy", array)
+    *train, test = targets_of
+    entry = {"data_root": f"data/{name}", "class_names": CLASSES, "num_classes": 4, "ignore_index": 3, "fps": 4}
+    entry |= {"metrics": "AP", "train_session_set": train, "test_session_set": [test]} | changes
+    path = root.parent / "data_info.json"
+    other = {"TVSeries": entry | {"data_root": "data/TVSeries"}}
+    path.write_text(json.dumps({name: entry} | (other if name == "THUMOS" else {})))
+    return path
+
+
+def some_targets(length: int, seed: int) -> np.ndarray:
+    """Multi-hot float targets as they are published, background where nothing else is."""
+    hot = (np.random.default_rng(seed).random((length, 4)) < 0.3).astype(np.float64)
+    hot[:, 0] = ~hot[:, 1:].any(1)
+    return hot
+
+
+def test_the_published_layout(tmp_path):
+    root = features(tmp_path / "data" / "THUMOS", {"a": 40, "b": 31, "c": 22}, dtype=np.float16)
+    truth = {video: some_targets(n, n) for video, n in (("a", 40), ("b", 33), ("c", 22))}
+    info = published(root, truth)
+    data = read_dataset(root, info)
+    assert data.labels.classes == tuple(CLASSES)
+    train, test = data.split("training"), data.split(None)
+    assert [v.id for v in train.videos] == ["a", "b"] and [v.id for v in test.videos] == ["c"]
+    for video in (*train.videos, *test.videos):
+        n = len(video.features)
+        assert n == min(len(truth[video.id]), {"a": 40, "b": 31, "c": 22}[video.id])
+        assert np.array_equal(video.targets, truth[video.id][:n])
+        assert video.features[np.arange(n)].dtype == np.float32 and video.features[:].shape == (n, 10)
+    assert [(f.severity, f.kind, f.video) for f in data.check()] == [("warning", "other length", "b")]
+
+
+def test_segments_of_published_targets_give_the_same_targets(shared):
+    path = shared / "data" / "thumos14" / "target_perframe" / "video_validation_0000051.npy"
+    from lstr.checkpoint import THUMOS_CLASSES
+    from lstr.labels import VideoLabels
+
+    given = np.load(path)
+    video = VideoLabels("training", None, tuple(segments_of(given, THUMOS_CLASSES)))
+    assert given[:, 1:].any() and np.array_equal(targets(video, THUMOS_CLASSES, len(given)), given)
+
+
+def test_which_data_set(tmp_path):
+    root = features(tmp_path / "data" / "elsewhere", {"a": 40, "c": 22})
+    info = published(root, {"a": some_targets(40, 1), "c": some_targets(22, 2)})
+    with pytest.raises(LabelsError, match="data sets THUMOS, TVSeries") as caught:
+        read_dataset(root, info)
+    assert "--dataset THUMOS" in caught.value.hint
+    with pytest.raises(LabelsError, match="no data set 'HACS'"):
+        read_dataset(root, info, dataset="HACS")
+    assert set(read_dataset(root, info, dataset="TVSeries").labels.videos) == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"class_names": ["A", "B"]}, "Background"),
+        ({"class_names": ["Background", "A"]}, "shape"),
+        ({"ignore_index": 2}, "Ambiguous"),
+        ({"fps": 5}, "4 a second"),
+        ({"train_session_set": ["a", "z"]}, "--skip-missing"),
+    ],
+)
+def test_a_data_info_that_does_not_fit(tmp_path, changes, words):
+    root = features(tmp_path / "data" / "Mine", {"a": 40, "c": 22})
+    info = published(root, {"a": some_targets(40, 1), "c": some_targets(22, 2)}, name="Mine", **changes)
+    with pytest.raises(LabelsError) as caught:
+        read_dataset(root, info)
+    assert words in str(caught.value) + caught.value.hint
+
+
+def test_several_roots(tmp_path):
+    one, two = features(tmp_path / "one", {"a": 40}), features(tmp_path / "two", {"b": 30, "c": 22})
+    info = published(two, {v: some_targets(n, n) for v, n in (("a", 40), ("b", 30), ("c", 22))}, name="Mine")
+    split = read_split([one, two], info, "training")
+    assert [(v.id, len(v.features)) for v in split.videos] == [("a", 40), ("b", 30)]
+    features(one, {"b": 30})
+    with pytest.raises(RecipeError, match="more than one"):
+        read_split([one, two], info, "training")
+    other = features(tmp_path / "three", {"x": 30}, streams=(("rgb_anet_resnet50", 6), STREAMS[1]))
+    with pytest.raises(RecipeError, match="different features") as caught:
+        read_split([one, other], info, "training")
+    assert "--rgb" in caught.value.hint
+
+
+def test_roots_of_different_recipes(small_set, tmp_path):
+    with pytest.raises(RecipeError, match="different recipes"):
+        read_split([small_set.features, features(tmp_path, {"a": 40})], small_set.labels, "training")
+
+
+def test_streams_by_name(tmp_path):
+    root = features(tmp_path / "data", {"a": 40, "c": 22})
+    features(root, {"a": 40, "c": 22}, streams=(("rgb_anet_resnet50", 8), ("flow_anet_resnet50", 7)))
+    info = published(root, {"a": some_targets(40, 1), "c": some_targets(22, 2)}, name="data")
+    with pytest.raises(RecipeError, match="several rgb features") as caught:
+        read_split(root, info, "training")
+    assert "--rgb rgb_anet_resnet50" in caught.value.hint
+    assert read_dataset(root, info, ("rgb_anet_resnet50", "flow_anet_resnet50")).split("training").dims == (8, 7)
+    with pytest.raises(RecipeError, match="named rgb_clip"):
+        read_dataset(root, info, ("rgb_clip", None))
+
+
+def test_nothing_stays_mapped(tmp_path):
+    """A data set may have more files than a process may map (65,530 on Linux; HACS has 70,594)."""
+    root = features(tmp_path / "data", {"a": 400, "c": 22})
+    info = published(root, {"a": some_targets(400, 1), "c": some_targets(22, 2)}, name="data")
+    video = read_split(root, info, "training").videos[0]
+    windows = gather(video.features, [390], LSTRConfig(rgb_dim=6, flow_dim=4))
+    maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(root) in line]
+    assert windows.long.shape == (1, 512, 10) and maps == []
+    (root / STREAMS[0][0] / "a.npy").unlink()
+    with pytest.raises(RecipeError, match="cannot be read any more"):
+        video.features[3]
+
+
+def test_the_check_by_command(lstr, tmp_path):
+    root = features(tmp_path / "data", {"a": 40, "x": 22})
+    video = {
+        "subset": "training",
+        "annotations": [{"label": "A", "segment": [3, 1]}, {"label": "A", "segment": [1, 99]}],
+    }
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps({"classes": ["A"], "database": {"a": video, "b": video}}))
+    code, out, err = lstr("labels", "check", path, root)
+    rows = [line.split("\t")[:3] for line in out.splitlines()[2:]]
+    assert rows == [
+        ["error", "negative length", "2"],
+        ["error", "no features", "1"],
+        ["warning", "no labels", "1"],
+        ["warning", "past the end", "1"],
+    ]
+    assert code == 2 and "has 3 errors" in err and "hint: " in err
+    code, out, _ = lstr("labels", "check", path, "--json")
+    assert code == 2 and {f["kind"] for f in json.loads(out)["findings"]} == {"negative length"}
+    code, out, err = lstr("train", root, "--labels", path, "-o", tmp_path / "run")
+    assert code == 2 and out == "" and "negative length" in err and not (tmp_path / "run").exists()
+    video["annotations"] = [{"label": "A", "segment": [1, 3]}]
+    path.write_text(json.dumps({"database": {"a": video}}))
+    assert lstr("labels", "check", path, root)[0] == 0
