@@ -20,7 +20,6 @@ def test_without_a_command_there_is_help(lstr):
     assert code == 2 and out == "" and err.startswith("Usage: lstr ") and "detect" in err and "error:" not in err
 
 
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(lstr, name):
     code, out, _ = lstr(name, "--help")
