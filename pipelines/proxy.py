@@ -6,7 +6,9 @@ from pathlib import Path
 import av
 import numpy as np
 
-from extractors.video import FPS, PROXY_SUFFIX, FrameReader, probe, resample, shrink
+from extractors.errors import VideoError
+from extractors.frames import FPS, resample
+from extractors.video import PROXY_SUFFIX, FrameReader, probe
 from pipelines.store import replacing
 
 LONG_SIDE = 640
@@ -41,19 +43,21 @@ def write_proxy(video: Path, folder: Path, name: str) -> Path:
     mark = f"lstr proxy {LONG_SIDE} {QUALITY['crf']}: {video.name}, {status.st_size} bytes, {status.st_mtime_ns}"
     if path.exists() and _mark_of(path) == mark:
         return path
-    reader = FrameReader(probe(video))
-    frames = resample(((time, shrink(frame, LONG_SIDE)) for time, frame in reader), reader.video.n_frames)
+    # a damaged file was watched up to its damage, or not at all
+    frames = resample(FrameReader(probe(video), allow_damaged=True).frames(LONG_SIDE))
     with replacing(path) as temporary:
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
             container.metadata["comment"] = mark
             stream = None
-            for image in frames:
+            for image in (frame.image for frame in frames):
                 height, width = (side - side % 2 for side in image.shape[:2])  # 4:2:0 has no odd sides
                 if stream is None:
                     stream = container.add_stream("libx264", rate=Fraction(FPS), options=QUALITY)
                     stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
                 frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image[:height, :width]), format="rgb24")
                 container.mux(stream.encode(frame))
+            if stream is None:
+                raise VideoError(f"{video} holds no decodable frame.", "record or download the file again.")
             container.mux(stream.encode())
     return path
 

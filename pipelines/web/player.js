@@ -103,8 +103,11 @@ function openVideo() {
     if (playing) video.play().catch(() => setPlaying(false));
   });
   video.addEventListener("play", () => setPlaying(true));
-  video.addEventListener("pause", () => setPlaying(false));
-  video.addEventListener("ended", () => { now = Math.min(duration, video.currentTime); moved = true; setPlaying(false); });
+  for (const kind of ["pause", "ended"]) video.addEventListener(kind, () => {
+    now = Math.min(duration, video.currentTime);
+    moved = true;
+    setPlaying(false);
+  });
   video.addEventListener("click", toggle);
   video.hidden = false;
   $("sound").hidden = report.proxy === true; /* a copy has no sound */
