@@ -34,6 +34,7 @@ __all__ = [
     "CHUNK",
     "CHUNK_SECONDS",
     "FPS",
+    "PROXY_SUFFIX",
     "Chunk",
     "FrameReader",
     "PyAVReader",

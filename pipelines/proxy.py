@@ -6,7 +6,8 @@ from pathlib import Path
 import av
 import numpy as np
 
-from extractors.video import FPS, PROXY_SUFFIX, FrameReader, probe, resample, shrink
+from extractors.frames import resample
+from extractors.video import FPS, PROXY_SUFFIX, FrameReader, probe
 from pipelines.store import replacing
 
 LONG_SIDE = 640
@@ -41,18 +42,17 @@ def write_proxy(video: Path, folder: Path, name: str) -> Path:
     mark = f"lstr proxy {LONG_SIDE} {QUALITY['crf']}: {video.name}, {status.st_size} bytes, {status.st_mtime_ns}"
     if path.exists() and _mark_of(path) == mark:
         return path
-    reader = FrameReader(probe(video))
-    frames = resample(((time, shrink(frame, LONG_SIDE)) for time, frame in reader), reader.video.n_frames)
+    frames = resample(FrameReader(probe(video)).frames(LONG_SIDE))
     with replacing(path) as temporary:
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
             container.metadata["comment"] = mark
             stream = None
-            for image in frames:
-                height, width = (side - side % 2 for side in image.shape[:2])  # 4:2:0 has no odd sides
+            for shown in frames:
+                height, width = (side - side % 2 for side in shown.image.shape[:2])  # 4:2:0 has no odd sides
                 if stream is None:
                     stream = container.add_stream("libx264", rate=Fraction(FPS), options=QUALITY)
                     stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image[:height, :width]), format="rgb24")
+                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(shown.image[:height, :width]), format="rgb24")
                 container.mux(stream.encode(frame))
             container.mux(stream.encode())
     return path
