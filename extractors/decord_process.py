@@ -1,15 +1,17 @@
 """decord in a process of its own, which can be ended; `python -m extractors.decord_process` is that process.
 
-decord decodes ahead, and can hang for ever in a call that no thread can break off. So each call runs under
-`alarm(2)`: when it takes too long the kernel ends the process, whatever holds Python's lock, and also when nobody is
-left to watch it. FFmpeg inside decord conceals damage and gives a frame all the same; only its log tells, so the first
-line that its video decoder logs ends the reading.
+decord decodes ahead, and can hang for ever in a call that no thread can break off; so who waits for it ends the
+process. When nobody is left who waits, the kernel does by an alarm, whatever holds Python's lock. FFmpeg inside decord
+conceals damage and gives a frame all the same; only its log tells, so the first line that its video decoder logs ends
+the reading.
 """
 
 import atexit
 import json
 import os
+import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,8 +28,11 @@ from extractors.frames import shrink, upright
 if TYPE_CHECKING:  # the child needs no PyAV
     from extractors.probe import Video
 
-SECONDS = 30  # a decord call; opening reads the whole index
+SECONDS = 30.0  # a decord call; opening reads the whole index
+TICK = 1.0  # seconds between two looks at the clock: a machine that slept meanwhile has not waited
+ALARM = 10  # times as long until the alarm rings, which cannot tell waiting from sleeping
 FRAME, END, FAILED = b"F", b"E", b"X"
+LENGTH = struct.Struct(">I")
 
 
 class DecordError(Exception):
@@ -47,12 +52,12 @@ class DecordProcess:
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
             process_group=0,
-            bufsize=2**20,
+            bufsize=0,
         )
         self.owner = os.getpid()
         self.pid = self._process.pid
 
-    def read(self, video: "Video", size: tuple[int, int], seconds: int = SECONDS) -> Iterator[np.ndarray]:
+    def read(self, video: "Video", size: tuple[int, int], seconds: float = SECONDS) -> Iterator[np.ndarray]:
         """Every frame as (H, W, 3) uint8 RGB of `size` (width, height).
 
         Raises DecordError where decord fails, gives other frames than the video has, or its decoder logs anything;
@@ -64,28 +69,38 @@ class DecordProcess:
             "n_frames": len(video.timestamps),
             "shape": upright((video.width, video.height), video.rotation),
             "size": size,
-            "seconds": seconds,
+            "alarm": ALARM * seconds,
         }
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError as error:
-            raise DecordError("decord's process has gone") from error
-        while (kind := self._process.stdout.read(1)) == FRAME:
-            image = self._process.stdout.read(size[0] * size[1] * 3)
-            if len(image) < size[0] * size[1] * 3:
-                break
-            yield np.frombuffer(image, np.uint8).reshape(size[1], size[0], 3)
-        if kind == END:
-            return
-        if kind == FAILED:
-            raise DecordError(self._process.stdout.readline().decode().strip())
-        if self._process.wait() == -signal.SIGALRM:
+            while (kind := self._take(1, seconds)) == FRAME:
+                image = self._take(size[0] * size[1] * 3, seconds)
+                yield np.frombuffer(image, np.uint8).reshape(size[1], size[0], 3)
+            if kind == FAILED:
+                (length,) = LENGTH.unpack(self._take(LENGTH.size, seconds))
+                raise DecordError(self._take(length, seconds).decode())
+        except TimeoutError as error:
             raise VideoError(
                 f"{video.path} makes decord hang: it gave nothing for {seconds} s.",
                 "read it by PyAV: set LSTR_DECODER=pyav and run it again.",
-            )
-        raise DecordError(f"decord's process ended with {self._process.returncode}")
+            ) from error
+        except (BrokenPipeError, EOFError) as error:
+            raise DecordError(f"decord's process ended with {self._process.wait()}") from error
+
+    def _take(self, n: int, seconds: float) -> bytes:
+        """The next n bytes of the process. Raises TimeoutError, or EOFError when it ends before."""
+        taken = bytearray()
+        while len(taken) < n:
+            ticks, tick = 0, min(TICK, seconds)
+            while not select.select([self._process.stdout], [], [], tick)[0]:
+                ticks += 1
+                if ticks * tick >= seconds:
+                    raise TimeoutError
+            some = os.read(self._process.stdout.fileno(), n - len(taken))
+            if not some:
+                raise EOFError
+            taken += some
+        return bytes(taken)
 
     def close(self) -> None:
         """End the process at once."""
@@ -137,29 +152,29 @@ def serve(request: dict, out) -> None:
     """Read one video with decord and write its frames."""
     import decord
 
-    signal.alarm(request["seconds"])
+    signal.setitimer(signal.ITIMER_REAL, request["alarm"])
     try:
         reader = decord.VideoReader(request["path"], num_threads=1)
         if len(reader) != request["n_frames"]:
             raise DecordError(f"decord counts {len(reader)} frames, the container {request['n_frames']}")
         for i in range(request["n_frames"]):
-            signal.alarm(request["seconds"])
+            signal.setitimer(signal.ITIMER_REAL, request["alarm"])
             image = reader.next().asnumpy()
             if i == 0 and image.shape != (request["shape"][1], request["shape"][0], 3):
                 raise DecordError(f"decord's frames are {image.shape}")
             if f"[{request['codec']} @" in logged():
                 raise DecordError("FFmpeg in decord found damage")
             image = shrink(image, tuple(request["size"]))
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
             out.write(FRAME)
             out.write(image.data)
             out.flush()
     except BrokenPipeError:
         raise
     except Exception as error:  # decord raises bare RuntimeErrors and its own types for every kind of trouble
-        signal.alarm(0)
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        out.write(FAILED + reason.encode() + b"\n")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        reason = (str(error) or type(error).__name__).encode()
+        out.write(FAILED + LENGTH.pack(len(reason)) + reason)
     else:
         out.write(END)
     out.flush()

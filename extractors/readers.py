@@ -159,7 +159,7 @@ class DecordReader:
     decoder = "decord"
     decode_errors = 0
 
-    def __init__(self, video: Video, seconds: int = SECONDS):
+    def __init__(self, video: Video, seconds: float = SECONDS):
         self._video = video
         self._seconds = seconds
         self.decoded = 0

@@ -15,7 +15,7 @@ PyAV reads every other file, and goes on with one at which decord fails: where d
 shape, counts other frames than there are packets, or where the video decoder inside it logs anything, which is all
 that tells of a frame it made up (of 66 files with bytes overwritten decord alone passed 14 as whole that PyAV knows
 to be damaged; with its log watched, none). Everything else was equal to the bit, times included. decord runs in a
-process of its own; a call that takes longer than `decord_process.SECONDS` is a VideoError. Sources without a file are
+process of its own; waiting longer than `decord_process.SECONDS` for it is a VideoError. Sources without a file are
 read by `PyAVReader`.
 """
 
@@ -34,6 +34,7 @@ __all__ = [
     "CHUNK",
     "CHUNK_SECONDS",
     "FPS",
+    "PROXY_SUFFIX",
     "Chunk",
     "FrameReader",
     "PyAVReader",

@@ -49,12 +49,12 @@ def write_proxy(video: Path, folder: Path, name: str) -> Path:
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
             container.metadata["comment"] = mark
             stream = None
-            for image in (frame.image for frame in frames):
-                height, width = (side - side % 2 for side in image.shape[:2])  # 4:2:0 has no odd sides
+            for shown in frames:
+                height, width = (side - side % 2 for side in shown.image.shape[:2])  # 4:2:0 has no odd sides
                 if stream is None:
                     stream = container.add_stream("libx264", rate=Fraction(FPS), options=QUALITY)
                     stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image[:height, :width]), format="rgb24")
+                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(shown.image[:height, :width]), format="rgb24")
                 container.mux(stream.encode(frame))
             if stream is None:
                 raise VideoError(f"{video} holds no decodable frame.", "record or download the file again.")

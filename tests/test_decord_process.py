@@ -100,6 +100,7 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
         "from dataclasses import replace\n"
         "from extractors import decord_process, readers\n"
         "from extractors.video import probe\n"
+        "decord_process.ALARM = 1.5\n"
         "start = decord_process.DecordProcess.__init__\n"
         "def told(self):\n"
         "    start(self)\n"
