@@ -34,6 +34,7 @@ __all__ = [
     "CHUNK",
     "CHUNK_SECONDS",
     "FPS",
+    "LANES_SUFFIX",
     "PROXY_SUFFIX",
     "Chunk",
     "FrameReader",
@@ -49,7 +50,10 @@ AHEAD_BYTES = 256 * 2**20  # of decoded frames, all of which decord may hold at 
 SMALLEST = 16  # pixels
 DECODERS = ("decord", "pyav")
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
-PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers; never a source
+PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers
+LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
+OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
+"""Of videos that lstr makes, so that a folder of them and of their sources holds the sources alone."""
 
 
 class FrameReader:
@@ -132,7 +136,7 @@ def find_videos(inputs: Iterable[str | Path]) -> dict[str, Path]:
             paths = sorted(
                 p
                 for p in given.rglob("*")
-                if p.suffix.lower() in VIDEO_SUFFIXES and not p.name.endswith(PROXY_SUFFIX) and p.is_file()
+                if p.suffix.lower() in VIDEO_SUFFIXES and not p.name.endswith(OWN_SUFFIXES) and p.is_file()
             )
             if not paths:
                 raise MissingPathError(

@@ -69,13 +69,13 @@ def read_data_info(
     return Labels(tuple(classes), videos)
 
 
-def segments_of(targets: NDArray[Any], classes: Sequence[str]) -> Iterator[Segment]:
-    """Segments in seconds of per-chunk targets (L, C): each run of a class, but not of background."""
+def segments_of(targets: NDArray[Any], classes: Sequence[str], rate: float = FEATURES_PER_SECOND) -> Iterator[Segment]:
+    """Segments in seconds of targets (L, C), `rate` a second: each run of a class, but not of background."""
     for column, label in enumerate(classes):
         if label == BACKGROUND:
             continue
         on = np.concatenate([[False], targets[:, column] > 0, [False]])
-        edges = np.flatnonzero(on[1:] != on[:-1]) / FEATURES_PER_SECOND
+        edges = np.flatnonzero(on[1:] != on[:-1]) / rate
         yield from ((label, float(start), float(end)) for start, end in edges.reshape(-1, 2))
 
 

@@ -2,13 +2,13 @@
 
 import click
 
-from lstr_cli.options import device_option, model_settings, set_option
+from lstr_cli.options import data_options, device_option, model_settings, set_option
 
 
 @click.command("evaluate")
 @click.argument("checkpoints", metavar="CHECKPOINT...", nargs=-1, required=True)
 @click.argument("features", metavar="FEATURES")
-@click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON with subsets and segments.")
+@click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures there.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
 @click.option(
@@ -34,7 +34,7 @@ from lstr_cli.options import device_option, model_settings, set_option
 @click.option(
     "--calibrate", is_flag=True, help="Write thresholds for `lstr detect` into CHECKPOINT, from the validation subset."
 )
-@click.option("--skip-missing", is_flag=True, help="Leave out labelled videos that have no features.")
+@data_options
 @set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -49,6 +49,9 @@ def command(
     resamples,
     benchmark,
     calibrate,
+    dataset,
+    rgb,
+    flow,
     skip_missing,
     settings,
     device,
@@ -72,13 +75,14 @@ def command(
 
     from lstr_cli import console
     from pipelines.analysis import analyse, compare, resample
-    from pipelines.dataset import read_split
+    from pipelines.dataset import read_dataset
     from pipelines.detect import assumptions_of, load_checkpoint
     from pipelines.evaluate import check_fit, score_and_evaluate
     from pipelines.evaluation_report import Judged, names_of, result_of, write_report
     from pipelines.quoted import quoted_for
 
-    split = read_split(features, labels, subset or ("validation" if calibrate else None), skip_missing)
+    data = read_dataset(features, labels, (rgb, flow), dataset, skip_missing=skip_missing)
+    split = data.split(subset or ("validation" if calibrate else None), skip_missing)
     all_loaded = [load_checkpoint(checkpoint, model_settings(settings), device) for checkpoint in checkpoints]
     for loaded in all_loaded:  # a misfit is told before the first is scored
         check_fit(loaded, split)

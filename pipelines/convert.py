@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import MissingPathError
-from extractors.video import CHUNK_SECONDS
+from extractors.video import CHUNK_SECONDS, LANES_SUFFIX
 from pipelines import documents, elan, perframe, subtitles, tables
 from pipelines.annotations import AnnotatedVideo, AnnotationError, AnnotationSet, from_segments
 from pipelines.store import open_features, write_text
@@ -21,7 +21,7 @@ SUFFIXES = {
     "audacity": ".audacity.txt",
 }  # fmt: skip
 """Text formats, and how the name of a file of one video ends."""
-PICTURES = {"png": ".png", "svg": ".svg", "html": ".html", "mp4": ".lanes.mp4"}
+PICTURES = {"png": ".png", "svg": ".svg", "html": ".html", "mp4": LANES_SUFFIX}
 """What shows annotations and cannot be read back. The video's own name is never taken."""
 SETS = ("csv", "tsv", "labelstudio", "activitynet")
 """One file holds any number of videos."""

@@ -8,13 +8,11 @@ import numpy as np
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, targets
+from lstr.perframe_labels import SUBSETS, TARGETS, segments_of
 from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
 from pipelines.store import replacing, write_json
 
-TARGETS = "target_perframe"
 INFO = "data_info.json"
-SESSIONS = {"training": "train_session_set", "testing": "test_session_set", "validation": "val_session_set"}
-"""The lists of a data set in data_info.json; the published ones have the first two."""
 NO_CLASS = -100  # the published ignore_index of a data set without an ambiguous class
 
 
@@ -43,10 +41,10 @@ def write_perframe(
     except ValueError as error:
         raise AnnotationError(f"{folder / INFO} is not JSON ({error}).", "move it away.") from error
     missing = []
-    sessions: dict[str, list[str]] = {key: [] for key in list(SESSIONS.values())[:2]}
+    sessions: dict[str, list[str]] = {SUBSETS[subset]: [] for subset in ("training", "testing")}
     classes = (BACKGROUND, *annotated.classes)
     for video_id, video in annotated.videos.items():
-        if video.subset not in SESSIONS:
+        if video.subset not in SUBSETS:
             raise AnnotationError(
                 f"The video {video_id!r} has the subset {video.subset}, and {INFO} lists videos by subset.",
                 "say which it is with --subset training or testing.",
@@ -56,7 +54,7 @@ def write_perframe(
             continue
         with replacing(folder / TARGETS / f"{video_id}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, chunk_targets(video, annotated.classes, (lengths or {}).get(video_id)))
-        sessions.setdefault(SESSIONS[video.subset], []).append(video_id)
+        sessions.setdefault(SUBSETS[video.subset], []).append(video_id)
     entry = {
         "data_root": str(folder),
         "class_names": list(classes),
@@ -79,7 +77,7 @@ def read_perframe(folder: Path, name: str | None = None) -> AnnotationSet:
         entry = content[name]
         classes = tuple(entry["class_names"])
         videos = {}
-        for subset, key in SESSIONS.items():
+        for subset, key in SUBSETS.items():
             for video_id in entry.get(key, []):
                 array = np.load(folder / TARGETS / f"{video_id}.npy")
                 if array.ndim != 2 or array.shape[1] != len(classes):
@@ -95,11 +93,4 @@ def read_perframe(folder: Path, name: str | None = None) -> AnnotationSet:
 
 def runs(array: np.ndarray, classes: tuple[str, ...], rate: float = FEATURES_PER_SECOND) -> tuple[Annotation, ...]:
     """Segments of targets (L, C), `rate` a second: each run of a class, background left out."""
-    found = []
-    for column, label in enumerate(classes):
-        if label == BACKGROUND:
-            continue
-        on = np.concatenate([[False], array[:, column] > 0, [False]])
-        edges = np.flatnonzero(on[1:] != on[:-1]).reshape(-1, 2) / rate  # (n, 2)
-        found += [Annotation(float(start), float(end), label) for start, end in edges]
-    return tuple(found)
+    return tuple(Annotation(start, end, label) for label, start, end in segments_of(array, classes, rate))

@@ -273,7 +273,7 @@ def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):
 
 
 def test_ids_keep_folders(tmp_path):
-    for name in ("a/x.mp4", "b/x.MKV", "b/note.txt"):
+    for name in ("a/x.mp4", "b/x.MKV", "b/note.txt", "a/x.lstr-proxy.mp4", "a/x.lanes.mp4"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert list(find_videos([tmp_path])) == ["a/x", "b/x"]
