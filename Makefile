@@ -16,7 +16,7 @@ demo: install
 	$(LSTR) demo
 
 test: install
-	$(VENV)/bin/pytest -m "not slow"
+	$(VENV)/bin/pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: install
 	$(VENV)/bin/pytest -m slow

@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def insist(unraisable) -> None:
-    """Send a Ctrl-C again that Python threw away because it fell into a destructor, as that of a decord reader."""
+    """Send a Ctrl-C again that Python threw away because it fell into a destructor."""
     if unraisable.exc_type is KeyboardInterrupt:
         threading.Timer(0.05, _thread.interrupt_main).start()
     else:
