@@ -1,8 +1,8 @@
 """The `lstr` command: finds the sub-command, and turns every failure into one sentence, a hint and an exit code."""
 
-import _thread
 import importlib
 import os
+import signal
 import sys
 import threading
 
@@ -92,7 +92,8 @@ def main() -> None:
 def insist(unraisable) -> None:
     """Send a Ctrl-C again that Python threw away because it fell into a destructor."""
     if unraisable.exc_type is KeyboardInterrupt:
-        threading.Timer(0.05, _thread.interrupt_main).start()
+        # a signal, for a flag alone would not end what the main thread waits for
+        threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(unraisable)
 

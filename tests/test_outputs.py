@@ -75,7 +75,8 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     given = ("detect", small_set.features, "-c", small_set.checkpoint)
     assert lstr(*given, "-o", tmp_path / "a")[0] == 0
     assert {p.name for p in (tmp_path / "a").iterdir()} == {
-        f"scene_0{i}{ENDINGS[form]}" for i in range(4) for form in DEFAULT
+        "index.html",
+        *(f"scene_0{i}{ENDINGS[form]}" for i in range(4) for form in DEFAULT),
     }
     rules = ("--on", 0.4, "--off", 0.2, "--min-length", 0.5, "--merge-gap", 0.25)
     code, _, err = lstr(*given, "-o", tmp_path / "b", "-f", "json", "-f", "vtt, jsonl", *rules)
