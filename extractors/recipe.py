@@ -8,7 +8,6 @@ from extractors.errors import RecipeError
 from extractors.flow import ALGORITHMS, BOUND
 from extractors.video import CHUNK, FPS
 
-RECIPES = ("faithful", "fast")
 PRECISIONS = ("float32", "bf16")
 
 

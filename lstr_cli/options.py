@@ -8,6 +8,10 @@ import click
 UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
+def _none_for_auto(ctx: click.Context, param: click.Parameter, value: str) -> str | None:
+    return None if value == "auto" else value
+
+
 def device_option(command):
     """`--device auto|cpu|cuda`, given to the command as a torch device name or None for auto."""
     return click.option(
@@ -16,7 +20,7 @@ def device_option(command):
         default="auto",
         show_default=True,
         help="Where networks run; auto is the GPU when there is one.",
-        callback=lambda ctx, param, value: None if value == "auto" else value,
+        callback=_none_for_auto,
     )(command)
 
 
@@ -27,7 +31,7 @@ def precision_option(command):
         type=click.Choice(["auto", "float32", "bf16"]),
         default="auto",
         show_default=True,
-        callback=lambda ctx, param, value: None if value == "auto" else value,
+        callback=_none_for_auto,
         help="Of the networks; auto is what the recipe prefers. bf16 features are within a cosine of 0.999 of float32.",
     )(command)
 

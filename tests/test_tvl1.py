@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from conftest import hard_frames
 
 from extractors import flow, tvl1
 
@@ -140,22 +141,10 @@ def test_identical_frames_do_not_move(variant):
     assert np.all(tvl1.flow(image, image, variant) == 0)
 
 
-def hard_frames() -> dict[str, np.ndarray]:
-    random = np.random.default_rng(0)
-    noise = random.integers(0, 256, (50, 61), np.uint8)
-    return {
-        "black": np.zeros_like(noise),
-        "white": np.full_like(noise, 255),
-        "noise": noise,
-        "saturated": np.where(noise > 127, 255, 0).astype(np.uint8),
-        "checks": (np.indices(noise.shape).sum(0) % 2 * 255).astype(np.uint8),
-    }
-
-
-@pytest.mark.parametrize("after", hard_frames())
-@pytest.mark.parametrize("before", hard_frames())
+@pytest.mark.parametrize("after", hard_frames(50, 61))
+@pytest.mark.parametrize("before", hard_frames(50, 61))
 def test_flow_is_finite_on_hard_frames(before, after):
-    frames = hard_frames()
+    frames = hard_frames(50, 61)
     ours = tvl1.flow(frames[before], frames[after])
     assert np.isfinite(ours).all()
 
@@ -163,7 +152,7 @@ def test_flow_is_finite_on_hard_frames(before, after):
 @opencv5
 @pytest.mark.parametrize("before, after", [("black", "noise"), ("noise", "white"), ("checks", "saturated")])
 def test_near_opencv_on_hard_frames(before, after):
-    frames = hard_frames()
+    frames = hard_frames(50, 61)
     before, after = frames[before], frames[after]
     assert distance(tvl1.flow(before, after), opencv(before, after)) < BOUND
 

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from conftest import hard_frames
 
 from extractors import flow, tvl1, tvl1_torch
 from extractors.tvl1_torch import CapturedFlow, flow_batch
@@ -97,17 +98,6 @@ def test_same_as_the_compiled_kernel_on_real_frames(video, shared):
         pytest.skip(f"no shared video {path}")
     pairs = batch([grey_frames(path, 60, 2, (320, 180))])
     same_as_on_the_cpu(*pairs, flow_batch(*pairs))
-
-
-def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:
-    noise = np.random.default_rng(0).integers(0, 256, (h, w), np.uint8)
-    return {
-        "black": np.zeros_like(noise),
-        "white": np.full_like(noise, 255),
-        "noise": noise,
-        "saturated": np.where(noise > 127, 255, 0).astype(np.uint8),
-        "checks": (np.indices(noise.shape).sum(0) % 2 * 255).astype(np.uint8),
-    }
 
 
 @opencv5
