@@ -8,7 +8,8 @@ from pathlib import Path
 from extractors.errors import MissingPathError
 from extractors.video import FrameReader, find_videos, probe
 from lstr import checkpoint
-from pipelines.detect import is_feature_folder, recipe_of
+from pipelines.checkpoint_recipe import recipe_of
+from pipelines.detect import is_feature_folder
 from pipelines.extract import read_jsonl
 from pipelines.norm_plot import plot_norms
 from pipelines.store import open_features
@@ -74,13 +75,13 @@ def _features(path: Path, progress: Progress) -> dict:
         "arrays_checked_by_hash": found.hashed,
         "failed": [failure["id"] for failure in read_jsonl(path / "failed.jsonl")],
         "leftovers_of_killed_runs": found.leftovers,
-        "streams": [folder.rgb.name, folder.flow.name],
+        "streams": list(folder.names),
     }
     if recipe:
         described |= {
             "recipe_id": recipe.id,
             "random_weights": recipe.random_streams or "none",
-            "recipe": asdict(recipe),
+            "recipe": recipe.to_dict(),
         }
     return described
 
@@ -93,7 +94,7 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
     """
     folder = open_features(path)
     video_id, rows = norms(folder, video_id)
-    plot_norms(picture, f"{video_id}: {folder.rgb.name}, {folder.flow.name}", rows)
+    plot_norms(picture, f"{video_id}: {', '.join(folder.names)}", rows)
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
