@@ -280,7 +280,7 @@ def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> Feat
         if existing.recipe != recipe:
             raise RecipeError(
                 f"{path} holds features of another recipe ({'; '.join(differences(existing.recipe, recipe))}).",
-                "choose another folder with -o, or the options the folder was made with.",
+                f"choose another folder with -o, or go on with this one by `--recipe {path}`.",
             )
         return existing
     elif path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
