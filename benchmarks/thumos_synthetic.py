@@ -11,6 +11,7 @@ its last save. Every row takes the same seed's windows in the same order.
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +26,7 @@ from lstr.config import LSTRConfig
 from pipelines.bench import about_machine
 from pipelines.dataset import LabelledVideo, Split, read_dataset
 from pipelines.evaluate import score_and_evaluate
+from pipelines.quoted import THUMOS
 from pipelines.store import write_json
 from pipelines.train import train
 from pipelines.train_config import TrainConfig, resolve
@@ -54,6 +56,9 @@ ROWS: dict[str, dict[str, str]] = {
 }
 """What each row changes of the paper's model: 512 s at stride 4, two-stage encoder, cross-attention."""
 REDUCED = (PROPOSED, "memory-0", "rnn", "memory-8", "memory-128", "integration-average", "encoder-one-stage")
+
+QUOTED = {PROPOSED: ("LSTR", "Kinetics"), "trn": ("TRN", "Kinetics")}
+"""Rows for which a figure on real features could be checked: method and features in `pipelines.quoted`."""
 
 RESAMPLES = 200  # of the test videos, the same for every row, so that rows can be compared pair by pair
 RIDGE = 1e3  # penalty of the linear classifiers, on features of unit variance
@@ -95,7 +100,8 @@ def run_row(
     start, steps = perf_counter(), []
     for step in train(training, model, config, run, device, (run / "resume.pt").exists(), readers=readers):
         steps.append(step)
-        print(f"  {row} seed {seed}: step {step.step} of {step.steps}, loss {step.loss:.3f}", end="\r", flush=True)
+        if sys.stderr.isatty():
+            print(f"  {row}: step {step.step} of {step.steps}, loss {step.loss:.3f} ", end="\r", file=sys.stderr)
     seconds = perf_counter() - start
     loaded = load(run / "checkpoint.pt")
     loaded.model.to(device)
@@ -107,17 +113,12 @@ def run_row(
         **intervals(result.scores, testing),
         "final_loss": float(np.mean([step.loss for step in steps[-10:]])) if steps else None,
         "parameters": sum(p.numel() for p in loaded.model.parameters()),
-        "steps": config_steps(steps),
+        "steps": steps[-1].steps if steps else None,
         "seconds": {"train": round(seconds, 1), "evaluate": result.document["seconds"]},
         "waiting": round(float(np.mean([step.waiting for step in steps])), 4) if steps else None,
         "device": device,
         "model": asdict(model),
     }
-
-
-def config_steps(steps: list) -> int:
-    """Optimiser steps of the run, 0 where it had ended before."""
-    return steps[-1].steps if steps else 0
 
 
 def measures(result: dict) -> dict:
@@ -145,7 +146,7 @@ def last_mean(rows: np.ndarray, n: int) -> np.ndarray:
 
 
 def ridge_scores(training: list[LabelledVideo], testing: list[LabelledVideo], n: int, skip: int) -> list[np.ndarray]:
-    """Scores (L, C) a video of ridge regression of the targets on the mean of the last n chunks; `skip` is no target."""
+    """Ridge regression of targets on the mean of the last n chunks, those of class `skip` left out: (L, C) a video."""
     width, classes = training[0].features[:1].shape[1] + 1, training[0].targets.shape[1]
     inner, outer = np.zeros((width, width)), np.zeros((width, classes))
     for video in training:
@@ -196,7 +197,11 @@ def table(record: dict) -> str:
     for entry in record["rows"]:
         by_row.setdefault(entry["row"], []).append(entry)
     reference = by_row.get(PROPOSED)
-    lines = ["| row | mAP | 95 % interval | against the paper's model | seeds |", "|---|---|---|---|---|"]
+    quoted = {(entry["method"], entry["features"]): entry["value"] for entry in THUMOS["rows"]}
+    lines = [
+        "| row | mAP | 95 % interval | against memory-512 | seeds | real features, quoted |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, entry in record["baselines"].items():
         by_row[name] = [entry]
     for name, entries in by_row.items():
@@ -207,7 +212,8 @@ def table(record: dict) -> str:
             if reference and name != PROPOSED:
                 low, high = bootstrap.interval(drawn - resampled(reference))
                 difference = f"{mean - np.mean([e['mAP'] for e in reference]):+.3f} ({low:+.3f} to {high:+.3f})"
-        lines.append(f"| {name} | {mean:.3f} | {spread} | {difference} | {len(entries)} |")
+        elsewhere = quoted[QUOTED[name]] / 100 if name in QUOTED else ""
+        lines.append(f"| {name} | {mean:.3f} | {spread} | {difference} | {len(entries)} | {elsewhere} |")
     return "\n".join(lines)
 
 
@@ -244,6 +250,7 @@ def main(arguments: list[str] | None = None) -> None:
     splits = dataset.split("training"), dataset.split("testing")
     record["videos"] = [len(split.videos) for split in splits]
     record["chunks"] = [split.n_chunks for split in splits]
+    record["quoted"] = THUMOS
     for seed in given.seeds:
         for row in rows:
             if any((entry["row"], entry["seed"]) == (row, seed) for entry in record["rows"]):
@@ -255,7 +262,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{row} seed {seed}: mAP {record['rows'][-1]['mAP']:.3f}", flush=True)
     if not record["baselines"]:
         record["baselines"] = baselines(*splits)
-        write_json(given.output, record)
+    write_json(given.output, record)
     print(table(record))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from extractors.errors import OutputError
 from lstr.checkpoint import THUMOS_CLASSES
 from pipelines.dataset import read_dataset
 
@@ -130,6 +131,8 @@ def test_features_are_not_made_twice(synthetic, published, tmp_path):
     before = [file.stat().st_mtime_ns for file in files]
     synthetic.write_features(tmp_path / "features", published, synthetic.Generator())
     assert [file.stat().st_mtime_ns for file in files] == before
+    with pytest.raises(OutputError, match="another generator"):
+        synthetic.write_features(tmp_path / "features", published, synthetic.Generator(seed=1))
 
 
 def test_rows_run_once_and_resume(script, synthetic, published, tmp_path, monkeypatch, capsys):
