@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from extractors.errors import MissingPathError, OutputError, RecipeError
+from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.manifest import sha256_of
 from extractors.recipe import Recipe, differences
 
@@ -129,9 +129,14 @@ class RowFile:
 
 def signature(array: np.memmap) -> str:
     """16 hex digits that tell a stored array from any other at the cost of three rows, and from one with bytes more."""
-    rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
     excess = Path(array.filename).stat().st_size - array.offset - array.nbytes
-    return hashlib.sha256(f"{array.dtype.str} {array.shape} {excess}".encode() + rows.tobytes()).hexdigest()[:16]
+    rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
+    return signature_of(array.dtype, array.shape, excess, rows.tobytes())
+
+
+def signature_of(dtype: np.dtype, shape: tuple[int, ...], excess: int, rows: bytes) -> str:
+    """The signature of an array of which only its first, middle and last row are at hand."""
+    return hashlib.sha256(f"{dtype.str} {shape} {excess}".encode() + rows).hexdigest()[:16]
 
 
 def fingerprints(path: Path) -> dict[str, str]:
@@ -203,7 +208,7 @@ class FeatureFolder:
                 len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
                 for stream, array in zip(("rgb", "flow"), self.load(video_id), strict=True)
             )
-        except (OSError, TypeError, KeyError, RecipeError):
+        except (OSError, TypeError, KeyError, RecipeError, VideoError):
             return False
 
 
@@ -253,16 +258,26 @@ def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> Feat
         raise OutputError(f"{path} is a file, not a folder.", "give -o a folder.")
     if (path / "recipe.json").exists():
         existing = open_features(path)
-        if existing.recipe != recipe:
-            raise RecipeError(
-                f"{path} holds features of another recipe ({'; '.join(differences(existing.recipe, recipe))}).",
-                "choose another folder with -o, or the options the folder was made with.",
-            )
+        check_same(path, existing.recipe, recipe)
         return existing
     elif path.is_dir() and any(path.glob("rgb_*/*.npy")):
-        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
+        raise without_recipe(path)
     if calibration:
         with replacing(path / "calibration.pt") as temporary:
             torch.save(calibration, temporary)
     write_text(path / "recipe.json", recipe.to_json() + "\n")
     return open_features(path)
+
+
+def check_same(path: object, begun: Recipe, asked: Recipe) -> None:
+    """Raise RecipeError, with the difference, where a folder was begun by another recipe than is asked for."""
+    if begun != asked:
+        raise RecipeError(
+            f"{path} holds features of another recipe ({'; '.join(differences(begun, asked))}).",
+            "choose another folder with -o, or the options the folder was made with.",
+        )
+
+
+def without_recipe(path: object) -> RecipeError:
+    """The typed error of a folder that is to be written to and holds features from elsewhere."""
+    return RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
