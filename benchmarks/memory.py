@@ -24,7 +24,7 @@ import av
 from extractors.flow import FlowWorkers
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video import probe
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 from pipelines.store import write_json
 
 ALLOWED_MB = 300

@@ -18,7 +18,7 @@ from extractors.errors import VideoError
 from extractors.flow import FlowWorkers
 from extractors.frames import n_frames_until
 from extractors.twostream import TwoStream, WeightSources, build_twostream
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 from pipelines.store import write_json
 
 

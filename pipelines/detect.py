@@ -28,7 +28,7 @@ from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 from pipelines.home import home
 from pipelines.outputs import open_lines, write_lines, write_outputs
 from pipelines.store import FeatureFolder, open_features, replacing

@@ -11,7 +11,7 @@ from extractors.folding import fast_precision
 from extractors.twostream import NETWORKS, TwoStream, WeightSources, build_twostream, calibration_of
 from extractors.video import probe
 from lstr.labels import read_labels
-from pipelines.extract import Progress, open_chunks
+from pipelines.extract_video import Progress, open_chunks
 from pipelines.store import FeatureFolder, create_features, open_features
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel

@@ -1,0 +1,159 @@
+"""One video to its two arrays and its record: what every engine runs, in whatever process."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+from extractors.errors import ExtractorError, MissingPathError, VideoError
+from extractors.flow import DIS_SMALLEST, FlowWorkers
+from extractors.frames import n_frames_until
+from extractors.resnet import FEATURES
+from extractors.twostream import NETWORKS, FeatureRow, StageSeconds, TwoStream
+from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
+from pipelines.store import FeatureFolder, RowFile, fingerprints, replacing, unwritable, write_json
+
+Progress = Callable[[str, int, int], None]
+"""Called as (video id, chunks done, chunks in all)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one video: `done`, `kept` (finished before) or `failed` with a reason and a hint.
+
+    The reason of a done one says what of a damaged file was kept; otherwise it is empty.
+    """
+
+    id: str
+    source: Path
+    state: str
+    chunks: int = 0
+    seconds: float = 0.0
+    """It took, from opening the video to its record."""
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds each stage worked, as in the record."""
+    reason: str = ""
+    hint: str = ""
+
+
+def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator]:
+    """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
+
+    Raises MissingPathError or VideoError, also when it is shorter than one chunk.
+    """
+    video = probe(path)
+    if video.n_chunks == 0:
+        raise VideoError(
+            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 a second.",
+            "give a video of at least a quarter of a second.",
+        )
+    reader = FrameReader(video, allow_damaged)
+    return video, reader, read_chunks(reader, long_side)
+
+
+def attempt(
+    video_id: str,
+    source: Path,
+    folder: FeatureFolder,
+    twostream: TwoStream,
+    workers: FlowWorkers,
+    progress: Progress,
+    allow_damaged: bool = False,
+) -> Outcome:
+    """Extract one video that is not done; what is wrong with it is an Outcome and stops nothing.
+
+    Raises what would stop every other video too: OutputError, FlowError, RecipeError, WeightsError.
+    """
+    start = perf_counter()
+    try:
+        folder.record(video_id).unlink(missing_ok=True)  # what is there is of another source or not whole
+    except OSError as error:
+        raise unwritable(folder.path, error) from error
+    try:
+        record = extract_video(video_id, source, folder, twostream, workers, progress, allow_damaged)
+    except (VideoError, MissingPathError) as error:
+        return failed(video_id, source, str(error), error.hint)
+    except ExtractorError:
+        raise
+    except Exception as error:  # nobody thought of it, but the other videos may be well
+        if os.environ.get("LSTR_DEBUG"):
+            raise
+        said = (str(error).strip().splitlines() or ["no message"])[0]
+        reason = f"{source} met {type(error).__name__}: {said}"
+        return failed(video_id, source, reason, "run it again with LSTR_DEBUG=1 and report what it prints.")
+    chunks, damaged = record["chunks"], record["decode_errors"] > 0
+    note = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
+    stages = {name: seconds for name, seconds in record["seconds"].items() if name != "total"}
+    return Outcome(video_id, source, "done", chunks, perf_counter() - start, stages, note)
+
+
+def failed(video_id: str, source: Path, reason: str, hint: str) -> Outcome:
+    """The Outcome of a video that cannot be extracted."""
+    return Outcome(video_id, source, "failed", reason=reason, hint=hint)
+
+
+def extract_video(
+    video_id: str,
+    source: Path,
+    folder: FeatureFolder,
+    twostream: TwoStream,
+    workers: FlowWorkers,
+    progress: Progress,
+    allow_damaged: bool = False,
+) -> dict:
+    """Write one video's two arrays, then its record, which it returns.
+
+    Nothing appears under a final name before both arrays are whole. Raises VideoError when the video is damaged.
+    """
+    stat = source.stat() if source.exists() else None
+    video, reader, chunks = open_chunks(source, twostream.recipe.long_side, allow_damaged)
+    width, height = video.size(twostream.recipe.long_side)
+    if workers.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
+        raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
+    start, twostream.seconds = perf_counter(), StageSeconds()
+    with ExitStack() as stack:
+        files = {}
+        for stream, network in NETWORKS.items():
+            temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
+            files[stream] = RowFile(temporary, FEATURES[network])
+            stack.callback(files[stream].close)
+        for row in stack.enter_context(closing(twostream.rows(chunks, workers))):
+            _append(files, row)
+            progress(video_id, row.index + 1, video.n_chunks)
+        n_chunks = files["rgb"].rows
+        if n_chunks == 0:
+            raise VideoError(f"{source} is damaged before its first chunk ends.", "record or download the file again.")
+        for file in files.values():
+            file.finish()
+        arrays = {stream: fingerprints(file.path) for stream, file in files.items()}
+    record = {
+        "id": video_id,
+        "source": str(source),
+        "bytes": stat.st_size,
+        "mtime": stat.st_mtime,
+        "recipe": twostream.recipe.id,
+        "arrays": arrays,
+        "duration": float(reader.end),
+        "chunks": n_chunks,
+        "announced_chunks": video.n_chunks,
+        "frames_24fps": n_frames_until(reader.end),
+        "tail_frames_dropped": n_frames_until(reader.end) - n_chunks * CHUNK,
+        "decoded_frames": reader.decoded,
+        "header_frames": video.header_frames,
+        "decode_errors": reader.decode_errors,
+        "clock": reader.clock,
+        "decoder": reader.decoder,
+        "flow_backend": workers.backend,
+        "threads": workers.workers,
+        "device": twostream.device,
+        "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
+    }
+    write_json(folder.record(video_id), record)
+    return record
+
+
+def _append(files: dict[str, RowFile], row: FeatureRow) -> None:
+    files["rgb"].append(row.rgb)
+    files["flow"].append(row.flow)

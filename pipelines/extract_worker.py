@@ -1,0 +1,50 @@
+"""What a process needs to extract videos into a feature folder, made once from what can be sent to it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from extractors.flow import ALGORITHMS, FlowWorkers
+from extractors.twostream import TwoStream, WeightSources, rebuild_twostream
+from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.store import FeatureFolder, open_features
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What a worker is told; it can be pickled. The recipe and the calibration are the folder's own."""
+
+    features: Path
+    """Feature folder that `prepare` has begun."""
+    sources: WeightSources = WeightSources()
+    """Files of the networks that are not random."""
+    device: str = "cpu"
+    threads: int = 1
+    """Of optical flow, and on a CPU as many of the networks, that share as many cores."""
+    flow_backend: str = "auto"
+    allow_damaged: bool = False
+
+
+class Worker:
+    """The networks of a feature folder and the threads of its flow; use it as a context manager.
+
+    Raises RecipeError or WeightsError when its networks cannot be made here, FlowError without the flow backend.
+    """
+
+    def __init__(self, config: WorkerConfig):
+        self.config = config
+        self.folder: FeatureFolder = open_features(config.features)
+        recipe = self.folder.recipe
+        sources = replace(config.sources, calibration=self.folder.calibration(), calibrated_on=recipe.calibrated_on)
+        self.twostream: TwoStream = rebuild_twostream(recipe, sources, config.device)
+        algorithm = next(name for name, entry in ALGORITHMS.items() if entry == recipe.flow_algorithm)
+        self.flow = FlowWorkers(config.threads, algorithm, config.flow_backend)
+
+    def extract(self, video_id: str, source: Path, progress: Progress) -> Outcome:
+        """Extract one video that is not done; as `pipelines.extract_video.attempt`."""
+        return attempt(video_id, source, self.folder, self.twostream, self.flow, progress, self.config.allow_damaged)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.flow.close()
