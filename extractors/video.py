@@ -42,6 +42,7 @@ __all__ = [
     "Video",
     "VideoError",
     "find_videos",
+    "is_video",
     "probe",
     "read_chunks",
 ]
@@ -124,6 +125,11 @@ def read_chunks(reader: FrameReader | PyAVReader, long_side: int) -> Iterator[Ch
     return chunks_of(reader.frames(long_side))
 
 
+def is_video(name: str) -> bool:
+    """Whether a file in a folder is a video to be read, by its name."""
+    return name.lower().endswith(VIDEO_SUFFIXES) and not name.endswith(OWN_SUFFIXES)
+
+
 def find_videos(inputs: Iterable[str | Path]) -> dict[str, Path]:
     """Files and folders (searched recursively) as {video id: path}, sorted.
 
@@ -133,11 +139,7 @@ def find_videos(inputs: Iterable[str | Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for given in map(Path, inputs):
         if given.is_dir():
-            paths = sorted(
-                p
-                for p in given.rglob("*")
-                if p.suffix.lower() in VIDEO_SUFFIXES and not p.name.endswith(OWN_SUFFIXES) and p.is_file()
-            )
+            paths = sorted(p for p in given.rglob("*") if is_video(p.name) and p.is_file())
             if not paths:
                 raise MissingPathError(
                     f"{given} holds no video.", f"give a folder with {', '.join(VIDEO_SUFFIXES[:5])} … files."

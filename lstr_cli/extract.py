@@ -1,6 +1,7 @@
 """`lstr extract`: videos to a feature folder."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -34,6 +35,18 @@ SOME_FAILED = 3
 @click.option(
     "--allow-damaged", is_flag=True, help="Of a damaged video keep what precedes the damage, instead of failing it."
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="ray: on a Ray cluster, a task a video; videos and features must be where every node reaches them.",
+)
+@click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="Of the Ray cluster.  [default: $RAY_ADDRESS, else the one running here, else this machine alone]",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 def command(
     videos,
@@ -48,6 +61,8 @@ def command(
     flow_backend,
     device,
     allow_damaged,
+    engine,
+    ray_address,
     dry_run,
 ):
     """Decode, compute optical flow, run both TSN networks, and write one array a stream and video.
@@ -58,22 +73,29 @@ def command(
     Examples:
       lstr extract videos/ -o features --calibrate labels.json
       lstr extract videos/ -o features --rgb-weights tsn_r50.pth --flow-weights bninception_flow.pth
+      lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
     from extractors.flow import FlowWorkers, default_workers
     from extractors.twostream import WeightSources, default_device
-    from extractors.video import find_videos
     from lstr_cli import console
-    from pipelines.extract import extract, plan
+    from pipelines.extract import extract, plan, run
+    from pipelines.extract_worker import WorkerConfig
     from pipelines.networks import prepare
+    from pipelines.ray_extract import cluster, nodes, on_ray, share_of
+    from pipelines.remote import find_sources, place
 
-    output = Path(output)
-    found = find_videos(videos)
+    output = place(output)
+    found = find_sources(videos)
     if dry_run:
         rows = plan(found, output)
         console.show_table("plan", ("video", "seconds", "chunks", "state"), rows, right=(1, 2))
         return
-    device = device or default_device()
-    with FlowWorkers(workers or default_workers(), algorithm, flow_backend) as pool, console.Bar("chunks") as bar:
+    on_cluster = engine == "ray"
+    with (
+        cluster(ray_address) if on_cluster else nullcontext(),
+        FlowWorkers(workers or default_workers(), algorithm, flow_backend) as pool,
+        console.Bar("videos" if on_cluster else "chunks") as bar,
+    ):
         twostream, folder = prepare(
             found,
             output,
@@ -81,7 +103,7 @@ def command(
             WeightSources(rgb_weights, flow_weights),
             Path(calibrate) if calibrate else None,
             pool,
-            device,
+            "cpu" if on_cluster else device or default_device(),
             bar.update,
             precision,
         )
@@ -91,9 +113,17 @@ def command(
                 f"{twostream.recipe.random_streams} networks carry random weights{state}; "
                 "bring published ones with --rgb-weights and --flow-weights."
             )
+        if on_cluster:
+            sources = WeightSources(rgb_weights, flow_weights)
+            config = WorkerConfig(output, sources, flow_backend=flow_backend, allow_damaged=allow_damaged)
+            job = run(found, folder, on_ray(config, share_of(nodes().values(), device), console.warn))
+        else:
+            job = extract(found, folder, twostream, pool, bar.update, allow_damaged)
         outcomes = []
-        for outcome in extract(found, folder, twostream, pool, bar.update, allow_damaged):
+        for outcome in job:
             outcomes.append(outcome)
+            if on_cluster:
+                bar.update("all", len(outcomes), len(found))
             if outcome.state == "failed":
                 console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
             elif outcome.state == "done":

@@ -1,7 +1,7 @@
 """Videos to a feature folder, resumable by running again."""
 
-import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from extractors.errors import VideoError
@@ -10,33 +10,37 @@ from extractors.stages import closed_after
 from extractors.twostream import TwoStream
 from extractors.video import probe
 from pipelines.extract_video import Outcome, Progress, attempt
-from pipelines.store import FeatureFolder, open_features, sweep, write_jsonl
+from pipelines.remote import Source
+from pipelines.remote_features import Features, open_folder
+from pipelines.store import FeatureFolder
 
-Engine = Callable[[dict[str, Path]], Iterator[Outcome]]
+REQUESTS = 32  # videos whose features elsewhere are looked at together
+Engine = Callable[[dict[str, Source]], Iterator[Outcome]]
 """Extracts the videos {id: source} it is given, in any order and anywhere, with an Outcome of each as it ends.
 
 Closing the iterator ends everything it started; what was finished is kept.
 """
 
 
-def plan(videos: dict[str, Path], output: Path) -> list[tuple[str, str, int, str]]:
+def plan(videos: dict[str, Source], output: Source) -> list[tuple[str, str, int, str]]:
     """(id, seconds, chunks, state) of each video, reading headers only; the state is `done`, `to do` or an error."""
-    folder = open_features(output) if (output / "recipe.json").exists() else None
+    folder = open_folder(output)
     rows = []
     for video_id, path in videos.items():
         try:
-            video = probe(path)
+            video = probe(path) if isinstance(path, Path) else None  # elsewhere, all of it would have to be brought
         except VideoError as error:
             rows.append((video_id, "", 0, str(error)))
         else:
             done = folder is not None and folder.is_done(video_id, path)
-            rows.append((video_id, f"{video.duration:.1f}", video.n_chunks, "done" if done else "to do"))
+            length = (f"{video.duration:.1f}", video.n_chunks) if video else ("", 0)
+            rows.append((video_id, *length, "done" if done else "to do"))
     return rows
 
 
 def extract(
-    videos: dict[str, Path],
-    folder: FeatureFolder,
+    videos: dict[str, Source],
+    folder: Features,
     twostream: TwoStream,
     workers: FlowWorkers,
     progress: Progress,
@@ -44,28 +48,28 @@ def extract(
 ) -> Iterator[Outcome]:
     """Extract each video that is not done, one after the other in this process. As `run`."""
 
-    def one_by_one(to_do: dict[str, Path]) -> Iterator[Outcome]:
+    def one_by_one(to_do: dict[str, Source]) -> Iterator[Outcome]:
         for video_id, source in to_do.items():
             yield attempt(video_id, source, folder, twostream, workers, progress, allow_damaged)
 
     return run(videos, folder, one_by_one)
 
 
-def run(videos: dict[str, Path], folder: FeatureFolder, engine: Engine) -> Iterator[Outcome]:
+def run(videos: dict[str, Source], folder: Features, engine: Engine) -> Iterator[Outcome]:
     """Have an engine extract each video that is not done; one bad video does not stop the rest.
 
     Yields an Outcome a video. `videos.jsonl` and `failed.jsonl` are compiled at the end, also after an interruption.
     """
-    sweep(folder.path)
-    failures = {failure["id"]: failure for failure in read_jsonl(folder.path / "failed.jsonl")}
+    folder.sweep()
+    failures = {failure["id"]: failure for failure in folder.failures()}
     to_do = {}
     try:
-        for video_id, source in videos.items():
-            if folder.is_done(video_id, source):
+        for video_id, chunks in finished(videos, folder):
+            if chunks:
                 failures.pop(video_id, None)
-                yield Outcome(video_id, source, "kept", chunks=len(folder.load(video_id)[0]))
+                yield Outcome(video_id, videos[video_id], "kept", chunks)
             else:
-                to_do[video_id] = source
+                to_do[video_id] = videos[video_id]
         with closed_after(engine(to_do)) as outcomes:
             for outcome in outcomes:
                 failures.pop(outcome.id, None)
@@ -77,12 +81,21 @@ def run(videos: dict[str, Path], folder: FeatureFolder, engine: Engine) -> Itera
                     }
                 yield outcome
     finally:
-        records = (folder.read_record(video_id) for video_id in folder.ids())
-        write_jsonl(folder.path / "videos.jsonl", [record for record in records if record])
-        if failures or (folder.path / "failed.jsonl").exists():
-            write_jsonl(folder.path / "failed.jsonl", list(failures.values()))
+        folder.compile(list(failures.values()))
 
 
-def read_jsonl(path: Path) -> list[dict]:
-    """The objects of a JSONL file; empty when it is not there."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def finished(videos: dict[str, Source], folder: Features) -> Iterator[tuple[str, int]]:
+    """(id, chunks) of each video in order; 0 chunks where it is not done. A network is asked for many at once."""
+
+    def look(video_id: str) -> int:
+        done = folder.is_done(video_id, videos[video_id])
+        return folder.read_record(video_id)["chunks"] if done else 0
+
+    if isinstance(folder, FeatureFolder) and all(isinstance(source, Path) for source in videos.values()):
+        yield from ((video_id, look(video_id)) for video_id in videos)
+        return
+    with ThreadPoolExecutor(REQUESTS, "finished") as pool:
+        try:
+            yield from zip(videos, pool.map(look, videos), strict=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,11 +1,12 @@
 """One video to its two arrays and its record: what every engine runs, in whatever process."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 
 from extractors.errors import ExtractorError, MissingPathError, VideoError
 from extractors.flow import DIS_SMALLEST, FlowWorkers
@@ -13,7 +14,9 @@ from extractors.frames import n_frames_until
 from extractors.resnet import FEATURES
 from extractors.twostream import NETWORKS, FeatureRow, StageSeconds, TwoStream
 from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
-from pipelines.store import FeatureFolder, RowFile, fingerprints, replacing, unwritable, write_json
+from pipelines.remote import Source, at_hand
+from pipelines.remote_features import Features
+from pipelines.store import FeatureFolder, RowFile, fingerprints, replacing, write_json
 
 Progress = Callable[[str, int, int], None]
 """Called as (video id, chunks done, chunks in all)."""
@@ -27,7 +30,7 @@ class Outcome:
     """
 
     id: str
-    source: Path
+    source: Source
     state: str
     chunks: int = 0
     seconds: float = 0.0
@@ -55,8 +58,8 @@ def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tupl
 
 def attempt(
     video_id: str,
-    source: Path,
-    folder: FeatureFolder,
+    source: Source,
+    folder: Features,
     twostream: TwoStream,
     workers: FlowWorkers,
     progress: Progress,
@@ -68,11 +71,8 @@ def attempt(
     """
     start = perf_counter()
     try:
-        folder.record(video_id).unlink(missing_ok=True)  # what is there is of another source or not whole
-    except OSError as error:
-        raise unwritable(folder.path, error) from error
-    try:
-        record = extract_video(video_id, source, folder, twostream, workers, progress, allow_damaged)
+        with folder.staged(video_id) as target, at_hand(source) as (path, origin):
+            record = extract_video(video_id, path, target, twostream, workers, progress, allow_damaged, origin)
     except (VideoError, MissingPathError) as error:
         return failed(video_id, source, str(error), error.hint)
     except ExtractorError:
@@ -89,7 +89,7 @@ def attempt(
     return Outcome(video_id, source, "done", chunks, perf_counter() - start, stages, note)
 
 
-def failed(video_id: str, source: Path, reason: str, hint: str) -> Outcome:
+def failed(video_id: str, source: Source, reason: str, hint: str) -> Outcome:
     """The Outcome of a video that cannot be extracted."""
     return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
@@ -102,8 +102,9 @@ def extract_video(
     workers: FlowWorkers,
     progress: Progress,
     allow_damaged: bool = False,
+    origin: Mapping = MappingProxyType({}),
 ) -> dict:
-    """Write one video's two arrays, then its record, which it returns.
+    """Write one video's two arrays, then its record, which it returns; `origin` is what it says of a copied source.
 
     Nothing appears under a final name before both arrays are whole. Raises VideoError when the video is damaged.
     """
@@ -133,6 +134,7 @@ def extract_video(
         "source": str(source),
         "bytes": stat.st_size,
         "mtime": stat.st_mtime,
+        **origin,
         "recipe": twostream.recipe.id,
         "arrays": arrays,
         "duration": float(reader.end),

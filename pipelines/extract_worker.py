@@ -1,19 +1,19 @@
 """What a process needs to extract videos into a feature folder, made once from what can be sent to it."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from extractors.flow import ALGORITHMS, FlowWorkers
 from extractors.twostream import TwoStream, WeightSources, rebuild_twostream
 from pipelines.extract_video import Outcome, Progress, attempt
-from pipelines.store import FeatureFolder, open_features
+from pipelines.remote import Source
+from pipelines.remote_features import Features, open_folder
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
     """What a worker is told; it can be pickled. The recipe and the calibration are the folder's own."""
 
-    features: Path
+    features: Source
     """Feature folder that `prepare` has begun."""
     sources: WeightSources = WeightSources()
     """Files of the networks that are not random."""
@@ -32,14 +32,14 @@ class Worker:
 
     def __init__(self, config: WorkerConfig):
         self.config = config
-        self.folder: FeatureFolder = open_features(config.features)
+        self.folder: Features = open_folder(config.features)
         recipe = self.folder.recipe
         sources = replace(config.sources, calibration=self.folder.calibration(), calibrated_on=recipe.calibrated_on)
         self.twostream: TwoStream = rebuild_twostream(recipe, sources, config.device)
         algorithm = next(name for name, entry in ALGORITHMS.items() if entry == recipe.flow_algorithm)
         self.flow = FlowWorkers(config.threads, algorithm, config.flow_backend)
 
-    def extract(self, video_id: str, source: Path, progress: Progress) -> Outcome:
+    def extract(self, video_id: str, source: Source, progress: Progress) -> Outcome:
         """Extract one video that is not done; as `pipelines.extract_video.attempt`."""
         return attempt(video_id, source, self.folder, self.twostream, self.flow, progress, self.config.allow_damaged)
 

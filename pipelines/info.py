@@ -9,7 +9,6 @@ from extractors.errors import MissingPathError
 from extractors.video import FrameReader, find_videos, probe
 from lstr import checkpoint
 from pipelines.detect import is_feature_folder, recipe_of
-from pipelines.extract import read_jsonl
 from pipelines.norm_plot import plot_norms
 from pipelines.store import open_features
 from pipelines.timeline import FORMAT
@@ -72,7 +71,7 @@ def _features(path: Path, progress: Progress) -> dict:
         "damaged": sorted({fault.id for fault in found.faults}),
         "faults": [asdict(fault) for fault in found.faults],
         "arrays_checked_by_hash": found.hashed,
-        "failed": [failure["id"] for failure in read_jsonl(path / "failed.jsonl")],
+        "failed": [failure["id"] for failure in folder.failures()],
         "leftovers_of_killed_runs": found.leftovers,
         "streams": [folder.rgb.name, folder.flow.name],
     }

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
+from extractors.video import find_videos, is_video
 
 ATTEMPTS = 3  # to bring a file, beside what its file system tries by itself
 PAUSE = 1.0  # seconds before the second attempt, twice that before the third
@@ -93,6 +94,10 @@ class RemoteFile:
             known = ", ".join(("s3://", "gs://", "https://", "sftp://"))
             raise MissingPathError(f"{scheme}:// is no known kind of address.", f"known are {known} …") from error
 
+    def resolve(self) -> "RemoteFile":
+        """Itself, as a path does it."""
+        return self
+
     def stat(self) -> Stat:
         """Size and time, asked for now. Raises FileNotFoundError, or VideoError where it cannot be asked for."""
         with reaching(self, VideoError):
@@ -108,6 +113,15 @@ class RemoteFile:
             fs, path = self.system
             return fs.cat_file(path)
         return None
+
+    def contents(self) -> dict[str, bytes]:
+        """What the files below this folder hold, by relative path; those that have gone meanwhile are left out."""
+        found = self.below()
+        with reaching(self, MissingPathError):
+            fs, _ = self.system
+            names = {file.system[1]: name for name, file in found.items()}
+            held = fs.cat(list(names), on_error="omit") if names else {}
+        return {names[path]: content for path, content in held.items()}
 
     def ranges(self, *spans: tuple[int, int]) -> list[bytes]:
         """The bytes of each (start, end). Raises OSError where not all can be had."""
@@ -149,6 +163,10 @@ class RemoteFile:
             files = {path: RemoteFile(prefix + path) for path, info in found.items() if info["type"] == "file"}
             return {path[len(top) :].lstrip("/") or self.name: file for path, file in files.items()}
         return {}
+
+
+Source = Path | RemoteFile
+"""Where a video or a feature folder is: here or elsewhere."""
 
 
 def _make_parents(fs, path: str) -> None:
@@ -268,3 +286,45 @@ def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
         if stat.st_size in (None, copy.stat().st_size):
             return copy, stat
     raise VideoError(f"{file} came short: {copy.stat().st_size} of {stat.st_size} bytes.", "run the command again.")
+
+
+@contextmanager
+def at_hand(source: Source) -> Iterator[tuple[Path, dict]]:
+    """A file of this machine with what a source holds, and what a record says of its origin.
+
+    A copy goes away at the end. Raises VideoError where the source cannot be had; what names the copy names the source.
+    """
+    if isinstance(source, Path):
+        yield source, {}
+        return
+    with scratch() as folder:
+        copy, stat = fetch(source, folder)
+        try:
+            yield copy, {"source": str(source), "bytes": stat.st_size, "mtime": stat.st_mtime}
+        except (VideoError, MissingPathError) as error:
+            told = (text.replace(str(copy), str(source)) for text in (str(error), error.hint))
+            raise type(error)(*told) from error
+
+
+def find_sources(given: Iterable[str]) -> dict[str, Source]:
+    """Videos here, as `find_videos`, and at URLs of files and folders, which may hold `*`, by id.
+
+    Raises MissingPathError where a URL holds none, or two videos have one id.
+    """
+    given = [place(one) for one in given]
+    here = [one for one in given if isinstance(one, Path)]
+    found: dict[str, Source] = dict(find_videos(here)) if here else {}
+    for folder in given:
+        if isinstance(folder, Path):
+            continue
+        videos = {name: file for name, file in folder.below().items() if is_video(name)}
+        if not videos:
+            raise MissingPathError(f"{folder} holds no video.", "give the address of a video or of a folder of videos.")
+        for name, file in sorted(videos.items()):
+            video_id = PurePosixPath(name).with_suffix("").as_posix()
+            if found.setdefault(video_id, file) != file:
+                raise MissingPathError(
+                    f"{found[video_id]} and {file} would both be called {video_id!r}.",
+                    "give their common folder instead, so that the ids keep the folder names.",
+                )
+    return found

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,8 +16,16 @@ import torch
 from extractors.errors import RecipeError, VideoError
 from extractors.recipe import Recipe
 from extractors.twostream import NETWORKS
-from pipelines.remote import RemoteFile, scratch
-from pipelines.store import HEADER_BYTES, FeatureFolder, check_same, signature_of, without_recipe
+from pipelines.remote import RemoteFile, Source, scratch
+from pipelines.store import (
+    HEADER_BYTES,
+    FeatureFolder,
+    check_same,
+    create_features,
+    open_features,
+    signature_of,
+    without_recipe,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,22 @@ class RemoteFeatures:
         found = self.path.joined("records").below()
         return sorted(name.removesuffix(".json") for name in found if name.endswith(".json"))
 
+    def sweep(self) -> None:
+        """As of a folder on disk; here nothing is left behind."""
+
+    def failures(self) -> list[dict]:
+        """What `failed.jsonl` says."""
+        content = self.path.joined("failed.jsonl").read() or b""
+        return [json.loads(line) for line in content.decode().splitlines()]
+
+    def compile(self, failures: list[dict]) -> None:
+        """As of a folder on disk."""
+        contents = self.path.joined("records").contents()
+        self.path.joined("videos.jsonl").write(b"".join(_line(contents[name]) for name in sorted(contents)))
+        failed = self.path.joined("failed.jsonl")
+        if failures or failed.read():
+            failed.write("".join(json.dumps(failure, ensure_ascii=False) + "\n" for failure in failures).encode())
+
     def calibration(self) -> dict:
         """As of a folder on disk."""
         content = self.path.joined("calibration.pt").read()
@@ -54,7 +77,7 @@ class RemoteFeatures:
             return None
         return record if isinstance(record, dict) else None
 
-    def is_done(self, video_id: str, source: Path | RemoteFile) -> bool:
+    def is_done(self, video_id: str, source: Source) -> bool:
         """Whether this source (by size and time) is finished under this recipe, with both arrays whole.
 
         Eleven small requests. Raises MissingPathError where the folder cannot be reached.
@@ -120,3 +143,27 @@ def create_remote(path: RemoteFile, recipe: Recipe, calibration: dict) -> Remote
         path.joined("calibration.pt").write(content.getvalue())
     path.joined("recipe.json").write(f"{recipe.to_json()}\n".encode())
     return RemoteFeatures(path, recipe)
+
+
+Features = FeatureFolder | RemoteFeatures
+
+
+def open_folder(path: Source) -> Features | None:
+    """The feature folder that was begun here or elsewhere; None where none was. Raises RecipeError."""
+    if isinstance(path, RemoteFile):
+        return open_remote(path)
+    return open_features(path) if (path / "recipe.json").exists() else None
+
+
+def create_folder(path: Source, recipe: Recipe, calibration: dict) -> Features:
+    """Open a feature folder for writing, here or elsewhere, making it when it is new."""
+    create = create_remote if isinstance(path, RemoteFile) else create_features
+    return create(path, recipe, calibration)
+
+
+def _line(content: bytes) -> bytes:
+    """A record as one line; nothing where it cannot be read."""
+    try:
+        return json.dumps(json.loads(content), ensure_ascii=False).encode() + b"\n"
+    except ValueError:
+        return b""

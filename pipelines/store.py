@@ -185,6 +185,34 @@ class FeatureFolder:
             )
         return rgb, flow
 
+    @contextmanager
+    def staged(self, video_id: str) -> Iterator["FeatureFolder"]:
+        """This folder, ready for a video's arrays: an old record is of another source or not whole, and goes.
+
+        Raises OutputError.
+        """
+        try:
+            self.record(video_id).unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        yield self
+
+    def sweep(self) -> None:
+        """Remove the temporary files of killed runs."""
+        sweep(self.path)
+
+    def failures(self) -> list[dict]:
+        """What `failed.jsonl` says."""
+        path = self.path / "failed.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def compile(self, failures: list[dict]) -> None:
+        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing."""
+        records = (self.read_record(video_id) for video_id in self.ids())
+        write_jsonl(self.path / "videos.jsonl", [record for record in records if record])
+        if failures or (self.path / "failed.jsonl").exists():
+            write_jsonl(self.path / "failed.jsonl", failures)
+
     def calibration(self) -> dict:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
         path = self.path / "calibration.pt"

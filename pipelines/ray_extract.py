@@ -1,0 +1,194 @@
+"""Extraction on a Ray cluster: a task a video, on whichever node has room, and again elsewhere when a node is lost.
+
+What travels to a node is a video's id and address, the settings of the job and, once a node, the weights files; what a
+node reads and writes are the source and the feature folder, so both must be where every node reaches them.
+"""
+
+import io
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from extractors.errors import ExtractorError
+from extractors.twostream import NETWORKS, WeightSources
+from lstr import __version__
+from pipelines.extract import Engine
+from pipelines.extract_video import Outcome, failed
+from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.remote import Source, scratch
+
+RETRIES = 5  # of a video whose node or process was lost
+CORES = 2  # for a video without a GPU, where nodes have as many: the rates in README are measured with two
+AHEAD = 2  # tasks given to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
+TICK = 2.0  # seconds between two looks at the nodes
+INSTALL = "`pip install 'lstr[ray]'`"
+
+
+class ClusterError(ExtractorError):
+    """A Ray cluster that cannot be reached, or a node of it that cannot run this."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Share:
+    """What of a node one video is given."""
+
+    cores: int
+    gpus: int = 0
+
+    def fits(self, node: dict[str, float]) -> int:
+        """How many a node of these resources has room for."""
+        by_gpus = [node.get("GPU", 0) // self.gpus] if self.gpus else []
+        return int(min([node.get("CPU", 0) // self.cores, *by_gpus]))
+
+
+def share_of(nodes: Iterable[dict[str, float]], device: str | None = None) -> Share:
+    """What suits a cluster: a GPU and its part of the cores where there are GPUs, else two cores.
+
+    `device` is cpu or cuda where that is not to be chosen.
+    """
+    nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
+    with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
+    if device == "cuda" or (with_gpu and device is None):
+        return Share(int(min((node["CPU"] // node["GPU"] for node in with_gpu), default=CORES)) or 1, 1)
+    return Share(int(min([CORES, *(node["CPU"] for node in nodes)])))
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[None]:
+    """Be connected to a Ray cluster: at an address, or without one as Ray chooses, at worst this machine alone.
+
+    Ray says nothing meanwhile. Raises ClusterError.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning of Ray's about its future
+    try:
+        import ray
+    except ImportError as error:
+        raise ClusterError("--engine ray needs Ray, which is not installed.", f"{INSTALL}.") from error
+    if ray.is_initialized():
+        yield
+        return
+    with redirect_stdout(_WithoutRay(sys.stdout)):
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ClusterError(
+                f"No Ray cluster answers at {address or 'the address in RAY_ADDRESS'}.",
+                "start one with `ray start --head`, or give the address it printed as --ray-address.",
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+class _WithoutRay(io.TextIOBase):
+    """Standard output without what threads of Ray print to it: a page from the log of a node that was lost."""
+
+    def __init__(self, output):
+        self._output = output
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.current_thread().name.startswith("ray_") else self._output.write(text)
+
+    def __getattr__(self, name: str):
+        return getattr(self._output, name)
+
+
+def nodes() -> dict[str, dict[str, float]]:
+    """The resources of each living node of the cluster, by its id."""
+    import ray
+
+    return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+
+
+def on_ray(config: WorkerConfig, share: Share, notice: Callable[[str], None]) -> Engine:
+    """The engine that extracts on the connected cluster; `notice` is told what a person should know meanwhile.
+
+    As many tasks as fit, and as many again, are given to Ray at a time. It raises ClusterError, and what a worker
+    raises that would stop every other video too.
+    """
+    import ray
+
+    files = {stream: getattr(config.sources, stream) for stream in NETWORKS}
+    weights = ray.put({stream: np.fromfile(path, np.uint8) for stream, path in files.items() if path})
+    config = replace(config, sources=WeightSources(), threads=share.cores, device="cuda" if share.gpus else "cpu")
+    task = ray.remote(num_cpus=share.cores, num_gpus=share.gpus, max_retries=RETRIES)(_extract)
+
+    def engine(to_do: dict[str, Source]) -> Iterator[Outcome]:
+        waiting, running, known = iter(to_do.items()), {}, nodes()
+        if not any(map(share.fits, known.values())):
+            notice(f"no node of the cluster has {share.cores} cores and {share.gpus} GPUs; waiting for one")
+        try:
+            while True:
+                room = AHEAD * max(1, sum(map(share.fits, known.values())))
+                while len(running) < room and (item := next(waiting, None)):
+                    running[task.remote(*item, config, weights, __version__)] = item
+                if not running:
+                    return
+                for ended in ray.wait(list(running), timeout=TICK)[0]:
+                    yield _outcome(ended, *running.pop(ended))
+                before, known = known, nodes()
+                if lost := len(before.keys() - known.keys()):
+                    notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
+        finally:
+            for ref in running:
+                ray.cancel(ref, force=True)
+
+    return engine
+
+
+def _outcome(ref, video_id: str, source: Source) -> Outcome:
+    """What a task that ended brought."""
+    import ray
+    from ray import exceptions
+
+    try:
+        return ray.get(ref)
+    except exceptions.RayTaskError as error:
+        if isinstance(error.cause, ExtractorError):
+            raise error.cause from None
+        said = str(error.cause).strip().partition("\n")[0]
+        raise ClusterError(f"A node cannot run lstr ({said}).", f"{INSTALL} on every node, and try again.") from error
+    except exceptions.RayError as error:  # each process that tried it died
+        reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
+        return failed(video_id, source, reason, "extract it alone, without --engine ray, to see more.")
+
+
+_worker: tuple[WorkerConfig, Worker] | None = None  # of this process, which Ray keeps for the next video
+
+
+def _extract(
+    video_id: str, source: Source, config: WorkerConfig, weights: dict[str, np.ndarray], version: str
+) -> Outcome:
+    """The task: one video, unless an attempt that was thought lost has finished it."""
+    global _worker
+    try:
+        if version != __version__:
+            raise ClusterError(f"It has lstr {__version__}, not {version}.", f"{INSTALL} in one version everywhere.")
+        if _worker is None or _worker[0] != config:
+            _worker = config, _make_worker(config, weights)
+        worker = _worker[1]
+        if worker.folder.is_done(video_id, source):
+            chunks = worker.folder.read_record(video_id)["chunks"]
+            return Outcome(video_id, source, "kept", chunks)
+        return worker.extract(video_id, source, lambda *_: None)
+    except ExtractorError as error:
+        raise type(error)(f"On node {socket.gethostname()}: {error}", error.hint) from error
+
+
+def _make_worker(config: WorkerConfig, weights: dict[str, np.ndarray]) -> Worker:
+    with scratch() as folder:
+        files = {stream: str(folder / f"{stream}.pth") for stream in weights}
+        for stream, file in files.items():
+            weights[stream].tofile(file)
+        return Worker(replace(config, sources=WeightSources(**files)))
