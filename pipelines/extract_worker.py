@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from extractors.errors import MissingPathError
 from extractors.flow import ALGORITHMS, FlowWorkers
 from extractors.twostream import TwoStream, WeightSources, rebuild_twostream
 from pipelines.extract_video import Outcome, Progress, attempt
@@ -27,12 +28,18 @@ class WorkerConfig:
 class Worker:
     """The networks of a feature folder and the threads of its flow; use it as a context manager.
 
-    Raises RecipeError or WeightsError when its networks cannot be made here, FlowError without the flow backend.
+    Raises MissingPathError where the folder is not, RecipeError or WeightsError when its networks cannot be made here,
+    FlowError without the flow backend.
     """
 
     def __init__(self, config: WorkerConfig):
         self.config = config
-        self.folder: Features = open_folder(config.features)
+        folder = open_folder(config.features)
+        if folder is None:
+            raise MissingPathError(
+                f"{config.features} is not there.", "give -o a folder, or a URL, that is there for every worker."
+            )
+        self.folder: Features = folder
         recipe = self.folder.recipe
         sources = replace(config.sources, calibration=self.folder.calibration(), calibrated_on=recipe.calibrated_on)
         self.twostream: TwoStream = rebuild_twostream(recipe, sources, config.device)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from pipelines.remote import Source, scratch
 RETRIES = 5  # of a video whose node or process was lost
 CORES = 2  # for a video without a GPU, where nodes have as many: the rates in README are measured with two
 AHEAD = 2  # tasks given to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
+CONNECT_SECONDS = 10.0
+CANCEL_SECONDS = 10.0
 TICK = 2.0  # seconds between two looks at the nodes
 INSTALL = "`pip install 'lstr[ray]'`"
 
@@ -79,16 +82,24 @@ def cluster(address: str | None) -> Iterator[None]:
         return
     with redirect_stdout(_WithoutRay(sys.stdout)):
         try:
+            _knock(address or os.environ.get("RAY_ADDRESS", ""))
             ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise ClusterError(
-                f"No Ray cluster answers at {address or 'the address in RAY_ADDRESS'}.",
+                f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
                 "start one with `ray start --head`, or give the address it printed as --ray-address.",
             ) from error
         try:
             yield
         finally:
             ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
 
 
 class _WithoutRay(io.TextIOBase):
@@ -121,7 +132,13 @@ def on_ray(config: WorkerConfig, share: Share, notice: Callable[[str], None]) ->
 
     files = {stream: getattr(config.sources, stream) for stream in NETWORKS}
     weights = ray.put({stream: np.fromfile(path, np.uint8) for stream, path in files.items() if path})
-    config = replace(config, sources=WeightSources(), threads=share.cores, device="cuda" if share.gpus else "cpu")
+    config = replace(
+        config,
+        features=_everywhere(config.features),
+        sources=WeightSources(),
+        threads=share.cores,
+        device="cuda" if share.gpus else "cpu",
+    )
     task = ray.remote(num_cpus=share.cores, num_gpus=share.gpus, max_retries=RETRIES)(_extract)
 
     def engine(to_do: dict[str, Source]) -> Iterator[Outcome]:
@@ -132,7 +149,8 @@ def on_ray(config: WorkerConfig, share: Share, notice: Callable[[str], None]) ->
             while True:
                 room = AHEAD * max(1, sum(map(share.fits, known.values())))
                 while len(running) < room and (item := next(waiting, None)):
-                    running[task.remote(*item, config, weights, __version__)] = item
+                    video_id, source = item
+                    running[task.remote(video_id, _everywhere(source), config, weights, __version__)] = item
                 if not running:
                     return
                 for ended in ray.wait(list(running), timeout=TICK)[0]:
@@ -142,9 +160,17 @@ def on_ray(config: WorkerConfig, share: Share, notice: Callable[[str], None]) ->
                     notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
         finally:
             for ref in running:
+                ray.cancel(ref)
+            # who is asked leaves nothing behind; who does not hear is ended
+            for ref in running and ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)[1]:
                 ray.cancel(ref, force=True)
 
     return engine
+
+
+def _everywhere(place: Source) -> Source:
+    """What a place is called where this process's folder is not the current one."""
+    return place.absolute() if isinstance(place, Path) else place
 
 
 def _outcome(ref, video_id: str, source: Source) -> Outcome:
