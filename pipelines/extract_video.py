@@ -15,6 +15,7 @@ from extractors.twostream import NETWORKS, FeatureRow, StageSeconds, TwoStream
 from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
 from pipelines.store import FeatureFolder, RowFile, fingerprints, replacing, unwritable, write_json
 
+REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."
 Progress = Callable[[str, int, int], None]
 """Called as (video id, chunks done, chunks in all)."""
 
@@ -80,13 +81,16 @@ def attempt(
     except Exception as error:  # nobody thought of it, but the other videos may be well
         if os.environ.get("LSTR_DEBUG"):
             raise
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        reason = f"{source} met {type(error).__name__}: {said}"
-        return failed(video_id, source, reason, "run it again with LSTR_DEBUG=1 and report what it prints.")
+        return failed(video_id, source, f"{source} met {described(error)}", REPORT)
     chunks, damaged = record["chunks"], record["decode_errors"] > 0
     note = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
     stages = {name: seconds for name, seconds in record["seconds"].items() if name != "total"}
     return Outcome(video_id, source, "done", chunks, perf_counter() - start, stages, note)
+
+
+def described(error: Exception) -> str:
+    """An error that no one foresaw, in a line."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
 
 
 def failed(video_id: str, source: Path, reason: str, hint: str) -> Outcome:
