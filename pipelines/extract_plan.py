@@ -1,0 +1,174 @@
+"""What an extraction would do, before it does it: how much is left, how long it takes, how much disk it needs."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from extractors.errors import MissingPathError, VideoError
+from extractors.resnet import FEATURES
+from extractors.twostream import NETWORKS
+from extractors.video import CHUNK_SECONDS, probe
+from pipelines.machine import Share
+from pipelines.store import FeatureFolder, open_features, read_jsonl
+
+LOOKS = 8  # videos looked at together: much of it is waiting for the disk
+RECORD_BYTES = 2048
+# Seconds of one core a chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)
+FLOW_SECONDS = {"native": 0.29, "opencv": 3.1, "dis": 0.023, "farneback": 0.1}
+NETWORK_SECONDS = {"float32": (0.102, 0.056), "bf16": (0.06, 0.033)}  # an image of RGB, a crop of flow
+DOCUMENTED = "an estimate from the README's table of speed; the first videos done give this machine's"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One video: `done`, `to do` or `unreadable`, its seconds and chunks, and why it failed before, if it did."""
+
+    id: str
+    source: Path
+    state: str
+    seconds: float = 0.0
+    chunks: int = 0
+    reason: str = ""
+    failed_before: str = ""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Seconds of one core that a chunk costs, and where they are from; None where nothing is known."""
+
+    seconds: float | None
+    origin: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All videos of a job, and what the rest of it costs."""
+
+    output: Path
+    videos: tuple[Planned, ...]
+    row_bytes: int
+    """Of both streams, a chunk."""
+    rate: Rate
+    share: Share
+
+    def of(self, state: str) -> list[Planned]:
+        """The videos in a state."""
+        return [video for video in self.videos if video.state == state]
+
+    @property
+    def failed_before(self) -> int:
+        """How many of the videos that are not done have failed in a run before."""
+        return sum(bool(video.failed_before) for video in self.videos if video.state != "done")
+
+    @property
+    def hours(self) -> float:
+        """Of video, in all."""
+        return sum(video.seconds for video in self.videos) / 3600
+
+    @property
+    def hours_to_do(self) -> float:
+        """Of video, not yet done."""
+        return sum(video.seconds for video in self.of("to do")) / 3600
+
+    @property
+    def chunks(self) -> int:
+        """To do."""
+        return sum(video.chunks for video in self.of("to do"))
+
+    @property
+    def seconds(self) -> float | None:
+        """About so long the job will take; None where that is not known."""
+        if self.rate.seconds is None:
+            return None
+        return self.chunks * self.rate.seconds / (self.share.processes * self.share.threads)
+
+    @property
+    def bytes(self) -> int:
+        """About so much disk it will take."""
+        return self.chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES
+
+    @cached_property
+    def free_bytes(self) -> int:
+        """On the disk of the output."""
+        return shutil.disk_usage(next(p for p in (self.output, *self.output.absolute().parents) if p.exists())).free
+
+    def longest_first(self) -> dict[str, Path]:
+        """{id: source} of all, so that at the end no process is left alone with a long video."""
+        return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
+
+    def to_dict(self) -> dict:
+        """As a JSON object."""
+        return {
+            "output": str(self.output),
+            "files": len(self.videos),
+            "hours": self.hours,
+            "done": len(self.of("done")),
+            "to_do": len(self.of("to do")),
+            "unreadable": len(self.of("unreadable")),
+            "failed_before": self.failed_before,
+            "hours_to_do": self.hours_to_do,
+            "chunks_to_do": self.chunks,
+            "seconds": self.seconds,
+            "seconds_from": self.rate.origin,
+            "bytes": self.bytes,
+            "free_bytes": self.free_bytes,
+            "processes": self.share.processes,
+            "threads": self.share.threads,
+            "videos": [{**asdict(video), "source": str(video.source)} for video in self.videos],
+        }
+
+
+def make_plan(videos: dict[str, Path], output: Path, share: Share, documented: Rate, device: str) -> Plan:
+    """Look at every video and at what is there of it; of those to do the headers and packets are read.
+
+    The rate is that of the videos done, if there are any on a device of this kind, else the documented one.
+    """
+    folder = open_features(output) if (output / "recipe.json").exists() else None
+    failures = {failure["id"]: failure["reason"] for failure in read_jsonl(output / "failed.jsonl")}
+
+    def look(video_id: str) -> tuple[Planned, dict]:
+        source, before = videos[video_id], failures.get(video_id, "")
+        if folder and folder.is_done(video_id, source):
+            record = folder.read_record(video_id)
+            return Planned(video_id, source, "done", record["duration"], record["chunks"]), record
+        try:
+            video = probe(source)
+        except (VideoError, MissingPathError) as error:
+            return Planned(video_id, source, "unreadable", reason=str(error), failed_before=before), {}
+        return Planned(video_id, source, "to do", video.duration, video.n_chunks, failed_before=before), {}
+
+    with ThreadPoolExecutor(LOOKS) as pool:
+        seen = list(pool.map(look, videos))
+    rate = measured_rate([record for _, record in seen], device) or documented
+    return Plan(output, tuple(planned for planned, _ in seen), _row_bytes(folder), rate, share)
+
+
+def measured_rate(records: list[dict], device: str) -> Rate | None:
+    """What a chunk cost in the videos of some records; None when none was made on this kind of device."""
+    timed = [record for record in records if "threads" in record and record["device"] == device]
+    chunks = sum(record["chunks"] for record in timed)
+    if not chunks:
+        return None
+    spent = sum(record["seconds"]["total"] * record["threads"] for record in timed)
+    return Rate(spent / chunks, f"an estimate from the {len(timed)} videos done here" if len(timed) > 1 else "an estimate from the one video done here")
+
+
+def documented_rate(flow: str, precision: str, crops: int, device: str) -> Rate:
+    """What a chunk costs by the README; `flow` is dis, farneback, or the backend of TV-L1.
+
+    A GPU was never timed: its networks are taken to cost no core anything.
+    """
+    if flow not in FLOW_SECONDS:
+        return Rate(None, "not known before the first video is done")
+    seconds = FLOW_SECONDS[flow]
+    if device == "cpu":
+        rgb, crop = NETWORK_SECONDS[precision]
+        seconds += rgb + crops * crop
+    return Rate(seconds, DOCUMENTED)
+
+
+def _row_bytes(folder: FeatureFolder | None) -> int:
+    networks = (folder.recipe.rgb.network, folder.recipe.flow.network) if folder else NETWORKS.values()
+    return 4 * sum(FEATURES[network] for network in networks)
