@@ -105,8 +105,9 @@ def command(
     from extractors.errors import ExtractorError
     from lstr.labels import read_labels
     from lstr_cli import console
-    from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
+    from pipelines.detect import load_checkpoint, run, truth_of, warnings_of
     from pipelines.index_page import write_index
+    from pipelines.sources import open_sources
     from pipelines.timeline import changed, thresholds_of
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)

@@ -10,7 +10,7 @@ from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr.checkpoint import load
 from pipelines.dataset import read_split
-from pipelines.detect import leave_default, open_video_source, truth_of
+from pipelines.detect import leave_default, truth_of
 from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate
 from pipelines.extract import extract
@@ -18,6 +18,7 @@ from pipelines.extract_video import Progress
 from pipelines.networks import prepare
 from pipelines.outputs import DEFAULT
 from pipelines.scenes import SceneConfig, render_scenes
+from pipelines.sources import open_video_source
 from pipelines.store import write_json
 from pipelines.train import train
 from pipelines.train_config import resolve

@@ -12,8 +12,8 @@ from lstr.config import FEATURES_PER_SECOND, LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.dataset import LabelledVideo, Split
-from pipelines.detect import check_recipe
 from pipelines.extract_video import Progress
+from pipelines.sources import check_recipe
 
 
 @dataclass(frozen=True)

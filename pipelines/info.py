@@ -8,10 +8,9 @@ from pathlib import Path
 from extractors.errors import MissingPathError
 from extractors.video import FrameReader, find_videos, probe
 from lstr import checkpoint
-from pipelines.detect import is_feature_folder, recipe_of
-from pipelines.extract import read_jsonl
 from pipelines.norm_plot import plot_norms
-from pipelines.store import open_features
+from pipelines.sources import is_feature_folder, recipe_of
+from pipelines.store import open_features, read_jsonl
 from pipelines.timeline import FORMAT
 from pipelines.verify import Progress, norms, verify
 

@@ -97,6 +97,25 @@ def write_jsonl(path: Path, values: list) -> None:
     write_text(path, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
 
 
+def append_jsonl(path: Path, value: object) -> None:
+    """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
+    try:
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps(value, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+
+
+def read_jsonl(path: Path) -> list[dict]:
+    """The objects of a JSONL file, but for a line that a kill cut short; empty when it is not there."""
+    values = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                values.append(json.loads(line))
+    return values
+
+
 class RowFile:
     """An .npy of float32 (rows, width) that grows a row at a time, so that a long video needs no memory."""
 
