@@ -1,6 +1,7 @@
 """What an extraction would do, before it does it: how much is left, how long it takes, how much disk it needs."""
 
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from pathlib import Path
 from extractors.errors import MissingPathError, VideoError
 from extractors.resnet import FEATURES
 from extractors.twostream import NETWORKS
-from extractors.video import CHUNK_SECONDS, probe
+from extractors.video import probe
 from pipelines.machine import Share
 from pipelines.store import FeatureFolder, open_features, read_jsonl
 
@@ -120,10 +121,13 @@ class Plan:
         }
 
 
-def make_plan(videos: dict[str, Path], output: Path, share: Share, documented: Rate, device: str) -> Plan:
-    """Look at every video and at what is there of it; of those to do the headers and packets are read.
+def make_plan(
+    videos: dict[str, Path], output: Path, sharing: Callable[[int], Share], documented: Rate, device: str
+) -> Plan:
+    """Look at every video and at what is there of it; of those to do the packets are read.
 
-    The rate is that of the videos done, if there are any on a device of this kind, else the documented one.
+    `sharing` says who does so many videos. The rate is that of the videos done, if there are any on a device of this
+    kind, else the documented one.
     """
     folder = open_features(output) if (output / "recipe.json").exists() else None
     failures = {failure["id"]: failure["reason"] for failure in read_jsonl(output / "failed.jsonl")}
@@ -142,7 +146,9 @@ def make_plan(videos: dict[str, Path], output: Path, share: Share, documented: R
     with ThreadPoolExecutor(LOOKS) as pool:
         seen = list(pool.map(look, videos))
     rate = measured_rate([record for _, record in seen], device) or documented
-    return Plan(output, tuple(planned for planned, _ in seen), _row_bytes(folder), rate, share)
+    looked_at = tuple(planned for planned, _ in seen)
+    n_left = sum(planned.state != "done" for planned in looked_at)
+    return Plan(output, looked_at, _row_bytes(folder), rate, sharing(n_left))
 
 
 def measured_rate(records: list[dict], device: str) -> Rate | None:
@@ -152,7 +158,7 @@ def measured_rate(records: list[dict], device: str) -> Rate | None:
     if not chunks:
         return None
     spent = sum(record["seconds"]["total"] * record["threads"] for record in timed)
-    return Rate(spent / chunks, f"an estimate from the {len(timed)} videos done here" if len(timed) > 1 else "an estimate from the one video done here")
+    return Rate(spent / chunks, f"an estimate from {len(timed)} done here")
 
 
 def documented_rate(flow: str, precision: str, crops: int, device: str) -> Rate:

@@ -34,7 +34,8 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = handle = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.tmp-")
+        # a part of the name, so that a long one stays within what file systems take
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.tmp-")
         with suppress(OSError):  # some file systems know no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         temporary = Path(name)
@@ -87,21 +88,35 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
+def to_json(value: object, indent: int | None = None) -> str:
+    """JSON that can be written as UTF-8, also where a file name is no Unicode (Python then has surrogates in it)."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if _is_unicode(text) else json.dumps(value, indent=indent)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def write_json(path: Path, value) -> None:
     """Write a JSON file, indented, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, to_json(value, indent=1) + "\n")
 
 
 def write_jsonl(path: Path, values: list) -> None:
     """Write one JSON object a line, whole or not at all."""
-    write_text(path, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
+    write_text(path, "".join(to_json(value) + "\n" for value in values))
 
 
 def append_jsonl(path: Path, value: object) -> None:
     """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
     try:
         with path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(json.dumps(value, ensure_ascii=False) + "\n")
+            file.write(to_json(value) + "\n")
     except OSError as error:
         raise unwritable(path.parent, error) from error
 
