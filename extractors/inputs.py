@@ -33,11 +33,6 @@ def find_videos(
     return found
 
 
-def read_list(text: str) -> list[str]:
-    """The paths of a list, one a line; empty lines count for nothing."""
-    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-
-
 def _videos_of(given: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, Path]]:
     """(video, folder that its id is relative to) for each video that one input means."""
     if given.is_dir():

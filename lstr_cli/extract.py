@@ -8,13 +8,11 @@ from pathlib import Path
 import click
 
 from lstr_cli.options import (
-    algorithm_option,
     device_option,
     flow_backend_option,
     inputs_options,
-    precision_option,
-    processes_options,
-    weights_options,
+    processes_option,
+    recipe_options,
 )
 
 SOME_FAILED = 3
@@ -24,23 +22,14 @@ SOME_FAILED = 3
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
 @click.option("-o", "--output", required=True, metavar="FEATURES", help="Feature folder to write.")
-@click.option(
-    "--recipe",
-    type=click.Choice(["faithful", "fast"]),
-    default="faithful",
-    show_default=True,
-    help="faithful: ten flow crops, as published. fast: one, and bf16 where the processor has it.",
-)
-@precision_option
-@algorithm_option
-@weights_options
+@recipe_options
 @click.option(
     "--calibrate",
     metavar="LABELS|LIST",
     help="Give random networks batch-norm statistics from these videos: the training subset of a label file, "
     "or a text file with an id or path a line.",
 )
-@processes_options
+@processes_option
 @flow_backend_option
 @device_option
 @click.option(
@@ -55,8 +44,6 @@ def command(
     root,
     output,
     recipe,
-    precision,
-    algorithm,
     rgb_weights,
     flow_weights,
     calibrate,
@@ -78,9 +65,10 @@ def command(
       lstr extract videos/ -o features --calibrate labels.json
       lstr extract videos/ -o features --dry-run
       lstr extract --list videos.txt --root /data -o features --workers 8
-      lstr extract videos/ -o features --rgb-weights tsn_r50.pth --flow-weights bninception_flow.pth
+      lstr extract videos/ -o features --rgb-weights kinetics --flow-weights kinetics
+      lstr extract videos/ -o features --streams rgb --rgb-network tsn_mobilenet.py --rgb-weights tsn_mobilenet.pth
     """
-    from extractors.flow import FlowWorkers, choose_backend
+    from extractors.flow import choose_backend
     from extractors.inputs import VIDEO_SUFFIXES, find_videos
     from extractors.twostream import WeightSources, default_device
     from lstr_cli import console
@@ -90,30 +78,55 @@ def command(
     from pipelines.extract_summary import Summary
     from pipelines.extract_worker import WorkerConfig
     from pipelines.machine import share, this_machine
-    from pipelines.networks import prepare
+    from pipelines.networks import flow_workers, prepare
 
+    if not videos and not lists:
+        raise click.UsageError("Give a video, a folder, a pattern or a --list.")
     output, device = Path(output), device or default_device()
     found = find_videos([*videos, *lists], endings or VIDEO_SUFFIXES, root)
     machine = this_machine(device)
-    flow = choose_backend(algorithm, flow_backend) if algorithm == "tvl1" else algorithm
-    plan = make_plan(
-        found, output, partial(share, machine, processes=workers, threads=threads), recipe, precision, flow, device
-    )
+    sharing = partial(share, machine, processes=workers, threads=threads)
+    backend = choose_backend(recipe.algorithm, flow_backend) if recipe.algorithm else ""
+    plan = make_plan(found, output, recipe, backend, device, sharing)
     if dry_run:
         _show_plan(console, plan, as_json)
         return
     _say_plan(console, plan)
     sources = WeightSources(rgb_weights, flow_weights)
-    with FlowWorkers(machine.cores, algorithm, flow_backend) as pool, console.Bar("chunks") as bar:
-        listed = Path(calibrate) if calibrate else None
-        twostream, folder = prepare(found, output, recipe, sources, listed, pool, device, bar.update, precision)
-    if twostream.recipe.is_random:
-        state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see --calibrate)"
-        console.warn(
-            f"{twostream.recipe.random_streams} networks carry random weights{state}; "
-            "bring published ones with --rgb-weights and --flow-weights."
-        )
-    ...
+    with flow_workers(recipe, threads or machine.cores, flow_backend) as pool:
+        with console.Bar("chunks") as bar:
+            listed = Path(calibrate) if calibrate else None
+            twostream, folder = prepare(found, output, recipe, sources, listed, pool, device, bar.update)
+        if twostream.recipe.is_random:
+            state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see --calibrate)"
+            console.warn(
+                f"{twostream.recipe.random_streams} networks carry random weights{state}; "
+                "bring published ones with --rgb-weights and --flow-weights."
+            )
+        summary = Summary()
+        with console.JobBar("chunks", plan.chunks, _speed) as bar:
+            if plan.share.processes == 1:
+                outcomes = extract(found, folder, twostream, pool, bar.update, allow_damaged)
+            else:
+                config = WorkerConfig(output, sources, device, plan.share.threads, flow_backend, allow_damaged)
+                how = {"processes": plan.share.processes, "gpus": machine.gpus, "progress": bar.update}
+                del twostream  # each process has its own
+                outcomes = run(plan.longest_first(), folder, partial(over_processes, config=config, **how))
+            planned = {video.id: video.chunks for video in plan.of("to do")}
+            with closing(outcomes):
+                for outcome in outcomes:
+                    summary.add(outcome)
+                    bar.finish(outcome.id, planned.get(outcome.id, 0))
+                    _say_outcome(console, outcome)
+    _say_summary(console, summary, folder.path)
+    if as_json:
+        console.show_json({"output": str(folder.path), **summary.to_dict()})
+    if summary.failed:
+        sys.exit(SOME_FAILED)
+
+
+def _speed(chunks_per_second: float) -> str:
+    return f"{chunks_per_second:.1f}/s, {chunks_per_second / 4:.2f} × real time"
 
 
 def _show_plan(console, plan, as_json: bool) -> None:
@@ -129,6 +142,41 @@ def _show_plan(console, plan, as_json: bool) -> None:
 
 
 def _say_plan(console, plan) -> None:
-    """The plan in a line, and what is not enough."""
-    counts = f"{len(plan.of('done'))} done, {len(plan.of('to do'))} to do"
-    ...
+    """The plan in a line, and whether the disk has room for it."""
+    states = {"done": len(plan.of("done")), "to do": len(plan.of("to do")), "unreadable": len(plan.of("unreadable"))}
+    counts = ", ".join(f"{n} {state}" for state, n in states.items() if n or state != "unreadable")
+    before = f" ({plan.failed_before} failed before)" if plan.failed_before else ""
+    line = f"plan: {len(plan.videos)} files, {_hours(plan.hours)} h: {counts}{before}"
+    if plan.chunks:
+        time = "time" if plan.seconds is None else f"about {console.clock(plan.seconds)} h"
+        line += f"; {_hours(plan.hours_to_do)} h to do in {time} ({plan.rate.origin}) by {plan.share}"
+        line += f", {console.size(plan.bytes)} of disk"
+    console.say(line)
+    if plan.bytes > plan.free_bytes:
+        console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left.")
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f}" if hours >= 1 else f"{hours:.3f}"
+
+
+def _say_outcome(console, outcome) -> None:
+    if outcome.state == "failed":
+        console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
+    elif outcome.state == "done":
+        speed = outcome.chunks / 4 / outcome.seconds
+        console.say(f"done: {outcome.id}: {outcome.chunks} chunks in {outcome.seconds:.1f} s ({speed:.2f} × real time)")
+        if outcome.reason:
+            console.warn(f"{outcome.id} is {outcome.reason}")
+
+
+def _say_summary(console, summary, path: Path) -> None:
+    told = summary.to_dict()
+    if summary.chunks:
+        stages = (f"{name.replace('_', ' ')} {s['chunks_per_core_second']:.1f}" for name, s in told["stages"].items())
+        console.say(
+            f"{summary.chunks} chunks in {console.clock(told['seconds'])} h: {_speed(told['chunks_per_second'])}; "
+            f"chunks a second of one core: {', '.join(stages)}"
+        )
+    counts = ", ".join(f"{told[state]} {state}" for state in ("done", "kept", "failed"))
+    console.say(f"{counts}; features in {path}")

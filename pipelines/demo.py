@@ -6,6 +6,7 @@ from pathlib import Path
 from time import perf_counter
 
 from extractors.flow import FlowWorkers, default_workers
+from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr.checkpoint import load
@@ -47,7 +48,7 @@ def run(output: Path, progress: Progress, say: Callable[[str], None]) -> dict:
     with FlowWorkers(default_workers()) as workers:
         with stage("extract"):
             twostream, folder = prepare(
-                videos, output / "features", "fast", WeightSources(), labels, workers, device, progress
+                videos, output / "features", PRESETS["fast"], WeightSources(), labels, workers, device, progress
             )
             for outcome in extract(videos, folder, twostream, workers, progress):
                 if outcome.state == "failed":

@@ -20,9 +20,10 @@ from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
+from pipelines.checkpoint_recipe import recipe_of
 from pipelines.home import home
 from pipelines.outputs import open_lines, write_lines, write_outputs
-from pipelines.sources import Source, open_sources, recipe_of
+from pipelines.sources import Source, open_sources
 from pipelines.status import Status
 from pipelines.store import replacing
 from pipelines.timeline import FORMAT, Event, Thresholds, Timeline, sorted_segments, thresholds_of
@@ -196,7 +197,7 @@ def run(
             "realtime_factor": round(len(scores) * CHUNK_SECONDS / seconds, 3),
             "lstr_step_ms_median": round(float(np.median(latencies)), 2),
         },
-        "warnings": warnings_of(loaded),
+        "warnings": [*warnings_of(loaded), *source.warnings],
     }
     if output:
         said = [event.to_dict() for event in events]

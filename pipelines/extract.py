@@ -20,7 +20,7 @@ def extract(
     videos: dict[str, Path],
     folder: FeatureFolder,
     twostream: TwoStream,
-    workers: FlowWorkers,
+    workers: FlowWorkers | None,
     progress: Progress,
     allow_damaged: bool = False,
 ) -> Iterator[Outcome]:

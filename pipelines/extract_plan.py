@@ -8,17 +8,20 @@ from functools import cached_property
 from pathlib import Path
 
 from extractors.errors import MissingPathError, VideoError
+from extractors.folding import fast_precision
+from extractors.presets import FAST, Preset
+from extractors.recipe import Recipe
 from extractors.resnet import FEATURES
-from extractors.twostream import NETWORKS
 from extractors.video import probe
 from pipelines.machine import Share
-from pipelines.store import FeatureFolder, open_features, read_jsonl
+from pipelines.recipes import StoredRecipe
+from pipelines.store import open_features, read_jsonl
 
 LOOKS = 8  # videos looked at together: much of it is waiting for the disk
 RECORD_BYTES = 2048
 # Seconds of one core a chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)
 FLOW_SECONDS = {"native": 0.29, "opencv": 3.1, "dis": 0.023, "farneback": 0.1}
-NETWORK_SECONDS = {"float32": (0.102, 0.056), "bf16": (0.06, 0.033)}  # an image of RGB, a crop of flow
+NETWORK_SECONDS = {"float32": {"rgb": 0.102, "flow": 0.056}, "bf16": {"rgb": 0.06, "flow": 0.033}}  # an image
 DOCUMENTED = "an estimate from the README's table of speed; the first videos done give this machine's"
 
 
@@ -122,14 +125,20 @@ class Plan:
 
 
 def make_plan(
-    videos: dict[str, Path], output: Path, sharing: Callable[[int], Share], documented: Rate, device: str
+    videos: dict[str, Path],
+    output: Path,
+    recipe: Preset | StoredRecipe,
+    backend: str,
+    device: str,
+    sharing: Callable[[int], Share],
 ) -> Plan:
     """Look at every video and at what is there of it; of those to do the packets are read.
 
-    `sharing` says who does so many videos. The rate is that of the videos done, if there are any on a device of this
-    kind, else the documented one.
+    `sharing` says who does so many videos. The time is by the videos that are done, if there are any on a device of
+    this kind, else by the README; `backend` as for `documented_rate`.
     """
     folder = open_features(output) if (output / "recipe.json").exists() else None
+    recipe = folder.recipe if folder else getattr(recipe, "recipe", recipe)
     failures = {failure["id"]: failure["reason"] for failure in read_jsonl(output / "failed.jsonl")}
 
     def look(video_id: str) -> tuple[Planned, dict]:
@@ -145,10 +154,10 @@ def make_plan(
 
     with ThreadPoolExecutor(LOOKS) as pool:
         seen = list(pool.map(look, videos))
-    rate = measured_rate([record for _, record in seen], device) or documented
+    rate = measured_rate([record for _, record in seen], device) or documented_rate(recipe, backend, device)
     looked_at = tuple(planned for planned, _ in seen)
     n_left = sum(planned.state != "done" for planned in looked_at)
-    return Plan(output, looked_at, _row_bytes(folder), rate, sharing(n_left))
+    return Plan(output, looked_at, row_bytes(recipe), rate, sharing(n_left))
 
 
 def measured_rate(records: list[dict], device: str) -> Rate | None:
@@ -161,20 +170,25 @@ def measured_rate(records: list[dict], device: str) -> Rate | None:
     return Rate(spent / chunks, f"an estimate from {len(timed)} done here")
 
 
-def documented_rate(flow: str, precision: str, crops: int, device: str) -> Rate:
-    """What a chunk costs by the README; `flow` is dis, farneback, or the backend of TV-L1.
+def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
+    """What a chunk costs by the README; `backend` is what computes TV-L1: native, opencv or cuda.
 
     A GPU was never timed: its networks are taken to cost no core anything.
     """
-    if flow not in FLOW_SECONDS:
-        return Rate(None, "not known before the first video is done")
-    seconds = FLOW_SECONDS[flow]
+    seconds = 0.0
+    if recipe.algorithm:
+        by = backend if recipe.algorithm == "tvl1" else recipe.algorithm
+        if by not in FLOW_SECONDS:
+            return Rate(None, "known when the first video is done")
+        seconds += FLOW_SECONDS[by]
     if device == "cpu":
-        rgb, crop = NETWORK_SECONDS[precision]
-        seconds += rgb + crops * crop
+        precision = fast_precision(device) if recipe.precision == FAST else recipe.precision
+        images = {stream: getattr(recipe, stream).crops for stream in recipe.streams}
+        seconds += sum(n * NETWORK_SECONDS[precision][stream] for stream, n in images.items())
     return Rate(seconds, DOCUMENTED)
 
 
-def _row_bytes(folder: FeatureFolder | None) -> int:
-    networks = (folder.recipe.rgb.network, folder.recipe.flow.network) if folder else NETWORKS.values()
-    return 4 * sum(FEATURES[network] for network in networks)
+def row_bytes(recipe: Preset | Recipe) -> int:
+    """Bytes of one chunk's features; of networks whose width is not known before they are built, ResNet-50's."""
+    parts = [getattr(recipe, stream) for stream in recipe.streams]
+    return 4 * sum(getattr(part, "dim", None) or FEATURES.get(part.network, FEATURES["resnet50"]) for part in parts)

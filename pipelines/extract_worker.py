@@ -1,11 +1,12 @@
 """What a process needs to extract videos into a feature folder, made once from what can be sent to it."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from extractors.flow import ALGORITHMS, FlowWorkers
 from extractors.twostream import TwoStream, WeightSources, rebuild_twostream
 from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.networks import flow_workers
 from pipelines.store import FeatureFolder, open_features
 
 
@@ -36,8 +37,9 @@ class Worker:
         recipe = self.folder.recipe
         sources = replace(config.sources, calibration=self.folder.calibration(), calibrated_on=recipe.calibrated_on)
         self.twostream: TwoStream = rebuild_twostream(recipe, sources, config.device)
-        algorithm = next(name for name, entry in ALGORITHMS.items() if entry == recipe.flow_algorithm)
-        self.flow = FlowWorkers(config.threads, algorithm, config.flow_backend)
+        self.twostream.threads = config.threads
+        self._open = ExitStack()
+        self.flow = self._open.enter_context(flow_workers(recipe, config.threads, config.flow_backend))
 
     def extract(self, video_id: str, source: Path, progress: Progress) -> Outcome:
         """Extract one video that is not done; as `pipelines.extract_video.attempt`."""
@@ -47,4 +49,4 @@ class Worker:
         return self
 
     def __exit__(self, *exception) -> None:
-        self.flow.close()
+        self._open.close()
