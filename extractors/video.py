@@ -20,13 +20,13 @@ read by `PyAVReader`.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 
 from extractors.decord_process import DecordError
-from extractors.errors import MissingPathError, VideoError
+from extractors.errors import VideoError
 from extractors.frames import CHUNK, CHUNK_SECONDS, FPS, Chunk, SourceFrame, chunks_of
+from extractors.inputs import LANES_SUFFIX, PROXY_SUFFIX, find_videos
 from extractors.probe import Video, damaged, probe
 from extractors.readers import DecordReader, PyAVReader
 
@@ -42,7 +42,6 @@ __all__ = [
     "Video",
     "VideoError",
     "find_videos",
-    "is_video",
     "probe",
     "read_chunks",
 ]
@@ -50,11 +49,6 @@ __all__ = [
 AHEAD_BYTES = 256 * 2**20  # of decoded frames, all of which decord may hold at once
 SMALLEST = 16  # pixels
 DECODERS = ("decord", "pyav")
-VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
-PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers
-LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
-OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
-"""Of videos that lstr makes, so that a folder of them and of their sources holds the sources alone."""
 
 
 class FrameReader:
@@ -123,36 +117,3 @@ def read_chunks(reader: FrameReader | PyAVReader, long_side: int) -> Iterator[Ch
     Raises what the reader raises.
     """
     return chunks_of(reader.frames(long_side))
-
-
-def is_video(name: str) -> bool:
-    """Whether a file in a folder is a video to be read, by its name."""
-    return name.lower().endswith(VIDEO_SUFFIXES) and not name.endswith(OWN_SUFFIXES)
-
-
-def find_videos(inputs: Iterable[str | Path]) -> dict[str, Path]:
-    """Files and folders (searched recursively) as {video id: path}, sorted.
-
-    The id is the path relative to the given folder without its ending, folders kept; for a file, its stem.
-    Raises MissingPathError for a path that is not there, a folder without videos, or two videos of one id.
-    """
-    found: dict[str, Path] = {}
-    for given in map(Path, inputs):
-        if given.is_dir():
-            paths = sorted(p for p in given.rglob("*") if is_video(p.name) and p.is_file())
-            if not paths:
-                raise MissingPathError(
-                    f"{given} holds no video.", f"give a folder with {', '.join(VIDEO_SUFFIXES[:5])} … files."
-                )
-            items = [(p.relative_to(given).with_suffix("").as_posix(), p) for p in paths]
-        elif given.exists():
-            items = [(given.stem, given)]
-        else:
-            raise MissingPathError(f"{given} does not exist.", "check the path; `ls` its folder.")
-        for video_id, path in items:
-            if found.setdefault(video_id, path).resolve() != path.resolve():
-                raise MissingPathError(
-                    f"{found[video_id]} and {path} would both be called {video_id!r}.",
-                    "give their common folder instead, so that the ids keep the folder names.",
-                )
-    return found

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -11,27 +11,21 @@ from typing import TextIO
 
 import numpy as np
 
-from extractors.errors import ExtractorError, RecipeError, VideoError
-from extractors.flow import ALGORITHMS, FlowWorkers, default_workers
-from extractors.recipe import Recipe, differences
-from extractors.stages import closed_after, torch_threads
-from extractors.twostream import (
-    FeatureRow,
-    TwoStream,
-    WeightSources,
-    default_device,
-    rebuild_twostream,
-)
-from extractors.video import CHUNK_SECONDS, find_videos
+from extractors.errors import ExtractorError
+from extractors.stages import closed_after
+from extractors.twostream import FeatureRow, default_device
+from extractors.video import CHUNK_SECONDS
 from lstr import checkpoint as checkpoints
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
-from pipelines.extract_video import open_chunks
+from pipelines.checkpoint_recipe import recipe_of
 from pipelines.home import home
 from pipelines.outputs import open_lines, write_lines, write_outputs
-from pipelines.store import FeatureFolder, open_features, replacing
+from pipelines.sources import Source, open_sources
+from pipelines.status import Status
+from pipelines.store import replacing
 from pipelines.timeline import FORMAT, Event, Thresholds, Timeline, sorted_segments, thresholds_of
 
 TOP = 3
@@ -105,45 +99,19 @@ def load_checkpoint(
     return loaded
 
 
-def recipe_of(loaded: Checkpoint) -> Recipe | None:
-    """The recipe of the features a checkpoint was trained on; None when it does not say."""
-    return Recipe.from_dict(loaded.recipe) if loaded.recipe else None
-
-
-def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path) -> None:
-    """Raise RecipeError, with the difference, when features and checkpoint have different recipes."""
-    trained = recipe_of(loaded)
-    if trained and recipe and trained != recipe:
-        raise RecipeError(
-            f"{features} and {loaded.path} were made by different recipes ({'; '.join(differences(recipe, trained))}).",
-            "extract the videos with the options the checkpoint's features were made with (`lstr info` shows them).",
-        )
-
-
-def networks_of(loaded: Checkpoint, rgb_weights: str | None, flow_weights: str | None, device: str) -> TwoStream:
-    """The feature networks a checkpoint needs for raw video: of the streams its model takes.
-
-    Raises CheckpointError when it does not record its recipe, WeightsError when the weights are not at hand.
-    """
-    recipe = recipe_of(loaded)
-    if recipe is None:
-        raise CheckpointError(
-            f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
-            "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
-        )
-    sources = WeightSources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
-    streams = [stream for stream in ("rgb", "flow") if getattr(loaded.config, f"{stream}_dim")]
-    return rebuild_twostream(recipe, sources, device, streams)
-
-
 def decide(
-    loaded: Checkpoint, rows: Iterable[FeatureRow], timeline: Timeline, precision: str = "float32"
+    loaded: Checkpoint,
+    rows: Iterable[FeatureRow],
+    timeline: Timeline,
+    precision: str = "float32",
+    status: Status | None = None,
 ) -> Iterator[Decision]:
     """The causal loop: one feature row in, one decision out, over an explicit stream state.
 
-    `precision` as for `lstr.streaming.create`.
+    `precision` as for `lstr.streaming.create`; `status` is told of each decision before it is given.
     """
     state = streaming.create(loaded.model, precision=precision)
+    status = Status("") if status is None else status
     with closed_after(rows) as source:
         for row in source:
             start = perf_counter()
@@ -156,80 +124,10 @@ def decide(
             order = np.argsort(-scores)[:TOP]
             top = [(loaded.classes[c], float(scores[c])) for c in order]
             events = timeline.push(row.end_time, scores, np.array(later))
+            status.time, status.decided = row.end_time, status.decided + 1
+            status.latencies_ms.append(latency_ms)
+            status.remember(int(state.chunks[0]), loaded.config)
             yield Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores, ahead)
-
-
-@dataclass(frozen=True)
-class Source:
-    """Something to detect on: its id, where it came from, its length, and its feature rows in order."""
-
-    id: str
-    origin: str
-    video: Path | None
-    """The file to show beside the timeline; None for stored features."""
-    duration: float
-    n_chunks: int
-    rows: Iterable[FeatureRow]
-
-
-def open_video_source(video_id: str, path: Path, twostream: TwoStream, workers: FlowWorkers | None) -> Source:
-    """A video file as a source. Raises VideoError or MissingPathError."""
-    video, _, chunks = open_chunks(path, twostream.recipe.long_side)
-    return Source(video_id, str(path), path, video.duration, video.n_chunks, twostream.rows(chunks, workers))
-
-
-def open_stored_source(folder: FeatureFolder, video_id: str) -> Source:
-    """A video of a feature folder as a source. Raises RecipeError when its arrays are damaged."""
-    rgb, flow = folder.load(video_id)
-    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in range(len(rgb)))
-    return Source(video_id, f"{folder.path}:{video_id}", None, len(rgb) * CHUNK_SECONDS, len(rgb), rows)
-
-
-def is_feature_folder(path: Path) -> bool:
-    """Whether a folder holds features rather than videos."""
-    return path.is_dir() and ((path / "recipe.json").exists() or any(path.glob("rgb_*/")))
-
-
-def open_sources(
-    given: Iterable[str | Path],
-    loaded: Checkpoint,
-    rgb_weights: str | None = None,
-    flow_weights: str | None = None,
-    workers: int | None = None,
-    flow_backend: str = "auto",
-    device: str | None = None,
-) -> Iterator[Source | ExtractorError]:
-    """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
-
-    Networks and flow workers are made when the first video needs them, and end with the generator. Raises
-    MissingPathError for a path that is not there, RecipeError for features of another recipe, FlowError where the
-    backend is not there.
-    """
-    raw: list[Path] = []
-    stored: list[tuple[FeatureFolder, str]] = []
-    for path in map(Path, given):
-        if is_feature_folder(path):
-            folder = open_features(path)
-            check_recipe(loaded, folder.recipe, path)
-            stored += [(folder, video_id) for video_id in folder.ids()]
-        else:
-            raw.append(path)
-    videos = find_videos(raw)
-    for folder, video_id in stored:
-        yield open_stored_source(folder, video_id)
-    if not videos:
-        return
-    twostream = networks_of(loaded, rgb_weights, flow_weights, device or default_device())
-    algorithm = next(name for name, entry in ALGORITHMS.items() if entry == twostream.recipe.flow_algorithm)
-    count = workers or default_workers()
-    pool_or_none = FlowWorkers(count, algorithm, flow_backend) if loaded.config.flow_dim else nullcontext()
-    # the model decides while networks and flow compute the next chunks, so it must leave them their cores
-    with torch_threads(1), pool_or_none as pool:
-        for video_id, path in videos.items():
-            try:
-                yield open_video_source(video_id, path, twostream, pool)
-            except VideoError as error:
-                yield error
 
 
 def detect(source: str | Path, checkpoint: str | Path | None = None) -> Iterator[Decision]:
@@ -254,12 +152,14 @@ def run(
     precision: str = "float32",
     thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
     embed: int = 0,
+    status: Status | None = None,
 ) -> Generator[Decision, None, dict]:
     """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
 
     `output` gets ID.jsonl (flushed a line at a time), and at the end ID and an ending for each of the other `formats`
     (`pipelines.outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
     not appear. `thresholds` are the checkpoint's where none are given; `embed` as for `pipelines.report.write_report`.
+    `status` is kept up to date for whoever shows it.
     """
     timeline = Timeline(loaded.classes, thresholds_of(loaded) if thresholds is None else thresholds)
     scores, events, latencies = [], [], []
@@ -268,7 +168,7 @@ def run(
         sinks = [lines] if lines else []
         if output and "jsonl" in formats:
             sinks.append(stack.enter_context(open_lines(output / f"{source.id}.jsonl")))
-        for decision in decide(loaded, source.rows, timeline, precision):
+        for decision in decide(loaded, source.rows, timeline, precision, status):
             scores.append(decision.scores)
             latencies.append(decision.latency_ms)
             events += decision.events
@@ -297,7 +197,7 @@ def run(
             "realtime_factor": round(len(scores) * CHUNK_SECONDS / seconds, 3),
             "lstr_step_ms_median": round(float(np.median(latencies)), 2),
         },
-        "warnings": warnings_of(loaded),
+        "warnings": [*warnings_of(loaded), *source.warnings],
     }
     if output:
         said = [event.to_dict() for event in events]

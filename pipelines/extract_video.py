@@ -11,13 +11,15 @@ from types import MappingProxyType
 from extractors.errors import ExtractorError, MissingPathError, VideoError
 from extractors.flow import DIS_SMALLEST, FlowWorkers
 from extractors.frames import n_frames_until
-from extractors.resnet import FEATURES
-from extractors.twostream import NETWORKS, FeatureRow, StageSeconds, TwoStream
+from extractors.twostream import FeatureRow, StageSeconds, TwoStream
 from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
-from pipelines.remote import Source, at_hand
+from pipelines.arrays import RowFile, fingerprints
+from pipelines.remote import Place
 from pipelines.remote_features import Features
-from pipelines.store import FeatureFolder, RowFile, fingerprints, replacing, write_json
+from pipelines.remote_videos import at_hand
+from pipelines.store import FeatureFolder, replacing, write_json
 
+REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."
 Progress = Callable[[str, int, int], None]
 """Called as (video id, chunks done, chunks in all)."""
 
@@ -30,7 +32,7 @@ class Outcome:
     """
 
     id: str
-    source: Source
+    source: Place
     state: str
     chunks: int = 0
     seconds: float = 0.0
@@ -58,10 +60,10 @@ def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tupl
 
 def attempt(
     video_id: str,
-    source: Source,
+    source: Place,
     folder: Features,
     twostream: TwoStream,
-    workers: FlowWorkers,
+    workers: FlowWorkers | None,
     progress: Progress,
     allow_damaged: bool = False,
 ) -> Outcome:
@@ -80,16 +82,19 @@ def attempt(
     except Exception as error:  # nobody thought of it, but the other videos may be well
         if os.environ.get("LSTR_DEBUG"):
             raise
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        reason = f"{source} met {type(error).__name__}: {said}"
-        return failed(video_id, source, reason, "run it again with LSTR_DEBUG=1 and report what it prints.")
+        return failed(video_id, source, f"{source} met {described(error)}", REPORT)
     chunks, damaged = record["chunks"], record["decode_errors"] > 0
     note = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
     stages = {name: seconds for name, seconds in record["seconds"].items() if name != "total"}
     return Outcome(video_id, source, "done", chunks, perf_counter() - start, stages, note)
 
 
-def failed(video_id: str, source: Source, reason: str, hint: str) -> Outcome:
+def described(error: Exception) -> str:
+    """An error that no one foresaw, in a line."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
+
+
+def failed(video_id: str, source: Place, reason: str, hint: str) -> Outcome:
     """The Outcome of a video that cannot be extracted."""
     return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
@@ -99,31 +104,32 @@ def extract_video(
     source: Path,
     folder: FeatureFolder,
     twostream: TwoStream,
-    workers: FlowWorkers,
+    workers: FlowWorkers | None,
     progress: Progress,
     allow_damaged: bool = False,
     origin: Mapping = MappingProxyType({}),
 ) -> dict:
-    """Write one video's two arrays, then its record, which it returns; `origin` is what it says of a copied source.
+    """Write one video's array of each stream, then its record, which it returns.
 
-    Nothing appears under a final name before both arrays are whole. Raises VideoError when the video is damaged.
+    `origin` is what the record says of a source that was copied here. Nothing appears under a final name before all
+    arrays are whole. Raises VideoError when the video is damaged.
     """
     stat = source.stat() if source.exists() else None
     video, reader, chunks = open_chunks(source, twostream.recipe.long_side, allow_damaged)
     width, height = video.size(twostream.recipe.long_side)
-    if workers.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
+    if twostream.recipe.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
         raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
     start, twostream.seconds = perf_counter(), StageSeconds()
     with ExitStack() as stack:
         files = {}
-        for stream, network in NETWORKS.items():
+        for stream in folder.streams:
             temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
-            files[stream] = RowFile(temporary, FEATURES[network])
+            files[stream] = RowFile(temporary, getattr(twostream.recipe, stream).dim)
             stack.callback(files[stream].close)
         for row in stack.enter_context(closing(twostream.rows(chunks, workers))):
             _append(files, row)
             progress(video_id, row.index + 1, video.n_chunks)
-        n_chunks = files["rgb"].rows
+        n_chunks = files[folder.streams[0]].rows
         if n_chunks == 0:
             raise VideoError(f"{source} is damaged before its first chunk ends.", "record or download the file again.")
         for file in files.values():
@@ -147,8 +153,8 @@ def extract_video(
         "decode_errors": reader.decode_errors,
         "clock": reader.clock,
         "decoder": reader.decoder,
-        "flow_backend": workers.backend,
-        "threads": workers.workers,
+        "flow_backend": workers.backend if workers else None,
+        "threads": workers.workers if workers else twostream.threads,
         "device": twostream.device,
         "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
     }
@@ -157,5 +163,5 @@ def extract_video(
 
 
 def _append(files: dict[str, RowFile], row: FeatureRow) -> None:
-    files["rgb"].append(row.rgb)
-    files["flow"].append(row.flow)
+    for stream, file in files.items():
+        file.append(getattr(row, stream))

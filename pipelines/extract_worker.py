@@ -1,12 +1,13 @@
 """What a process needs to extract videos into a feature folder, made once from what can be sent to it."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from extractors.errors import MissingPathError
-from extractors.flow import ALGORITHMS, FlowWorkers
 from extractors.twostream import TwoStream, WeightSources, rebuild_twostream
 from pipelines.extract_video import Outcome, Progress, attempt
-from pipelines.remote import Source
+from pipelines.networks import flow_workers
+from pipelines.remote import Place
 from pipelines.remote_features import Features, open_folder
 
 
@@ -14,7 +15,7 @@ from pipelines.remote_features import Features, open_folder
 class WorkerConfig:
     """What a worker is told; it can be pickled. The recipe and the calibration are the folder's own."""
 
-    features: Source
+    features: Place
     """Feature folder that `prepare` has begun."""
     sources: WeightSources = WeightSources()
     """Files of the networks that are not random."""
@@ -43,10 +44,11 @@ class Worker:
         recipe = self.folder.recipe
         sources = replace(config.sources, calibration=self.folder.calibration(), calibrated_on=recipe.calibrated_on)
         self.twostream: TwoStream = rebuild_twostream(recipe, sources, config.device)
-        algorithm = next(name for name, entry in ALGORITHMS.items() if entry == recipe.flow_algorithm)
-        self.flow = FlowWorkers(config.threads, algorithm, config.flow_backend)
+        self.twostream.threads = config.threads
+        self._open = ExitStack()
+        self.flow = self._open.enter_context(flow_workers(recipe, config.threads, config.flow_backend))
 
-    def extract(self, video_id: str, source: Source, progress: Progress) -> Outcome:
+    def extract(self, video_id: str, source: Place, progress: Progress) -> Outcome:
         """Extract one video that is not done; as `pipelines.extract_video.attempt`."""
         return attempt(video_id, source, self.folder, self.twostream, self.flow, progress, self.config.allow_damaged)
 
@@ -54,4 +56,4 @@ class Worker:
         return self
 
     def __exit__(self, *exception) -> None:
-        self.flow.close()
+        self._open.close()

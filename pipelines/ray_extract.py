@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import ExtractorError
-from extractors.twostream import NETWORKS, WeightSources
+from extractors.recipe import STREAMS
+from extractors.twostream import WeightSources
 from lstr import __version__
-from pipelines.extract import Engine
 from pipelines.extract_video import Outcome, failed
 from pipelines.extract_worker import Worker, WorkerConfig
-from pipelines.remote import Source, scratch
+from pipelines.machine import Share
+from pipelines.remote import Place
+from pipelines.scratch import scratch
 
 RETRIES = 5  # of a video whose node or process was lost
 CORES = 2  # for a video without a GPU, where nodes have as many: the rates in README are measured with two
@@ -41,28 +43,39 @@ class ClusterError(ExtractorError):
 
 
 @dataclass(frozen=True)
-class Share:
+class Portion:
     """What of a node one video is given."""
 
     cores: int
     gpus: int = 0
 
-    def fits(self, node: dict[str, float]) -> int:
+    @property
+    def device(self) -> str:
+        """Where its networks run."""
+        return "cuda" if self.gpus else "cpu"
+
+    def fits(self, node: Mapping[str, float]) -> int:
         """How many a node of these resources has room for."""
         by_gpus = [node.get("GPU", 0) // self.gpus] if self.gpus else []
         return int(min([node.get("CPU", 0) // self.cores, *by_gpus]))
 
 
-def share_of(nodes: Iterable[dict[str, float]], device: str | None = None) -> Share:
+def portion_of(nodes: Iterable[Mapping[str, float]], device: str | None = None, cores: int | None = None) -> Portion:
     """What suits a cluster: a GPU and its part of the cores where there are GPUs, else two cores.
 
-    `device` is cpu or cuda where that is not to be chosen.
+    `device` (cpu or cuda) and `cores` are those asked for.
     """
     nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
     with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
     if device == "cuda" or (with_gpu and device is None):
-        return Share(int(min((node["CPU"] // node["GPU"] for node in with_gpu), default=CORES)) or 1, 1)
-    return Share(int(min([CORES, *(node["CPU"] for node in nodes)])))
+        return Portion(cores or max(1, int(min((n["CPU"] // n["GPU"] for n in with_gpu), default=CORES))), 1)
+    return Portion(cores or int(min([CORES, *(node["CPU"] for node in nodes)])))
+
+
+def share_cluster(portion: Portion, n_videos: int, most: int | None = None) -> Share:
+    """How the connected cluster is shared out as it is now, for a plan; `most` videos at a time."""
+    room = max(1, sum(map(portion.fits, nodes().values())))
+    return Share(max(1, min(n_videos, room, most or room)), portion.cores)
 
 
 @contextmanager
@@ -122,58 +135,54 @@ def nodes() -> dict[str, dict[str, float]]:
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
 
-def on_ray(config: WorkerConfig, share: Share, notice: Callable[[str], None]) -> Engine:
-    """The engine that extracts on the connected cluster; `notice` is told what a person should know meanwhile.
+def over_cluster(
+    to_do: dict[str, Place],
+    config: WorkerConfig,
+    portion: Portion,
+    notice: Callable[[str], None],
+    most: int | None = None,
+) -> Iterator[Outcome]:
+    """An engine of `pipelines.extract.run`: a task a video on the connected cluster, at most so many at a time.
 
-    As many tasks as fit, and as many again, are given to Ray at a time. It raises ClusterError, and what a worker
-    raises that would stop every other video too.
+    No more tasks are given to Ray than fit, and as many again. `notice` is told what a person should know meanwhile.
+    Close the generator to end them. Raises ClusterError, and what a worker raises that would stop every other video.
     """
     import ray
 
-    files = {stream: getattr(config.sources, stream) for stream in NETWORKS}
+    files = {stream: getattr(config.sources, stream) for stream in STREAMS}
     weights = ray.put({stream: np.fromfile(path, np.uint8) for stream, path in files.items() if path})
-    config = replace(
-        config,
-        features=_everywhere(config.features),
-        sources=WeightSources(),
-        threads=share.cores,
-        device="cuda" if share.gpus else "cpu",
-    )
-    task = ray.remote(num_cpus=share.cores, num_gpus=share.gpus, max_retries=RETRIES)(_extract)
-
-    def engine(to_do: dict[str, Source]) -> Iterator[Outcome]:
-        waiting, running, known = iter(to_do.items()), {}, nodes()
-        if not any(map(share.fits, known.values())):
-            notice(f"no node of the cluster has {share.cores} cores and {share.gpus} GPUs; waiting for one")
-        try:
-            while True:
-                room = AHEAD * max(1, sum(map(share.fits, known.values())))
-                while len(running) < room and (item := next(waiting, None)):
-                    video_id, source = item
-                    running[task.remote(video_id, _everywhere(source), config, weights, __version__)] = item
-                if not running:
-                    return
-                for ended in ray.wait(list(running), timeout=TICK)[0]:
-                    yield _outcome(ended, *running.pop(ended))
-                before, known = known, nodes()
-                if lost := len(before.keys() - known.keys()):
-                    notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
-        finally:
-            for ref in running:
-                ray.cancel(ref)
-            # who is asked leaves nothing behind; who does not hear is ended
-            for ref in running and ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)[1]:
-                ray.cancel(ref, force=True)
-
-    return engine
+    config = replace(config, features=_everywhere(config.features), sources=WeightSources())
+    task = ray.remote(num_cpus=portion.cores, num_gpus=portion.gpus, max_retries=RETRIES)(_extract)
+    waiting, running, known = iter(to_do.items()), {}, nodes()
+    if to_do and not any(map(portion.fits, known.values())):
+        notice(f"no node of the cluster has {portion.cores} cores and {portion.gpus} GPUs; waiting for one")
+    try:
+        while True:
+            room = min(AHEAD * max(1, sum(map(portion.fits, known.values()))), most or len(to_do))
+            while len(running) < room and (item := next(waiting, None)):
+                video_id, source = item
+                running[task.remote(video_id, _everywhere(source), config, weights, __version__)] = item
+            if not running:
+                return
+            for ended in ray.wait(list(running), timeout=TICK)[0]:
+                yield _outcome(ended, *running.pop(ended))
+            before, known = known, nodes()
+            if lost := len(before.keys() - known.keys()):
+                notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
+    finally:
+        for ref in running:
+            ray.cancel(ref)
+        # who is asked leaves nothing behind; who does not hear is ended
+        for ref in running and ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)[1]:
+            ray.cancel(ref, force=True)
 
 
-def _everywhere(place: Source) -> Source:
+def _everywhere(place: Place) -> Place:
     """What a place is called where this process's folder is not the current one."""
     return place.absolute() if isinstance(place, Path) else place
 
 
-def _outcome(ref, video_id: str, source: Source) -> Outcome:
+def _outcome(ref, video_id: str, source: Place) -> Outcome:
     """What a task that ended brought."""
     import ray
     from ray import exceptions
@@ -194,7 +203,7 @@ _worker: tuple[WorkerConfig, Worker] | None = None  # of this process, which Ray
 
 
 def _extract(
-    video_id: str, source: Source, config: WorkerConfig, weights: dict[str, np.ndarray], version: str
+    video_id: str, source: Place, config: WorkerConfig, weights: dict[str, np.ndarray], version: str
 ) -> Outcome:
     """The task: one video, unless an attempt that was thought lost has finished it."""
     global _worker

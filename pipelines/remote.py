@@ -1,16 +1,11 @@
-"""Files wherever fsspec reaches: s3://, gs://, https://, sftp:// and the rest, brought to this machine one at a time.
+"""Files wherever fsspec reaches: s3://, gs://, https://, sftp:// and the rest, brought reached alike.
 
 Credentials are fsspec's business: it finds them in the environment and the configuration of each machine. What a URL
 itself holds of them (a user, a password, a signed query) never leaves it: `str` of a remote file is its name without.
 """
 
-import fcntl
-import os
 import re
-import shutil
-import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
-from extractors.video import find_videos, is_video
 
-ATTEMPTS = 3  # to bring a file, beside what its file system tries by itself
-PAUSE = 1.0  # seconds before the second attempt, twice that before the third
-SCRATCH = "lstr-scratch-"
-SCRATCH_SECONDS = 60  # an unlocked scratch folder that is older was left by a killed process
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 MODIFIED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified", "created", "ETag", "etag")
 """Where file systems tell when a file was written, or an ETag, which changes with the file too."""
@@ -42,7 +32,7 @@ def is_url(text: object) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(text)) is not None
 
 
-def place(given: str | Path) -> "Path | RemoteFile":
+def place(given: str | Path) -> "Place":
     """A path, also of a `file://` URL, or a remote file."""
     if not is_url(given):
         return Path(given)
@@ -93,6 +83,13 @@ class RemoteFile:
         except ValueError as error:
             known = ", ".join(("s3://", "gs://", "https://", "sftp://"))
             raise MissingPathError(f"{scheme}:// is no known kind of address.", f"known are {known} …") from error
+
+    def relative_to(self, folder: "Place") -> PurePosixPath:
+        """The path below a folder. Raises MissingPathError where it is not there."""
+        top = f"{folder.url}/" if isinstance(folder, RemoteFile) else None
+        if top is None or not self.url.startswith(top):
+            raise MissingPathError(f"{self} is not in {folder}.", "give --root a folder that all inputs are in.")
+        return PurePosixPath(self.url.removeprefix(top))
 
     def resolve(self) -> "RemoteFile":
         """Itself, as a path does it."""
@@ -165,7 +162,7 @@ class RemoteFile:
         return {}
 
 
-Source = Path | RemoteFile
+Place = Path | RemoteFile
 """Where a video or a feature folder is: here or elsewhere."""
 
 
@@ -196,10 +193,10 @@ def reaching(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
         verb = "written" if kind is OutputError else "read"
         cause = error
         if isinstance(error, FileNotFoundError):
-            if verb == "read" and _status(error.__cause__) in (None, 404) and not _is_network(error.__cause__):
+            if verb == "read" and status_of(error.__cause__) in (None, 404) and not _is_network(error.__cause__):
                 raise
             cause = error.__cause__ or error
-        if isinstance(cause, PermissionError) or "Credential" in type(cause).__name__ or _status(cause) in (401, 403):
+        if isinstance(cause, PermissionError) or "Credential" in type(cause).__name__ or status_of(cause) in (401, 403):
             raise kind(
                 f"{file} may not be {verb} with the credentials here.",
                 "set them where fsspec looks for them (s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), on each node.",
@@ -217,114 +214,9 @@ def _is_network(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
-def _status(error: BaseException | None) -> int | None:
+def status_of(error: BaseException | None) -> int | None:
     """The HTTP status that an error of an HTTP client carries."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     return getattr(error, "status", None) or getattr(error, "code", None)
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder below $TMPDIR that goes away; those of killed processes go away first."""
-    top = Path(tempfile.gettempdir())
-    for left in top.glob(f"{SCRATCH}*"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > SCRATCH_SECONDS and _unlocked(left):
-                shutil.rmtree(left, ignore_errors=True)
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=top))
-    except OSError as error:
-        raise VideoError(f"{top} cannot be written ({error.strerror}).", "set TMPDIR to a folder with room.") from error
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some file systems know no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
-
-
-def _unlocked(folder: Path) -> bool:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
-
-
-def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
-    """Bring a remote file into a folder; returns the copy and what the file was when it was brought.
-
-    Raises VideoError where it is not there, cannot be had, comes short in every attempt, or finds no room.
-    """
-    copy = folder / file.name
-    for attempt in range(ATTEMPTS):
-        time.sleep(PAUSE * attempt)
-        try:
-            stat = file.stat()
-            with reaching(file, VideoError):
-                fs, path = file.system
-                fs.get_file(path, str(copy))
-        except FileNotFoundError as error:
-            raise VideoError(f"{file} is not there.", "check the address; list its folder.") from error
-        except VideoError as error:
-            cause = error.__cause__
-            if isinstance(cause, OSError) and cause.errno in (28, 30, 122):  # no space, read-only, quota
-                raise VideoError(
-                    f"{file} finds no room in {folder.parent} ({cause.strerror}).",
-                    "set TMPDIR to a folder with room for the longest video.",
-                ) from error
-            if attempt + 1 == ATTEMPTS or isinstance(cause, PermissionError) or _status(cause) in (401, 403):
-                raise
-            continue
-        if stat.st_size in (None, copy.stat().st_size):
-            return copy, stat
-    raise VideoError(f"{file} came short: {copy.stat().st_size} of {stat.st_size} bytes.", "run the command again.")
-
-
-@contextmanager
-def at_hand(source: Source) -> Iterator[tuple[Path, dict]]:
-    """A file of this machine with what a source holds, and what a record says of its origin.
-
-    A copy goes away at the end. Raises VideoError where the source cannot be had; what names the copy names the source.
-    """
-    if isinstance(source, Path):
-        yield source, {}
-        return
-    with scratch() as folder:
-        copy, stat = fetch(source, folder)
-        try:
-            yield copy, {"source": str(source), "bytes": stat.st_size, "mtime": stat.st_mtime}
-        except (VideoError, MissingPathError) as error:
-            told = (text.replace(str(copy), str(source)) for text in (str(error), error.hint))
-            raise type(error)(*told) from error
-
-
-def find_sources(given: Iterable[str]) -> dict[str, Source]:
-    """Videos here, as `find_videos`, and at URLs of files and folders, which may hold `*`, by id.
-
-    Raises MissingPathError where a URL holds none, or two videos have one id.
-    """
-    given = [place(one) for one in given]
-    here = [one for one in given if isinstance(one, Path)]
-    found: dict[str, Source] = dict(find_videos(here)) if here else {}
-    for folder in given:
-        if isinstance(folder, Path):
-            continue
-        videos = {name: file for name, file in folder.below().items() if is_video(name)}
-        if not videos:
-            raise MissingPathError(f"{folder} holds no video.", "give the address of a video or of a folder of videos.")
-        for name, file in sorted(videos.items()):
-            video_id = PurePosixPath(name).with_suffix("").as_posix()
-            if found.setdefault(video_id, file) != file:
-                raise MissingPathError(
-                    f"{found[video_id]} and {file} would both be called {video_id!r}.",
-                    "give their common folder instead, so that the ids keep the folder names.",
-                )
-    return found

@@ -1,7 +1,7 @@
 """A feature folder at an fsspec URL: laid out, resumed and checked as one on disk.
 
 An array or record is put there whole, and a video's record last. What is stored is never trusted to be whole: a video
-is done when its record names this source and this recipe, and both arrays are as long as it says, with its rows.
+is done when its record names this source and this recipe, and its arrays are as long as it says, with its rows.
 """
 
 import io
@@ -14,16 +14,16 @@ import numpy as np
 import torch
 
 from extractors.errors import RecipeError, VideoError
-from extractors.recipe import Recipe
-from extractors.twostream import NETWORKS
-from pipelines.remote import RemoteFile, Source, scratch
+from extractors.recipe import STREAMS, Recipe
+from pipelines.arrays import HEADER_BYTES, signature_of
+from pipelines.remote import Place, RemoteFile
+from pipelines.scratch import scratch
 from pipelines.store import (
-    HEADER_BYTES,
     FeatureFolder,
     check_same,
     create_features,
     open_features,
-    signature_of,
+    to_json,
     without_recipe,
 )
 
@@ -34,6 +34,11 @@ class RemoteFeatures:
 
     path: RemoteFile
     recipe: Recipe
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return self.recipe.streams
 
     def array(self, stream: str, video_id: str) -> RemoteFile:
         """One stream's array of a video."""
@@ -56,13 +61,16 @@ class RemoteFeatures:
         content = self.path.joined("failed.jsonl").read() or b""
         return [json.loads(line) for line in content.decode().splitlines()]
 
+    def note_failure(self, failure: dict) -> None:
+        """Nothing can be added to an object; `compile` tells it."""
+
     def compile(self, failures: list[dict]) -> None:
         """As of a folder on disk."""
         contents = self.path.joined("records").contents()
         self.path.joined("videos.jsonl").write(b"".join(_line(contents[name]) for name in sorted(contents)))
         failed = self.path.joined("failed.jsonl")
         if failures or failed.read():
-            failed.write("".join(json.dumps(failure, ensure_ascii=False) + "\n" for failure in failures).encode())
+            failed.write("".join(to_json(failure) + "\n" for failure in failures).encode())
 
     def calibration(self) -> dict:
         """As of a folder on disk."""
@@ -77,7 +85,7 @@ class RemoteFeatures:
             return None
         return record if isinstance(record, dict) else None
 
-    def is_done(self, video_id: str, source: Source) -> bool:
+    def is_done(self, video_id: str, source: Place) -> bool:
         """Whether this source (by size and time) is finished under this recipe, with both arrays whole.
 
         Eleven small requests. Raises MissingPathError where the folder cannot be reached.
@@ -86,7 +94,7 @@ class RemoteFeatures:
         try:
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
-            return same and all(self._is_whole(stream, video_id, record) for stream in NETWORKS)
+            return same and all(self._is_whole(stream, video_id, record) for stream in self.streams)
         except (OSError, TypeError, KeyError, ValueError, VideoError):
             return False
 
@@ -110,10 +118,10 @@ class RemoteFeatures:
         """
         self.record(video_id).remove()
         with scratch() as folder:
-            streams = (folder / getattr(self.recipe, stream).folder(stream) for stream in NETWORKS)
-            local = FeatureFolder(folder, *streams, self.recipe)
+            made = {stream: folder / getattr(self.recipe, stream).folder(stream) for stream in self.streams}
+            local = FeatureFolder(folder, *map(made.get, STREAMS), self.recipe)
             yield local
-            for stream in NETWORKS:
+            for stream in self.streams:
                 self.array(stream, video_id).put(local.array(stream, video_id))
             self.record(video_id).put(local.record(video_id))
 
@@ -135,7 +143,7 @@ def create_remote(path: RemoteFile, recipe: Recipe, calibration: dict) -> Remote
     if existing:
         check_same(existing.path, existing.recipe, recipe)
         return existing
-    if any(name.startswith("rgb_") and name.endswith(".npy") for name in path.below()):
+    if any(name.startswith(("rgb_", "flow_")) and name.endswith(".npy") for name in path.below()):
         raise without_recipe(path)
     if calibration:
         content = io.BytesIO()
@@ -148,14 +156,14 @@ def create_remote(path: RemoteFile, recipe: Recipe, calibration: dict) -> Remote
 Features = FeatureFolder | RemoteFeatures
 
 
-def open_folder(path: Source) -> Features | None:
+def open_folder(path: Place) -> Features | None:
     """The feature folder that was begun here or elsewhere; None where none was. Raises RecipeError."""
     if isinstance(path, RemoteFile):
         return open_remote(path)
     return open_features(path) if (path / "recipe.json").exists() else None
 
 
-def create_folder(path: Source, recipe: Recipe, calibration: dict) -> Features:
+def create_folder(path: Place, recipe: Recipe, calibration: dict) -> Features:
     """Open a feature folder for writing, here or elsewhere, making it when it is new."""
     create = create_remote if isinstance(path, RemoteFile) else create_features
     return create(path, recipe, calibration)
@@ -164,6 +172,6 @@ def create_folder(path: Source, recipe: Recipe, calibration: dict) -> Features:
 def _line(content: bytes) -> bytes:
     """A record as one line; nothing where it cannot be read."""
     try:
-        return json.dumps(json.loads(content), ensure_ascii=False).encode() + b"\n"
+        return to_json(json.loads(content)).encode() + b"\n"
     except ValueError:
         return b""

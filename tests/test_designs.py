@@ -11,9 +11,10 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.loss import multi_hot_cross_entropy
 from lstr.windows import Outputs
 from pipelines.dataset import LabelledVideo, TwoStreamArray, read_split
-from pipelines.detect import open_sources, run
+from pipelines.detect import run
 from pipelines.evaluate import evaluate
 from pipelines.sampling import make_batch
+from pipelines.sources import open_sources
 from pipelines.train import train
 from pipelines.train_config import TrainConfig, learning_rate, resolve
 from pipelines.train_step import loss_of

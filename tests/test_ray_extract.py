@@ -22,9 +22,10 @@ from extractors.resnet import build_backbone
 from extractors.weights import randomise
 from pipelines import ray_extract
 from pipelines.extract_worker import WorkerConfig
-from pipelines.ray_extract import Share, cluster, nodes, on_ray, share_of
-from pipelines.remote import SCRATCH, place
+from pipelines.ray_extract import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from pipelines.remote import place
 from pipelines.scenes import SceneConfig, render_scenes
+from pipelines.scratch import SCRATCH
 
 STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file
 FAST = ("--recipe", "fast", "--flow", "dis")
@@ -176,9 +177,11 @@ def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket,
 def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
     """One sentence that names the node, and no video that is called bad for it."""
     with cluster(two_nodes.address):
-        engine = on_ray(WorkerConfig(tmp_path / "features"), share_of(nodes().values()), print)
+        portion = portion_of(nodes().values())
+        assert share_cluster(portion, 5).processes == len(nodes()) and share_cluster(portion, 5, 1).processes == 1
+        config, video = WorkerConfig(tmp_path / "features"), {"scene_00": scenes / "scene_00.mp4"}
         with pytest.raises(MissingPathError, match="^On node .*features is not there"):
-            list(engine({"scene_00": scenes / "scene_00.mp4"}))
+            list(over_cluster(video, config, portion, print))
 
 
 @pytest.mark.slow
@@ -213,11 +216,12 @@ def test_nobody_answers(lstr, scenes, tmp_path, address):
 def test_a_video_s_share_suits_the_nodes():
     cpus = [{"CPU": 16.0}, {"CPU": 8.0, "memory": 1.0}, {"memory": 1.0}]
     gpus = [{"CPU": 16.0, "GPU": 4.0}, {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0}]
-    assert share_of(cpus) == Share(2) and share_of([{"CPU": 1.0}, {"CPU": 4.0}]) == Share(1)
-    assert share_of(gpus) == Share(4, 1) and share_of(gpus, "cpu") == Share(2)
-    assert share_of([]) == Share(2) and share_of(cpus, "cuda") == Share(2, 1)
-    assert [Share(2).fits(node) for node in cpus] == [8, 4, 0]
-    assert [Share(4, 1).fits(node) for node in gpus] == [4, 8, 0]
+    assert portion_of(cpus) == Portion(2) and portion_of([{"CPU": 1.0}, {"CPU": 4.0}]) == Portion(1)
+    assert portion_of(gpus) == Portion(4, 1) and portion_of(gpus, "cpu") == Portion(2)
+    assert portion_of(cpus, None, 8) == Portion(8) and portion_of(gpus, None, 8) == Portion(8, 1)
+    assert portion_of([]) == Portion(2) and portion_of(cpus, "cuda") == Portion(2, 1)
+    assert [Portion(2).fits(node) for node in cpus] == [8, 4, 0]
+    assert [Portion(4, 1).fits(node) for node in gpus] == [4, 8, 0]
 
 
 def test_what_ray_prints_is_not_a_result(capsys):

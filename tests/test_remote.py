@@ -3,6 +3,7 @@
 import errno
 import http.server
 import os
+import tempfile
 import threading
 import time
 
@@ -10,8 +11,10 @@ import fsspec
 import pytest
 
 from extractors.errors import MissingPathError, OutputError, VideoError
-from pipelines import remote
-from pipelines.remote import RemoteFile, fetch, place, scratch
+from pipelines import remote_videos
+from pipelines.remote import RemoteFile, place
+from pipelines.remote_videos import announced_seconds, fetch, find_sources
+from pipelines.scratch import SCRATCH, scratch
 
 
 @pytest.fixture
@@ -66,7 +69,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def site(monkeypatch):
-    monkeypatch.setattr(remote, "PAUSE", 0.0)
+    monkeypatch.setattr(remote_videos, "PAUSE", 0.0)
     server = Site()
     yield server
     server.shutdown()
@@ -101,6 +104,32 @@ def test_listing(memory):
     assert sorted(RemoteFile("memory://videos/*/*.mp4").below()) == ["b/x y.mp4"]
     assert list(memory.joined("-a.mp4").below()) == ["-a.mp4"]
     assert memory.joined("none").below() == {}
+
+
+def test_sources_here_and_elsewhere(memory, tmp_path):
+    for path in ("b/x y.mp4", "b/c/ü.MKV", "-a.mp4", "b/notes.txt", "b/some.lanes.mp4"):
+        memory.joined(path).write(b"123")
+    (tmp_path / "here.mp4").touch()
+    found = find_sources([tmp_path, memory.url, "memory://videos/b/x y.mp4"])
+    assert list(found) == ["here", "-a", "b/c/ü", "b/x y", "x y"]
+    assert (found["here"], str(found["b/c/ü"])) == (tmp_path / "here.mp4", "memory://videos/b/c/ü.MKV")
+    assert list(find_sources([f"{memory}/b", f"{memory}/-a.mp4"], root=memory.url)) == ["b/c/ü", "b/x y", "-a"]
+    assert list(find_sources([memory.url], [".mkv"])) == ["b/c/ü"]
+    assert list(find_sources([f"{memory}/*/*.mp4"])) == ["b/x y"]
+    with pytest.raises(MissingPathError, match="memory://videos/none holds no video"):
+        find_sources([f"{memory}/none"])
+    with pytest.raises(MissingPathError, match="is not in memory://videos/b"):
+        find_sources([memory.url], root=f"{memory}/b")
+    memory.joined("b/x y.webm").write(b"123")
+    with pytest.raises(MissingPathError, match="would both be called 'b/x y'"):
+        find_sources([memory.url])
+
+
+def test_a_header_tells_how_long_a_video_is(memory, sound_only):
+    memory.joined("v.mp4").put(sound_only)
+    assert announced_seconds(memory.joined("v.mp4")) == pytest.approx(1, abs=0.1)
+    memory.joined("text.mp4").write(b"no video")
+    assert announced_seconds(memory.joined("text.mp4")) == announced_seconds(memory.joined("none.mp4")) == 0
 
 
 def test_what_is_put_is_there(memory, tmp_path):
@@ -180,8 +209,8 @@ def test_writing_where_one_may_not(memory, monkeypatch):
 
 
 def test_scratch_of_killed_processes_is_swept(tmp_path, monkeypatch):
-    monkeypatch.setattr(remote.tempfile, "tempdir", str(tmp_path))
-    old = tmp_path / f"{remote.SCRATCH}killed"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    old = tmp_path / f"{SCRATCH}killed"
     old.mkdir()
     (old / "v.mp4").write_text("half")
     os.utime(old, (time.time() - 600,) * 2)

@@ -9,9 +9,10 @@ import torch
 
 from extractors.errors import RecipeError
 from extractors.recipe import NetworkRecipe, Recipe
+from pipelines.arrays import fingerprints
 from pipelines.remote import RemoteFile
 from pipelines.remote_features import create_remote, open_remote
-from pipelines.store import fingerprints, write_json
+from pipelines.store import write_json
 
 RECIPE = Recipe(
     NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),
