@@ -118,7 +118,8 @@ def command(
     if dry_run:
         _show_plan(console, plan, as_json)
         return
-    _say_plan(console, plan)
+    console.say(_line(console, plan))
+    _warn_of_disk(console, plan)
     sources = WeightSources(rgb_weights, flow_weights)
     with flow_workers(recipe, threads or machine.cores, backend_here) as pool:
         with console.Bar("chunks") as bar:
@@ -156,7 +157,7 @@ def command(
 
 
 def _speed(chunks_per_second: float) -> str:
-    return f"{chunks_per_second:.1f}/s, {chunks_per_second / 4:.2f} × real time"
+    return f"{chunks_per_second:.1f} a second, {chunks_per_second / 4:.2f} × real time"
 
 
 def _show_plan(console, plan, as_json: bool) -> None:
@@ -168,26 +169,25 @@ def _show_plan(console, plan, as_json: bool) -> None:
         state = "failed before" if video.failed_before and video.state == "to do" else video.state
         rows.append((video.id, f"{video.seconds:.1f}", video.chunks, state, video.reason or video.failed_before))
     console.show_table("plan", ("video", "seconds", "chunks", "state", "reason"), rows, right=(1, 2))
-    _say_plan(console, plan)
+    console.show(_line(console, plan))
+    _warn_of_disk(console, plan)
 
 
-def _say_plan(console, plan) -> None:
-    """The plan in a line, and whether the disk has room for it."""
+def _line(console, plan) -> str:
     states = {"done": len(plan.of("done")), "to do": len(plan.of("to do")), "unreadable": len(plan.of("unreadable"))}
     counts = ", ".join(f"{n} {state}" for state, n in states.items() if n or state != "unreadable")
     before = f" ({plan.failed_before} failed before)" if plan.failed_before else ""
-    line = f"plan: {len(plan.videos)} files, {_hours(plan.hours)} h: {counts}{before}"
+    line = f"plan: {len(plan.videos)} files, {console.clock(plan.hours * 3600)} of video: {counts}{before}"
     if plan.chunks:
-        time = "time" if plan.seconds is None else f"about {console.clock(plan.seconds)} h"
-        line += f"; {_hours(plan.hours_to_do)} h to do in {time} ({plan.rate.origin}) by {plan.share}"
-        line += f", {console.size(plan.bytes)} of disk"
-    console.say(line)
+        time = "time" if plan.seconds is None else f"about {console.clock(plan.seconds)}"
+        line += f"; to do: {console.clock(plan.hours_to_do * 3600)} of video, {console.size(plan.bytes)} of disk, "
+        line += f"{time} with {plan.share} ({plan.rate.origin})"
+    return line
+
+
+def _warn_of_disk(console, plan) -> None:
     if plan.free_bytes is not None and plan.bytes > plan.free_bytes:
-        console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left.")
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:.1f}" if hours >= 1 else f"{hours:.3f}"
+        console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
 
 
 def _say_outcome(console, outcome) -> None:
@@ -203,10 +203,10 @@ def _say_outcome(console, outcome) -> None:
 def _say_summary(console, summary, path: Path) -> None:
     told = summary.to_dict()
     if summary.chunks:
-        stages = (f"{name.replace('_', ' ')} {s['chunks_per_core_second']:.1f}" for name, s in told["stages"].items())
+        stages = (f"{name.replace('_', ' ')} {s['chunks_per_thread_second']:.1f}" for name, s in told["stages"].items())
         console.say(
-            f"{summary.chunks} chunks in {console.clock(told['seconds'])} h: {_speed(told['chunks_per_second'])}; "
-            f"chunks a second of one core: {', '.join(stages)}"
+            f"{summary.chunks} chunks in {console.clock(told['seconds'])}: {_speed(told['chunks_per_second'])}; "
+            f"of one thread: {', '.join(stages)}"
         )
     counts = ", ".join(f"{told[state]} {state}" for state in ("done", "kept", "failed"))
     console.say(f"{counts}; features in {path}")

@@ -154,9 +154,7 @@ def processes_option(command):
 def inputs_options(command):
     """`--list`, `--ext` and `--root`, given as the paths `lists`, the suffixes `endings` and `root`."""
     for option in (
-        click.option(
-            "--root", metavar="DIR", help="Ids are paths relative to DIR, for lists and files of many folders."
-        ),
+        click.option("--root", metavar="DIR", help="Ids are paths relative to DIR: for files of several folders."),
         click.option(
             "--ext",
             "endings",
@@ -185,8 +183,8 @@ def _listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     paths = []
     for value in values:
         try:
-            with click.open_file(value, errors="surrogateescape") as file:
-                paths += [line for line in file.read().splitlines() if line.strip()]
+            with click.open_file(value, encoding="utf-8", errors="surrogateescape") as file:
+                paths += [line for line in file.read().split("\n") if line.strip()]
         except OSError as error:
             raise click.BadParameter(f"{value} cannot be read ({error.strerror}).") from error
     return paths

@@ -22,7 +22,7 @@ RECORD_BYTES = 2048
 # Seconds of one core a chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)
 FLOW_SECONDS = {"native": 0.29, "opencv": 3.1, "dis": 0.023, "farneback": 0.1}
 NETWORK_SECONDS = {"float32": {"rgb": 0.102, "flow": 0.056}, "bf16": {"rgb": 0.06, "flow": 0.033}}  # an image
-DOCUMENTED = "an estimate from the README's table of speed; the first videos done give this machine's"
+DOCUMENTED = "an estimate by the README's table of speed"
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def measured_rate(records: list[dict], device: str) -> Rate | None:
     if not chunks:
         return None
     spent = sum(record["seconds"]["total"] * record["threads"] for record in timed)
-    return Rate(spent / chunks, f"an estimate from {len(timed)} done here")
+    return Rate(spent / chunks, f"an estimate by the {len(timed)} done here")
 
 
 def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
@@ -184,7 +184,7 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
     if recipe.algorithm:
         by = backend if recipe.algorithm == "tvl1" else recipe.algorithm
         if by not in FLOW_SECONDS:
-            return Rate(None, "known when the first video is done")
+            return Rate(None, "not known before the first video is done")
         seconds += FLOW_SECONDS[by]
     if device == "cpu":
         precision = fast_precision(device) if recipe.precision == FAST else recipe.precision

@@ -38,7 +38,7 @@ class Summary:
             "chunks_per_second": round(self.chunks / seconds, 3),
             "realtime_factor": round(self.chunks * CHUNK_SECONDS / seconds, 3),
             "stages": {
-                name: {"core_seconds": round(spent, 3), "chunks_per_core_second": round(self.chunks / spent, 2)}
+                name: {"thread_seconds": round(spent, 3), "chunks_per_thread_second": round(self.chunks / spent, 2)}
                 for name, spent in self.stages.items()
                 if spent > 0
             },
