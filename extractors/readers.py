@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 import av
 import numpy as np
 
+from extractors.addresses import shown
+from extractors.containers import best_video, open_container
 from extractors.decord_process import SECONDS, decord_process
 from extractors.errors import StalledError, VideoError
 from extractors.frames import SourceFrame, shrink, upright, working_size
@@ -21,11 +22,9 @@ from extractors.probe import (
     Ending,
     Video,
     aspect_of,
-    best_video,
     counts_frames,
     damaged,
     frame_step,
-    shown,
     unreadable,
 )
 
@@ -46,7 +45,7 @@ class PyAVReader:
         self.name = shown(source)
         # a buffered pipe's `read` would wait until all that FFmpeg asks for is there
         waits = hasattr(source, "read1") and not source.seekable()
-        self._source = _Arriving(source) if waits else str(source) if isinstance(source, Path) else source
+        self._source = _Arriving(source) if waits else source
         self._damage, self._live, self._options, self._timeout = damage, live, options, timeout
         self.decoded = 0
         self.decode_errors = 0
@@ -58,9 +57,7 @@ class PyAVReader:
         Raises VideoError where the source cannot be read or is damaged, StalledError after `timeout`.
         """
         try:
-            with av.open(
-                self._source, metadata_errors="ignore", options=self._options or {}, timeout=self._timeout
-            ) as container:
+            with open_container(self._source, self._options, self._timeout) as container:
                 yield from self._frames(container, long_side)
         except av.error.ExitError as error:
             hint = "check that it is on, and its address."

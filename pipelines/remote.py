@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from extractors.addresses import shown
 from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
@@ -50,9 +51,11 @@ class RemoteFile:
     @property
     def shown(self) -> str:
         """The URL without user, password and, where it is the web's, query."""
-        parts = urlsplit(self.url)
-        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-        return (parts._replace(query="", fragment="") if parts.scheme in ("http", "https") else parts).geturl()
+        scheme, _, rest = self.url.partition("://")
+        if scheme in PACKAGES:  # it begins with a bucket, and after that anything is a name
+            bucket, slash, key = rest.partition("/")
+            return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
+        return re.sub(r"[?#].*", "", shown(self.url)) if scheme in ("http", "https") else shown(self.url)
 
     def __str__(self) -> str:
         return self.shown

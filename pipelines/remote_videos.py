@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import av
 
+from extractors.containers import open_container
 from extractors.errors import MissingPathError, VideoError
 from extractors.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from pipelines.remote import Place, RemoteFile, Stat, place, reaching, status_of
@@ -54,7 +55,7 @@ def announced_seconds(file: RemoteFile) -> float:
     """How long a video lasts by its header, of which little more is read; 0 where that does not say."""
     with suppress(Exception):  # this is for a plan; extraction says what is wrong
         fs, path = file.system
-        with fs.open(path, "rb", block_size=HEADER_BLOCK) as opened, av.open(opened, metadata_errors="ignore") as held:
+        with fs.open(path, "rb", block_size=HEADER_BLOCK) as opened, open_container(opened) as held:
             return (held.duration or 0) / av.time_base
     return 0.0
 

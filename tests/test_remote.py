@@ -88,7 +88,9 @@ def test_a_place_is_a_path_or_elsewhere():
     [
         ("https://me:secret@host/v.mp4?sig=secret#secret", "https://host/v.mp4"),
         ("sftp://me:secret@host/v.mp4", "sftp://host/v.mp4"),
+        ("ftp://me:sec/ret@host/v.mp4", "ftp://host/v.mp4"),
         ("s3://bucket/a#1?.mp4", "s3://bucket/a#1?.mp4"),
+        ("gs://bucket/user=me/v.mp4", "gs://bucket/user=me/v.mp4"),
     ],
 )
 def test_what_a_url_may_hold_is_not_told(url, name):
