@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from extractors.containers import NETWORK
 from extractors.errors import MissingPathError
 
-SCHEMES = ("rtsp", "rtsps", "rtmp", "http", "https", "udp", "tcp", "srt")
-LASTING = ("rtsp", "rtsps", "rtmp", "http", "https", "udp", "srt")  # of these an end may be a lost connection
 CAMERA = re.compile(r"camera:(\d+)|/dev/video(\d+)")
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 # five seconds of FFmpeg's own looking before the first frame would be five seconds of delay
@@ -55,11 +54,12 @@ def parse_live(given: str | Path) -> Input | None:
     if not address:
         return None
     scheme = address[1].lower()
-    if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
+    if scheme not in NETWORK:
+        known = ", ".join(f"{name}://" for name in NETWORK)
         raise MissingPathError(f"{scheme}:// is no source.", f"give a path, a camera, or an address with {known}.")
     options = PROMPT | OPTIONS.get(scheme, {})
-    return Input(_id(text), text, options=options, lasting=scheme in LASTING, drops=scheme != "tcp")
+    # a bare TCP connection is closed when what was to be sent has been
+    return Input(_id(text), text, options=options, lasting=scheme != "tcp", drops=scheme != "tcp")
 
 
 def _camera(number: int) -> Input:

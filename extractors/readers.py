@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from time import monotonic
 
 import av
 import numpy as np
 
+from extractors.addresses import shown
+from extractors.containers import best_video, open_container
 from extractors.decord_process import SECONDS, decord_process
 from extractors.errors import StalledError, VideoError
 from extractors.frames import SourceFrame, shrink, upright, working_size
@@ -25,11 +26,9 @@ from extractors.probe import (
     Ending,
     Video,
     aspect_of,
-    best_video,
     counts_frames,
     damaged,
     frame_step,
-    shown,
     unreadable,
 )
 
@@ -62,7 +61,7 @@ class PyAVReader:
         # a buffered pipe's `read` would wait until all that FFmpeg asks for is there
         waits = hasattr(source, "read1") and not source.seekable()
         arriving = _Arriving(source, self._silent, self._patience, stopped) if waits else None
-        self._source = arriving or (str(source) if isinstance(source, Path) else source)
+        self._source = arriving or source
         self._damage, self._live, self._options, self._timeout = damage, live, options, timeout
         self._demuxer = demuxer
         self.decoded = 0
@@ -77,13 +76,7 @@ class PyAVReader:
         Raises VideoError where the source cannot be read or is damaged, StalledError after `timeout`.
         """
         try:
-            with av.open(
-                self._source,
-                format=self._demuxer,
-                metadata_errors="ignore",
-                options=self._options or {},
-                timeout=self._timeout,
-            ) as container:
+            with open_container(self._source, self._options, self._timeout, self._demuxer) as container:
                 self.finite = bool(container.duration) or (container.size > 0 and container.format.name != "hls")
                 yield from self._frames(container, long_side)
         except av.error.ExitError as error:

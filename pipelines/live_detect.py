@@ -13,6 +13,7 @@ from typing import TextIO
 import numpy as np
 import torch
 
+from extractors.addresses import without_credentials
 from extractors.flow import FlowWorkers, default_workers
 from extractors.frames import Chunk
 from extractors.inputs import Input
@@ -21,7 +22,6 @@ from extractors.twostream import IMAGES, FeatureRow, TwoStream
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.streaming import StreamState
-from pipelines.addresses import without_credentials
 from pipelines.decisions import Decision, decision_of
 from pipelines.record import Record
 from pipelines.sources import ALL, Limits

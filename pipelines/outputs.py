@@ -8,6 +8,7 @@ from typing import TextIO
 import av
 import numpy as np
 
+from extractors.containers import open_container
 from extractors.errors import VideoError
 from pipelines import documents, tables
 from pipelines.annotations import AnnotationSet, from_segments
@@ -99,7 +100,7 @@ def write_outputs(
 def frame_rate(video: Path) -> float | None:
     """Frames a second that a file says, on average; None where it does not."""
     try:
-        with av.open(str(video), metadata_errors="ignore") as container:
+        with open_container(video) as container:
             stream = container.streams.best("video")
             rate = stream.average_rate or stream.guessed_rate
     except (av.error.FFmpegError, OSError, AttributeError):

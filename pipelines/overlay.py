@@ -10,6 +10,7 @@ import av
 import cv2
 import numpy as np
 
+from extractors.containers import best_video, open_container
 from extractors.errors import OutputError, VideoError
 from extractors.video import CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
@@ -79,12 +80,10 @@ def write_overlay(path: Path, video: Path, lanes: Lanes) -> None:
 
 def _write(path: Path, video: Path, lanes: Lanes) -> None:
     with (
-        av.open(str(video), metadata_errors="ignore") as source,
+        open_container(video) as source,
         av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as target,
     ):
-        given = source.streams.best("video")
-        if given is None:
-            raise VideoError(f"{video} has no video stream.", "give a file with pictures.")
+        given = best_video(source, str(video))
         given.thread_type = "AUTO"
         rate = given.average_rate or given.guessed_rate or Fraction(24)
         stream, panel = None, None

@@ -10,7 +10,7 @@ from importlib import resources
 
 import numpy as np
 
-from pipelines.addresses import without_credentials
+from extractors.addresses import without_credentials
 
 STYLE_FIRST, SCRIPT_FIRST = "look.css", "page.js"  # what all pages share
 
