@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -251,7 +251,7 @@ def run_live(
             records[source.id] = stack.enter_context(record)
 
         def finish(source: LiveSource) -> None:
-            with records.pop(source.id) as record:
+            with closing(records.pop(source.id)) as record:
                 if record.decided:
                     known, more = (truth or {}).get(source.id), {"live": source.describe()}
                     finished[source.id] = record.finish(None, warnings, None, known, embed, more)

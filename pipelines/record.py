@@ -59,8 +59,12 @@ class Record:
             self._files = stack.pop_all()
         return self
 
-    def __exit__(self, *exception) -> None:
+    def close(self) -> None:
+        """Let go of its files, finished or not."""
         self._files.close()
+
+    def __exit__(self, *exception) -> None:
+        self.close()
 
     def take(self, decision: Decision) -> None:
         """Write a decision's lines out of this process, and keep what the other files need."""
