@@ -27,7 +27,8 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.labels import Labels, read_labels, targets
 from pipelines.dataset import LabelledVideo, Split, TwoStreamArray
-from pipelines.extract import extract, prepare
+from pipelines.extract import extract
+from pipelines.networks import prepare
 from pipelines.store import FeatureFolder, open_features, write_json
 from pipelines.train import train
 from pipelines.train_config import resolve

@@ -111,7 +111,7 @@ def _chain(console, inputs, recipe, precision, algorithm, workers, flow_backend,
     from extractors.flow import FlowWorkers, default_workers
     from extractors.twostream import WeightSources, build_twostream, default_device
     from pipelines.bench_chain import bench_chain, rendered
-    from pipelines.extract import FLOW_CROPS, preferred_precision
+    from pipelines.networks import FLOW_CROPS, preferred_precision
 
     device = device or default_device()
     precision = precision or preferred_precision(recipe, device)

@@ -63,7 +63,8 @@ def command(
     from extractors.twostream import WeightSources, default_device
     from extractors.video import find_videos
     from lstr_cli import console
-    from pipelines.extract import extract, plan, prepare
+    from pipelines.extract import extract, plan
+    from pipelines.networks import prepare
 
     output = Path(output)
     found = find_videos(videos)

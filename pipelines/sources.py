@@ -1,22 +1,26 @@
 """What decisions are made on: videos and stored features, as feature rows that fit a checkpoint."""
 
+import math
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from extractors.errors import ExtractorError, RecipeError, VideoError
 from extractors.flow import ALGORITHMS, FlowWorkers, default_workers
+from extractors.frames import CHUNK_SECONDS, Chunk, chunks_of
 from extractors.recipe import Recipe, differences
-from extractors.stages import torch_threads
+from extractors.stages import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream, WeightSources, default_device, rebuild_twostream
-from extractors.video import CHUNK_SECONDS, find_videos
+from extractors.video import find_videos
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from pipelines.extract import open_chunks
 from pipelines.store import FeatureFolder, open_features
+from pipelines.timeline import TOLERANCE
 
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:
@@ -63,17 +67,63 @@ class Source:
     rows: Iterable[FeatureRow]
 
 
-def open_video_source(video_id: str, path: Path, twostream: TwoStream, workers: FlowWorkers | None) -> Source:
+@dataclass(frozen=True)
+class Limits:
+    """Which chunks are decided: from `start` on, for `duration`, in seconds of the source, and `max_chunks` at most."""
+
+    start: float = 0.0
+    duration: float | None = None
+    max_chunks: int | None = None
+
+    @property
+    def first(self) -> int:
+        """The chunk in which `start` lies."""
+        return math.floor(self.start / CHUNK_SECONDS + TOLERANCE)
+
+    @property
+    def end(self) -> int | None:
+        """The chunk before which `duration` is over; None without one."""
+        if self.duration is None:
+            return None
+        return max(self.first + 1, math.ceil((self.start + self.duration) / CHUNK_SECONDS - TOLERANCE))
+
+    def of(self, n_chunks: int, name: str) -> range:
+        """Those of a source of `n_chunks`. Raises VideoError where there is none."""
+        chosen = range(self.first, n_chunks if self.end is None else min(n_chunks, self.end))[: self.max_chunks]
+        if not chosen:
+            raise VideoError(
+                f"{name} ends after {n_chunks * CHUNK_SECONDS:g} s, before --start {self.start:g}.",
+                "start earlier; `lstr info` says how long a video is.",
+            )
+        return chosen
+
+
+ALL = Limits()
+
+
+def open_video_source(
+    video_id: str, path: Path, twostream: TwoStream, workers: FlowWorkers | None, limits: Limits = ALL
+) -> Source:
     """A video file as a source. Raises VideoError or MissingPathError."""
-    video, _, chunks = open_chunks(path, twostream.recipe.long_side)
-    return Source(video_id, str(path), path, video.duration, video.n_chunks, twostream.rows(chunks, workers))
+    long_side = twostream.recipe.long_side
+    video, reader, _ = open_chunks(path, long_side)
+    chosen = limits.of(video.n_chunks, str(path))
+    rows = twostream.rows(_first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen)), workers)
+    duration = video.duration if chosen.stop == video.n_chunks else chosen.stop * CHUNK_SECONDS
+    return Source(video_id, str(path), path, duration, len(chosen), rows)
 
 
-def open_stored_source(folder: FeatureFolder, video_id: str) -> Source:
+def _first_of(chunks: Iterator[Chunk], n: int) -> Iterator[Chunk]:
+    with closed_after(chunks) as source:
+        yield from islice(source, n)
+
+
+def open_stored_source(folder: FeatureFolder, video_id: str, limits: Limits = ALL) -> Source:
     """A video of a feature folder as a source. Raises RecipeError when its arrays are damaged."""
     rgb, flow = folder.load(video_id)
-    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in range(len(rgb)))
-    return Source(video_id, f"{folder.path}:{video_id}", None, len(rgb) * CHUNK_SECONDS, len(rgb), rows)
+    chosen = limits.of(len(rgb), f"{folder.path}:{video_id}")
+    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in chosen)
+    return Source(video_id, f"{folder.path}:{video_id}", None, chosen.stop * CHUNK_SECONDS, len(chosen), rows)
 
 
 def is_feature_folder(path: Path) -> bool:
@@ -89,6 +139,7 @@ def open_sources(
     workers: int | None = None,
     flow_backend: str = "auto",
     device: str | None = None,
+    limits: Limits = ALL,
 ) -> Iterator[Source | ExtractorError]:
     """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
 
@@ -107,17 +158,34 @@ def open_sources(
             raw.append(path)
     videos = find_videos(raw)
     for folder, video_id in stored:
-        yield open_stored_source(folder, video_id)
+        try:
+            yield open_stored_source(folder, video_id, limits)
+        except VideoError as error:
+            yield error
     if not videos:
         return
+    with open_networks(loaded, rgb_weights, flow_weights, workers, flow_backend, device) as (twostream, pool):
+        for video_id, path in videos.items():
+            try:
+                yield open_video_source(video_id, path, twostream, pool, limits)
+            except VideoError as error:
+                yield error
+
+
+@contextmanager
+def open_networks(
+    loaded: Checkpoint,
+    rgb_weights: str | None = None,
+    flow_weights: str | None = None,
+    workers: int | None = None,
+    flow_backend: str = "auto",
+    device: str | None = None,
+) -> Iterator[tuple[TwoStream, FlowWorkers | None]]:
+    """The networks for raw video and the threads for its flow, if the model takes any. Raises as `networks_of`."""
     twostream = networks_of(loaded, rgb_weights, flow_weights, device or default_device())
     algorithm = next(name for name, entry in ALGORITHMS.items() if entry == twostream.recipe.flow_algorithm)
     count = workers or default_workers()
     pool_or_none = FlowWorkers(count, algorithm, flow_backend) if loaded.config.flow_dim else nullcontext()
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
     with torch_threads(1), pool_or_none as pool:
-        for video_id, path in videos.items():
-            try:
-                yield open_video_source(video_id, path, twostream, pool)
-            except VideoError as error:
-                yield error
+        yield twostream, pool

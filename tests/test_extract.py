@@ -19,7 +19,8 @@ from extractors.flow import FlowWorkers
 from extractors.recipe import PRECISIONS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video import find_videos
-from pipelines.extract import calibrate_twostream, extract, extract_video, open_chunks, plan, prepare, training_ids
+from pipelines.extract import extract, extract_video, open_chunks, plan
+from pipelines.networks import calibrate_twostream, prepare, training_ids
 from pipelines.store import create_features, open_features
 
 QUIET = lambda *_: None  # noqa: E731

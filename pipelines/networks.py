@@ -1,0 +1,127 @@
+"""The feature networks of a new feature folder, or as the folder was begun, calibrated where they are random."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import MissingPathError, RecipeError, VideoError
+from extractors.flow import FlowWorkers
+from extractors.folding import fast_precision
+from extractors.twostream import NETWORKS, TwoStream, WeightSources, build_twostream, calibration_of
+from extractors.video import probe
+from lstr.labels import read_labels
+from pipelines.extract import Progress, open_chunks
+from pipelines.store import FeatureFolder, create_features, open_features
+
+CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
+FLOW_CROPS = {"faithful": 10, "fast": 1}
+BF16_RECIPES = ("fast",)  # by default, where the device multiplies bfloat16 in hardware
+
+
+def training_ids(calibrate: Path, videos: dict[str, Path]) -> list[str]:
+    """Ids to calibrate on: the training subset of a label file (.json), or the lines of a text file.
+
+    Raises MissingPathError when the file is not there or names none of the videos.
+    """
+    if not calibrate.is_file():
+        raise MissingPathError(f"{calibrate} is not a file.", "give --calibrate a label file or a list of videos.")
+    if calibrate.suffix == ".json":
+        named = [i for i, video in read_labels(calibrate).videos.items() if video.subset == "training"]
+    else:
+        named = [line.strip() for line in calibrate.read_text().splitlines() if line.strip()]
+    by_path = {path.resolve(): video_id for video_id, path in videos.items()}
+    ids = sorted({i if i in videos else by_path.get(Path(i).resolve(), "") for i in named} - {""})
+    if not ids:
+        raise MissingPathError(
+            f"{calibrate} names none of the {len(videos)} videos given.", "name them by id, or give their folder too."
+        )
+    return ids
+
+
+def calibrate_twostream(
+    twostream: TwoStream,
+    videos: dict[str, Path],
+    workers: FlowWorkers,
+    progress: Progress,
+    n_chunks: int = CALIBRATION_CHUNKS,
+) -> dict:
+    """Batch-norm statistics for random networks from chunks spread evenly over videos, by stream.
+
+    A video that cannot be read is left out; extraction names it later. Raises VideoError when none can.
+    """
+    lengths = {}
+    for video_id, path in videos.items():
+        with suppress(VideoError):
+            lengths[video_id] = probe(path).n_chunks
+    total = sum(lengths.values())
+    picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
+    rgb, waiting, start = [], [], 0
+    for video_id, length in lengths.items():
+        wanted = set(picked[(picked >= start) & (picked < start + length)] - start)
+        start += length
+        if not wanted:
+            continue
+        with suppress(VideoError):
+            for chunk in open_chunks(videos[video_id], twostream.recipe.long_side)[2]:
+                if chunk.index in wanted:
+                    rgb.append(twostream.rgb_input(chunk.frames)[0])
+                    waiting.append(workers.submit(chunk.frames))
+                if chunk.index >= max(wanted):
+                    break
+    if not waiting:
+        raise VideoError("None of the videos to calibrate on can be read.", "give --calibrate other videos.")
+    flow = []
+    for pending in waiting:
+        flow.append(twostream.flow_input(pending.result())[0])
+        progress("calibration", len(flow), len(waiting))
+    images = {"rgb": rgb, "flow": flow}
+    for stream in NETWORKS:
+        if getattr(twostream.recipe, stream).weights == "random":
+            # neighbours in time are alike: a batch must mix videos
+            order = np.random.default_rng(0).permutation(len(rgb))
+            twostream.calibrate(stream, np.stack([images[stream][i] for i in order]))
+    return calibration_of(twostream)
+
+
+def preferred_precision(recipe: str, device: str) -> str:
+    """Of the networks of a new feature folder: `bf16` for the fast recipe where the device has it, else `float32`."""
+    return fast_precision(device) if recipe in BF16_RECIPES else "float32"
+
+
+def prepare(
+    videos: dict[str, Path],
+    output: Path,
+    recipe: str,
+    sources: WeightSources,
+    calibrate: Path | None,
+    workers: FlowWorkers,
+    device: str,
+    progress: Progress,
+    precision: str | None = None,
+) -> tuple[TwoStream, FeatureFolder]:
+    """The networks and the folder: as the folder was begun when it exists, new otherwise.
+
+    `precision` of the networks is float32, bf16, or None for that of the folder; of a new one, what the recipe prefers.
+    Raises RecipeError when the folder's recipe cannot be what these options ask for.
+    """
+    crops = FLOW_CROPS[recipe]
+    if (output / "recipe.json").exists():
+        existing = open_features(output)
+        begun = existing.recipe
+        kept = WeightSources(sources.rgb, sources.flow, existing.calibration(), begun.calibrated_on)
+        asked = build_twostream(kept, crops, device, workers.algorithm, precision or begun.precision)
+        folder = create_features(output, asked.recipe, {})
+        if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
+            raise RecipeError(
+                f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
+            )
+        return asked, folder
+    precision = precision or preferred_precision(recipe, device)
+    twostream = build_twostream(sources, crops, device, workers.algorithm, precision)
+    if calibrate and twostream.recipe.is_random:
+        ids = training_ids(calibrate, videos)
+        statistics = calibrate_twostream(twostream, {i: videos[i] for i in ids}, workers, progress)
+        calibrated = WeightSources(sources.rgb, sources.flow, statistics, tuple(ids))
+        twostream = build_twostream(calibrated, crops, device, workers.algorithm, precision)
+    return twostream, create_features(output, twostream.recipe, calibration_of(twostream))
