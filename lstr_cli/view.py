@@ -13,7 +13,7 @@ from time import monotonic
 
 from extractors.video import CHUNK, CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
-from pipelines.detect import Decision
+from pipelines.decisions import Decision
 from pipelines.status import Status
 from pipelines.timeline import Event
 
@@ -235,6 +235,8 @@ def event_text(event: Event) -> str:
     label = clean(event.label)
     if event.event == "ended":
         return f"{label} ended, {clock(event.start)} to {clock(event.end)}, {event.score:.2f}"
+    if event.event == "lapsed":
+        return f"{label} no longer expected for {clock(event.start)}"
     when = f" for {clock(event.start)}" if event.event == "expected" else ""
     return f"{label} {event.event}{when}, {event.score:.2f}"
 

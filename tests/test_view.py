@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, status_text, summary_of
-from pipelines.detect import Decision
+from pipelines.decisions import Decision
 from pipelines.status import Status
 from pipelines.timeline import Event
 
