@@ -85,13 +85,13 @@ def detect(checkpoint: str, video: Path, seconds: float, output: Path) -> tuple[
         port = free.getsockname()[1]
     given = parse_live(f"tcp://127.0.0.1:{port}?listen")
     with (
-        open_networks(loaded) as (twostream, workers),
+        open_networks(loaded) as (twostream, workers, _),
         open_live([given], loaded, twostream.recipe.long_side, LiveOptions(on_lag="drop")) as sources,
         LiveChain(sources, loaded, twostream, workers) as chain,
     ):
         sender = subprocess.Popen([sys.executable, __file__, str(video), "--send", str(port)])
         try:
-            watch, end = Watch(), None
+            watch, end, samples = Watch(), None, np.empty((0, 4))
             running = run_live(chain, output, ("json", "jsonl", "npy"))
             while True:
                 try:

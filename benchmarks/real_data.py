@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from extractors.flow import FlowWorkers, choose_backend, default_workers
+from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr import metrics
@@ -47,7 +48,9 @@ def extract_set(videos: Path, labels: Path, output: Path) -> float:
     """Extract a set with the fast recipe; seconds over its videos as recorded, calibration not counted."""
     found = find_videos([videos])
     with FlowWorkers(default_workers()) as workers:
-        twostream, folder = prepare(found, output, "fast", WeightSources(), labels, workers, default_device(), quiet)
+        twostream, folder = prepare(
+            found, output, PRESETS["fast"], WeightSources(), labels, workers, default_device(), quiet
+        )
         for outcome in extract(found, folder, twostream, workers, quiet):
             print(f"  {outcome.id} {outcome.state} {outcome.seconds:.0f} s", flush=True)
     records = (json.loads(folder.record(video_id).read_text()) for video_id in folder.ids())

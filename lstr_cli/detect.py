@@ -8,8 +8,10 @@ import click
 
 from lstr_cli.options import (
     Size,
+    algorithm_option,
     device_option,
     events_options,
+    mismatch_option,
     model_settings,
     set_option,
     weights_options,
@@ -54,6 +56,8 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="Put videos of at most SIZE, as in 20MB, into their HTML pages, so that the page alone can be sent.",
 )
 @weights_options
+@algorithm_option
+@mismatch_option
 @workers_option
 @click.option(
     "--precision",
@@ -75,6 +79,8 @@ def command(
     embed,
     rgb_weights,
     flow_weights,
+    algorithm,
+    allow_mismatch,
     workers,
     flow_backend,
     precision,
@@ -124,13 +130,20 @@ def command(
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
     failed, finished = [], []
-    opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device)
+    opened = open_sources(
+        sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch
+    )
+    warned = set()
     view = View(ascii_only=not console.takes_unicode())
     with closing(opened), console.Screen(view, lines is sys.stdout and console.is_terminal()) as screen:
         for source in opened:
             try:
                 if isinstance(source, ExtractorError):
                     raise source
+                for text in source.warnings:
+                    if text not in warned:
+                        console.warn(text)
+                    warned.add(text)
                 drawn = truth_of(truth, source.id)
                 status = Status(source.id, source.n_chunks)
                 decisions = run(source, loaded, folder, formats, lines, drawn, precision, thresholds, embed, status)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.options import algorithm_option, device_option, precision_option, weights_options, workers_option
+from lstr_cli.options import device_option, recipe_options, workers_option
 
 SOME_FAILED = 3
 
@@ -13,16 +13,7 @@ SOME_FAILED = 3
 @click.command("extract")
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR...")
 @click.option("-o", "--output", required=True, metavar="FEATURES", help="Feature folder to write.")
-@click.option(
-    "--recipe",
-    type=click.Choice(["faithful", "fast"]),
-    default="faithful",
-    show_default=True,
-    help="faithful: ten flow crops, as published. fast: one, and bf16 where the processor has it.",
-)
-@precision_option
-@algorithm_option
-@weights_options
+@recipe_options
 @click.option(
     "--calibrate",
     metavar="LABELS|LIST",
@@ -39,8 +30,6 @@ def command(
     videos,
     output,
     recipe,
-    precision,
-    algorithm,
     rgb_weights,
     flow_weights,
     calibrate,
@@ -57,14 +46,14 @@ def command(
     \b
     Examples:
       lstr extract videos/ -o features --calibrate labels.json
-      lstr extract videos/ -o features --rgb-weights tsn_r50.pth --flow-weights bninception_flow.pth
+      lstr extract videos/ -o features --rgb-weights kinetics --flow-weights kinetics
+      lstr extract videos/ -o features --streams rgb --rgb-network tsn_mobilenet.py --rgb-weights tsn_mobilenet.pth
     """
-    from extractors.flow import FlowWorkers, default_workers
     from extractors.twostream import WeightSources, default_device
     from extractors.video import find_videos
     from lstr_cli import console
     from pipelines.extract import extract, plan
-    from pipelines.networks import prepare
+    from pipelines.networks import flow_workers, prepare
 
     output = Path(output)
     found = find_videos(videos)
@@ -73,7 +62,7 @@ def command(
         console.show_table("plan", ("video", "seconds", "chunks", "state"), rows, right=(1, 2))
         return
     device = device or default_device()
-    with FlowWorkers(workers or default_workers(), algorithm, flow_backend) as pool, console.Bar("chunks") as bar:
+    with flow_workers(recipe, workers, flow_backend) as pool, console.Bar("chunks") as bar:
         twostream, folder = prepare(
             found,
             output,
@@ -83,7 +72,6 @@ def command(
             pool,
             device,
             bar.update,
-            precision,
         )
         if twostream.recipe.is_random:
             state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see --calibrate)"

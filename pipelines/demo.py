@@ -6,6 +6,7 @@ from pathlib import Path
 from time import perf_counter
 
 from extractors.flow import FlowWorkers, default_workers
+from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr.checkpoint import load
@@ -46,7 +47,7 @@ def run(output: Path, progress: Progress, say: Callable[[str], None]) -> dict:
     with FlowWorkers(default_workers()) as workers:
         with stage("extract"):
             twostream, folder = prepare(
-                videos, output / "features", "fast", WeightSources(), labels, workers, device, progress
+                videos, output / "features", PRESETS["fast"], WeightSources(), labels, workers, device, progress
             )
             for outcome in extract(videos, folder, twostream, workers, progress):
                 if outcome.state == "failed":
@@ -56,7 +57,7 @@ def run(output: Path, progress: Progress, say: Callable[[str], None]) -> dict:
             split = read_split(folder.path, labels, "training")
             model, config = resolve(PRESET, {}, split.dims)
             resumed = (run_folder / "resume.pt").exists()
-            for step in train(split, model, config, run_folder, device, resumed):
+            for step in train(split, model, config, run_folder, device, resumed, preset=PRESET):
                 progress("train", step.step, step.steps)
         loaded = load(run_folder / "checkpoint.pt")
         with stage("evaluate"):

@@ -14,11 +14,12 @@ from lstr import checkpoint as checkpoints
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
+from pipelines.checkpoint_recipe import recipe_of
 from pipelines.decisions import Decision, decide
 from pipelines.home import home
 from pipelines.live_detect import LiveChain, open_live
 from pipelines.record import Record
-from pipelines.sources import ALL, Limits, Source, open_networks, open_sources, recipe_of
+from pipelines.sources import ALL, Limits, Source, open_networks, open_sources
 from pipelines.status import Status
 from pipelines.store import replacing
 from pipelines.timeline import Thresholds, Timeline, thresholds_of
@@ -84,7 +85,7 @@ def detect(
 
 def _detect_live(given: Input, loaded: Checkpoint, limits: Limits, live: LiveOptions | None) -> Iterator[Decision]:
     with (
-        open_networks(loaded) as (twostream, workers),
+        open_networks(loaded) as (twostream, workers, _),
         open_live([given], loaded, twostream.recipe.long_side, live, limits, thresholds_of(loaded)) as sources,
         LiveChain(sources, loaded, twostream, workers, max_chunks=limits.max_chunks) as chain,
     ):
@@ -119,7 +120,8 @@ def run(
         for decision in decide(loaded, source.rows, timeline, precision, status):
             record.take(decision)
             yield decision
-        return record.finish(source.duration, warnings_of(loaded), source.video, truth, embed)
+        warnings = [*warnings_of(loaded), *source.warnings]
+        return record.finish(source.duration, warnings, source.video, truth, embed)
 
 
 def truth_of(labels: Labels | None, video_id: str) -> list[dict] | None:

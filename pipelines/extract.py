@@ -10,8 +10,7 @@ from time import perf_counter
 from extractors.errors import MissingPathError, VideoError
 from extractors.flow import DIS_SMALLEST, FlowWorkers
 from extractors.frames import n_frames_until
-from extractors.resnet import FEATURES
-from extractors.twostream import NETWORKS, FeatureRow, StageSeconds, TwoStream
+from extractors.twostream import FeatureRow, StageSeconds, TwoStream
 from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
 from pipelines.store import (
     FeatureFolder,
@@ -78,7 +77,7 @@ def extract(
     videos: dict[str, Path],
     folder: FeatureFolder,
     twostream: TwoStream,
-    workers: FlowWorkers,
+    workers: FlowWorkers | None,
     progress: Progress,
     allow_damaged: bool = False,
 ) -> Iterator[Outcome]:
@@ -116,30 +115,30 @@ def extract_video(
     source: Path,
     folder: FeatureFolder,
     twostream: TwoStream,
-    workers: FlowWorkers,
+    workers: FlowWorkers | None,
     progress: Progress,
     allow_damaged: bool = False,
 ) -> dict:
-    """Write one video's two arrays, then its record, which it returns.
+    """Write one video's array of each stream, then its record, which it returns.
 
-    Nothing appears under a final name before both arrays are whole. Raises VideoError when the video is damaged.
+    Nothing appears under a final name before all arrays are whole. Raises VideoError when the video is damaged.
     """
     stat = source.stat() if source.exists() else None
     video, reader, chunks = open_chunks(source, twostream.recipe.long_side, allow_damaged)
     width, height = video.size(twostream.recipe.long_side)
-    if workers.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
+    if twostream.recipe.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
         raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
     start, twostream.seconds = perf_counter(), StageSeconds()
     with ExitStack() as stack:
         files = {}
-        for stream, network in NETWORKS.items():
+        for stream in folder.streams:
             temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
-            files[stream] = RowFile(temporary, FEATURES[network])
+            files[stream] = RowFile(temporary, getattr(twostream.recipe, stream).dim)
             stack.callback(files[stream].close)
         for row in stack.enter_context(closing(twostream.rows(chunks, workers))):
             _append(files, row)
             progress(video_id, row.index + 1, video.n_chunks)
-        n_chunks = files["rgb"].rows
+        n_chunks = files[folder.streams[0]].rows
         if n_chunks == 0:
             raise VideoError(f"{source} is damaged before its first chunk ends.", "record or download the file again.")
         for file in files.values():
@@ -162,7 +161,7 @@ def extract_video(
         "decode_errors": reader.decode_errors,
         "clock": reader.clock,
         "decoder": reader.decoder,
-        "flow_backend": workers.backend,
+        "flow_backend": workers.backend if workers else None,
         "device": twostream.device,
         "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
     }
@@ -171,8 +170,8 @@ def extract_video(
 
 
 def _append(files: dict[str, RowFile], row: FeatureRow) -> None:
-    files["rgb"].append(row.rgb)
-    files["flow"].append(row.flow)
+    for stream, file in files.items():
+        file.append(getattr(row, stream))
 
 
 def read_jsonl(path: Path) -> list[dict]:

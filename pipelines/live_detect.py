@@ -18,7 +18,7 @@ from extractors.flow import FlowWorkers, default_workers
 from extractors.frames import Chunk
 from extractors.inputs import Input
 from extractors.live import LiveOptions, LiveReader
-from extractors.twostream import IMAGES, FeatureRow, TwoStream
+from extractors.twostream import FeatureRow, TwoStream
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.streaming import StreamState
@@ -130,7 +130,7 @@ class LiveChain:
         self._state: StreamState = streaming.create(loaded.model, len(sources), precision=precision)
         cpu = torch.device(twostream.device).type == "cpu"
         self._threads = (workers.workers if workers else default_workers()) if cpu else 1
-        self._largest = max(1, IMAGES["cpu" if cpu else "cuda"] // twostream.recipe.flow.crops)
+        self._largest = twostream.batch
         self._flying: deque[Batch] = deque()
         self._turn = 0
 

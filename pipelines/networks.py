@@ -1,22 +1,30 @@
 """The feature networks of a new feature folder, or as the folder was begun, calibrated where they are random."""
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.flow import FlowWorkers
-from extractors.folding import fast_precision
-from extractors.twostream import NETWORKS, TwoStream, WeightSources, build_twostream, calibration_of
+from extractors.flow import FlowWorkers, default_workers
+from extractors.presets import Preset
+from extractors.twostream import TwoStream, WeightSources, build_twostream, calibration_of, rebuild_twostream
 from extractors.video import probe
 from lstr.labels import read_labels
 from pipelines.extract import Progress, open_chunks
+from pipelines.recipes import StoredRecipe
 from pipelines.store import FeatureFolder, create_features, open_features
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
-FLOW_CROPS = {"faithful": 10, "fast": 1}
-BF16_RECIPES = ("fast",)  # by default, where the device multiplies bfloat16 in hardware
+
+
+def flow_workers(
+    recipe: Preset | StoredRecipe, count: int | None = None, backend: str = "auto"
+) -> AbstractContextManager[FlowWorkers | None]:
+    """What computes the flow of a recipe, to be entered; None where it has no flow. Raises FlowError."""
+    if recipe.algorithm is None:
+        return nullcontext()
+    return FlowWorkers(count or default_workers(), recipe.algorithm, backend)
 
 
 def training_ids(calibrate: Path, videos: dict[str, Path]) -> list[str]:
@@ -42,7 +50,7 @@ def training_ids(calibrate: Path, videos: dict[str, Path]) -> list[str]:
 def calibrate_twostream(
     twostream: TwoStream,
     videos: dict[str, Path],
-    workers: FlowWorkers,
+    workers: FlowWorkers | None,
     progress: Progress,
     n_chunks: int = CALIBRATION_CHUNKS,
 ) -> dict:
@@ -56,7 +64,8 @@ def calibrate_twostream(
             lengths[video_id] = probe(path).n_chunks
     total = sum(lengths.values())
     picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
-    rgb, waiting, start = [], [], 0
+    streams = twostream.recipe.streams
+    rgb, waiting, taken, start = [], [], 0, 0
     for video_id, length in lengths.items():
         wanted = set(picked[(picked >= start) & (picked < start + length)] - start)
         start += length
@@ -65,37 +74,35 @@ def calibrate_twostream(
         with suppress(VideoError):
             for chunk in open_chunks(videos[video_id], twostream.recipe.long_side)[2]:
                 if chunk.index in wanted:
-                    rgb.append(twostream.rgb_input(chunk.frames)[0])
-                    waiting.append(workers.submit(chunk.frames))
+                    taken += 1
+                    if "rgb" in streams:
+                        rgb.append(twostream.rgb_input(chunk.frames)[: twostream.recipe.rgb.segments])
+                    if "flow" in streams:
+                        waiting.append(workers.submit(chunk.frames))
                 if chunk.index >= max(wanted):
                     break
-    if not waiting:
+    if not taken:
         raise VideoError("None of the videos to calibrate on can be read.", "give --calibrate other videos.")
     flow = []
     for pending in waiting:
-        flow.append(twostream.flow_input(pending.result())[0])
+        flow.append(twostream.flow_input(pending.result())[:1])
         progress("calibration", len(flow), len(waiting))
     images = {"rgb": rgb, "flow": flow}
-    for stream in NETWORKS:
+    for stream in streams:
         if getattr(twostream.recipe, stream).weights == "random":
             # neighbours in time are alike: a batch must mix videos
-            order = np.random.default_rng(0).permutation(len(rgb))
+            order = np.random.default_rng(0).permutation(taken)
             twostream.calibrate(stream, np.stack([images[stream][i] for i in order]))
     return calibration_of(twostream)
-
-
-def preferred_precision(recipe: str, device: str) -> str:
-    """Of the networks of a new feature folder: `bf16` for the fast recipe where the device has it, else `float32`."""
-    return fast_precision(device) if recipe in BF16_RECIPES else "float32"
 
 
 def prepare(
     videos: dict[str, Path],
     output: Path,
-    recipe: str,
+    recipe: Preset | StoredRecipe,
     sources: WeightSources,
     calibrate: Path | None,
-    workers: FlowWorkers,
+    workers: FlowWorkers | None,
     device: str,
     progress: Progress,
     precision: str | None = None,
@@ -105,23 +112,34 @@ def prepare(
     `precision` of the networks is float32, bf16, or None for that of the folder; of a new one, what the recipe prefers.
     Raises RecipeError when the folder's recipe cannot be what these options ask for.
     """
-    crops = FLOW_CROPS[recipe]
+    if isinstance(recipe, StoredRecipe):
+        return _same(recipe, output, sources, calibrate, device)
     if (output / "recipe.json").exists():
         existing = open_features(output)
         begun = existing.recipe
         kept = WeightSources(sources.rgb, sources.flow, existing.calibration(), begun.calibrated_on)
-        asked = build_twostream(kept, crops, device, workers.algorithm, precision or begun.precision)
+        asked = build_twostream(recipe, kept, device, precision or begun.precision)
         folder = create_features(output, asked.recipe, {})
         if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
             raise RecipeError(
                 f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
             )
         return asked, folder
-    precision = precision or preferred_precision(recipe, device)
-    twostream = build_twostream(sources, crops, device, workers.algorithm, precision)
+    twostream = build_twostream(recipe, sources, device, precision)
     if calibrate and twostream.recipe.is_random:
         ids = training_ids(calibrate, videos)
         statistics = calibrate_twostream(twostream, {i: videos[i] for i in ids}, workers, progress)
         calibrated = WeightSources(sources.rgb, sources.flow, statistics, tuple(ids))
-        twostream = build_twostream(calibrated, crops, device, workers.algorithm, precision)
+        twostream = build_twostream(recipe, calibrated, device, precision)
+    return twostream, create_features(output, twostream.recipe, calibration_of(twostream))
+
+
+def _same(
+    stored: StoredRecipe, output: Path, sources: WeightSources, calibrate: Path | None, device: str
+) -> tuple[TwoStream, FeatureFolder]:
+    """The networks of a recipe that is there already, checked against its hashes, and a folder of it."""
+    if calibrate:
+        raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out --calibrate.")
+    brought = WeightSources(sources.rgb, sources.flow, stored.calibration, stored.recipe.calibrated_on)
+    twostream = rebuild_twostream(stored.recipe, brought, device)
     return twostream, create_features(output, twostream.recipe, calibration_of(twostream))

@@ -12,9 +12,9 @@ import numpy as np
 from extractors.live import Gap
 from extractors.video import CHUNK_SECONDS
 from lstr.checkpoint import Checkpoint
+from pipelines.checkpoint_recipe import recipe_of
 from pipelines.decisions import Decision, span
 from pipelines.outputs import open_lines, write_lines, write_outputs
-from pipelines.sources import recipe_of
 from pipelines.spool import Spool
 from pipelines.status import LATENCIES
 from pipelines.timeline import FORMAT, Timeline, sorted_segments

@@ -20,7 +20,7 @@ import torch
 
 from extractors.errors import MissingPathError, OutputError, RecipeError
 from extractors.manifest import sha256_of
-from extractors.recipe import Recipe, differences
+from extractors.recipe import STREAMS, Recipe, differences
 
 HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of float32
 
@@ -141,12 +141,22 @@ def fingerprints(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class FeatureFolder:
-    """A feature folder: where its two streams are, and its recipe (None when it comes from elsewhere)."""
+    """A feature folder: where its streams are (None for one it has not), and its recipe (None from elsewhere)."""
 
     path: Path
-    rgb: Path
-    flow: Path
+    rgb: Path | None
+    flow: Path | None
     recipe: Recipe | None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return tuple(stream for stream in STREAMS if getattr(self, stream))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the streams' folders."""
+        return tuple(getattr(self, stream).name for stream in self.streams)
 
     def array(self, stream: str, video_id: str) -> Path:
         """Path of one stream's array of a video."""
@@ -157,22 +167,31 @@ class FeatureFolder:
         return self.path / "records" / f"{video_id}.json"
 
     def ids(self) -> list[str]:
-        """Videos that have both arrays (and a record, where the folder is ours), sorted."""
-        found = (p.relative_to(self.rgb).with_suffix("").as_posix() for p in self.rgb.rglob("*.npy"))
+        """Videos that have the arrays of all streams (and a record, where the folder is ours), sorted."""
+        first, *others = self.streams
+        folder = getattr(self, first)
+        found = (p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.npy"))
         return sorted(
-            i for i in found if self.array("flow", i).exists() and (self.recipe is None or self.record(i).exists())
+            i
+            for i in found
+            if all(self.array(stream, i).exists() for stream in others)
+            and (self.recipe is None or self.record(i).exists())
         )
 
     def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
-        """RGB (L, D) and flow (L, D), memory-mapped. Raises RecipeError when absent, damaged or of unequal length."""
-        arrays = []
-        for stream in ("rgb", "flow"):
+        """RGB (L, D) and flow (L, D), memory-mapped; a stream that the folder has not is (L, 0).
+
+        Raises RecipeError when absent, damaged or of unequal length.
+        """
+        arrays = {}
+        for stream in self.streams:
             path = self.array(stream, video_id)
             try:
-                arrays.append(np.load(path, mmap_mode="r"))
+                arrays[stream] = np.load(path, mmap_mode="r")
             except (OSError, ValueError, EOFError) as error:
                 raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
-        rgb, flow = arrays
+        length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
+        rgb, flow = (arrays.get(stream, np.zeros((length, 0), np.float32)) for stream in STREAMS)
         if rgb.ndim != 2 or flow.ndim != 2 or len(rgb) != len(flow):
             raise RecipeError(
                 f"{video_id!r} has {rgb.shape} RGB and {flow.shape} flow features; both must be (L, D) of one length.",
@@ -194,14 +213,15 @@ class FeatureFolder:
         return record if isinstance(record, dict) else None
 
     def is_done(self, video_id: str, source: Path) -> bool:
-        """Whether this source (by size and time) is finished under this recipe, with both arrays whole."""
+        """Whether this source (by size and time) is finished under this recipe, with its arrays whole."""
         try:
             record = self.read_record(video_id)
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
             return same and all(
                 len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
-                for stream, array in zip(("rgb", "flow"), self.load(video_id), strict=True)
+                for stream, array in zip(STREAMS, self.load(video_id), strict=True)
+                if stream in self.streams
             )
         except (OSError, TypeError, KeyError, RecipeError):
             return False
@@ -210,7 +230,8 @@ class FeatureFolder:
 def open_features(path: str | Path, rgb: str | None = None, flow: str | None = None) -> FeatureFolder:
     """Open a feature folder for reading; `rgb` and `flow` name the folders of the streams where there are several.
 
-    Raises MissingPathError when it is not there, RecipeError when it holds no (or several) pairs of streams.
+    A folder from elsewhere may have one stream only. Raises MissingPathError when it is not there, RecipeError when it
+    holds no stream, or several of one.
     """
     path = Path(path)
     if not path.is_dir():
@@ -221,26 +242,29 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
             recipe = Recipe.from_dict(json.loads((path / "recipe.json").read_text()))
         except ValueError as error:
             raise RecipeError(f"{path / 'recipe.json'} is not JSON.", "extract into a new folder.") from error
-        ours = FeatureFolder(path, path / recipe.rgb.folder("rgb"), path / recipe.flow.folder("flow"), recipe)
-        if (rgb or ours.rgb.name, flow or ours.flow.name) != (ours.rgb.name, ours.flow.name):
-            raise RecipeError(
-                f"{path} was made as {ours.rgb.name} and {ours.flow.name}.", "leave out --rgb and --flow."
-            )
-        return ours
+        made = {stream: getattr(recipe, stream).folder(stream) for stream in recipe.streams}
+        if any(name and name != made.get(stream) for stream, name in named.items()):
+            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out --rgb and --flow.")
+        return FeatureFolder(path, *(path / made[s] if s in made else None for s in STREAMS), recipe)
     streams = {}
-    for stream in ("rgb", "flow"):
+    for stream in STREAMS:
         pattern = named[stream] or f"{stream}_*"
         found = sorted(p for p in path.glob(pattern) if p.is_dir())
         if len(found) > 1:
             names = ", ".join(p.name for p in found)
             raise RecipeError(f"{path} has several {stream} features: {names}.", f"choose: --{stream} {found[0].name}")
-        if not found:
+        if found:
+            streams[stream] = found[0]
+        elif named[stream]:
             raise RecipeError(
-                f"{path} has no recipe.json and no folder named {pattern}.",
-                "give a folder with one rgb_* and one flow_* folder of .npy files.",
+                f"{path} has no recipe.json and no folder named {pattern}.", f"leave out --{stream}, or name another."
             )
-        streams[stream] = found[0]
-    return FeatureFolder(path, streams["rgb"], streams["flow"], None)
+    if not streams:
+        raise RecipeError(
+            f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
+            "give a folder with one rgb_* and one flow_* folder of .npy files, or one of the two.",
+        )
+    return FeatureFolder(path, streams.get("rgb"), streams.get("flow"), None)
 
 
 def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> FeatureFolder:
@@ -259,7 +283,7 @@ def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> Feat
                 "choose another folder with -o, or the options the folder was made with.",
             )
         return existing
-    elif path.is_dir() and any(path.glob("rgb_*/*.npy")):
+    elif path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
         raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
     if calibration:
         with replacing(path / "calibration.pt") as temporary:

@@ -51,6 +51,7 @@ class SmallSet:
 def small_set(tmp_path_factory) -> SmallSet:
     """Rendered, extracted and trained: everything but the size is as a user has it."""
     from extractors.flow import FlowWorkers
+    from extractors.presets import PRESETS
     from extractors.twostream import WeightSources
     from extractors.video import find_videos
     from pipelines.dataset import read_split
@@ -65,7 +66,7 @@ def small_set(tmp_path_factory) -> SmallSet:
     videos = find_videos([root / "videos"])
     with FlowWorkers(2) as workers:
         twostream, folder = prepare(
-            videos, root / "features", "fast", WeightSources(), labels, workers, "cpu", lambda *_: None
+            videos, root / "features", PRESETS["fast"], WeightSources(), labels, workers, "cpu", lambda *_: None
         )
         assert {o.state for o in extract(videos, folder, twostream, workers, lambda *_: None)} == {"done"}
     split = read_split(folder.path, labels, "training")

@@ -234,6 +234,7 @@ def test_info(lstr, small_set, tmp_path):
     assert features["random_weights"] == "rgb and flow"
     checkpoint = info(small_set.checkpoint)
     assert checkpoint["recipe_id"] == features["recipe_id"] and checkpoint["config"]["d_model"] == 64
+    assert checkpoint["preset"] == "not recorded"
     lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json")
     assert info(tmp_path / "scene_00.json")["chunks"] == 20
     code, out, _ = lstr("info", small_set.features)
