@@ -85,6 +85,13 @@ def test_before_the_first_decision():
     assert view.lines(80, 23) == [] and view.summary() == []
 
 
+def test_a_source_that_is_silent_is_looked_at():
+    view = View()
+    status = Status("camera:0")
+    view.add(status, CLASSES, lambda: setattr(status, "link", "stalled"))
+    assert text(view)[0].endswith("sends nothing")
+
+
 def test_who_is_interrupted_stays_to_be_seen():
     view = View()
     for error, left in ((ValueError, 0), (KeyboardInterrupt, 1)):
