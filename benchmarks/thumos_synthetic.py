@@ -6,7 +6,7 @@
 
 Training, features from disk and whole-video evaluation are the project's own; `synthetic_features.py` says how features
 are made. The record is written after each row, and a row in it is not run again; a row that was stopped goes on from
-its last save. Every row takes the same seed's windows in the same order.
+its last save, from which its seconds then count. Every row takes the same seed's windows in the same order.
 """
 
 import argparse
