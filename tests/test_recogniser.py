@@ -9,11 +9,11 @@ import torch
 
 from extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
 from extractors.folding import fold
-from extractors.networks import WeightSources
-from extractors.presets import PRESETS, Preset, StreamPreset
+from extractors.networks import WeightSources, asked, build_network
+from extractors.presets import Preset, StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.resnet import registry
-from extractors.twostream import build_twostream, rebuild_twostream
+from extractors.twostream import TwoStream, build_twostream, rebuild_twostream
 
 TSM = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"  # as mmaction2 ships it
 
@@ -223,9 +223,13 @@ def test_config_and_checkpoint_must_fit_each_other_and_the_stream(configs, strea
 
 def test_bn_inception_can_be_the_rgb_network():
     """Published for RGB too: blue first, and the means of Caffe."""
-    recipe = build_twostream(Preset(StreamPreset("bninception"), None), WeightSources(), "cpu").recipe
-    assert (recipe.rgb.bgr, recipe.rgb.mean, recipe.rgb.dim) == (True, (104.0, 117.0, 128.0), 1024)
-    assert not build_twostream(PRESETS["fast"].narrowed(["rgb"]), WeightSources(), "cpu").recipe.rgb.bgr
+    part = asked("rgb", StreamPreset("bninception"))
+    assert (part.bgr, part.mean, part.dim) == (True, (104.0, 117.0, 128.0), 1024)
+    network, part = build_network("rgb", part, WeightSources())
+    twostream = TwoStream({"rgb": network}, Recipe(part, None, flow_algorithm=None), "cpu")
+    x = twostream._scaled("rgb", torch.tensor([104, 117, 128], dtype=torch.uint8).flip(0).expand(1, 1, 1, 3))
+    assert not x.any() and x.shape == (1, 3, 1, 1), "a frame is RGB, what the network sees is BGR"
+    assert not asked("rgb", StreamPreset("resnet50")).bgr
 
 
 def test_a_recogniser_from_the_command_line_to_a_detection(configs, small_set, tmp_path, lstr):
