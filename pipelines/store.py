@@ -313,7 +313,7 @@ def check_same(path: object, begun: Recipe, asked: Recipe) -> None:
     if begun != asked:
         raise RecipeError(
             f"{path} holds features of another recipe ({'; '.join(differences(begun, asked))}).",
-            "choose another folder with -o, or the options the folder was made with.",
+            f"choose another folder with -o, or go on with this one by `--recipe {path}`.",
         )
 
 
