@@ -115,8 +115,10 @@ def write_jsonl(path: Path, values: list) -> None:
 def append_jsonl(path: Path, value: object) -> None:
     """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
     try:
-        with path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(to_json(value) + "\n")
+        with path.open("a+b") as file:
+            file.seek(max(0, file.tell() - 1))
+            cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line
+            file.write(b"\n" * cut + to_json(value).encode() + b"\n")
     except OSError as error:
         raise unwritable(path.parent, error) from error
 
