@@ -3,7 +3,7 @@
 import glob
 import os
 from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from extractors.errors import MissingPathError
 
@@ -73,7 +73,12 @@ def _walk(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
 
 
 def _is_video(path: Path, suffixes: Collection[str]) -> bool:
-    return path.suffix.lower() in suffixes and not path.name.endswith(OWN_SUFFIXES) and path.is_file()
+    return is_video_name(path, suffixes) and path.is_file()
+
+
+def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
+    """Whether a file in a folder is a video to be read, by its name."""
+    return path.suffix.lower() in suffixes and not path.name.endswith(OWN_SUFFIXES)
 
 
 def _id_of(path: Path, beginning: Path) -> str:

@@ -127,16 +127,34 @@ class TwoStream:
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
                 "give the --flow of the features it belongs to.",
             )
-        for stream in self.networks:
-            self._folded_network(stream)  # now, not in several threads at once
-        images = max(getattr(self.recipe, stream).images for stream in self.networks)
-        batch = 1 if live else max(1, IMAGES[torch.device(self.device).type] // images)
+        self.prepare()
+        batch = 1 if live else self.batch
         n_flow = workers.workers if with_flow else 0
         # one thread of torch a batch, and as many batches at once as there are cores, or flow threads: cores change
         # between flow and networks as either has work, and none waits for another within a layer
         threads = 1 if self.device != "cpu" else n_flow or self.threads
         reading = ahead(self._read(chunks, workers if with_flow else None), batch + 2 * n_flow, "reader")
         return self._compute(reading, batch, threads)
+
+    @property
+    def batch(self) -> int:
+        """Chunks that go through the networks at a time where as many are at hand."""
+        images = max(getattr(self.recipe, stream).images for stream in self.networks)
+        return max(1, IMAGES[torch.device(self.device).type] // images)
+
+    def prepare(self) -> None:
+        """Make what computes features, now rather than in several threads at once."""
+        for stream in self.networks:
+            self._folded_network(stream)
+
+    def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
+        """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
+
+        A thread of `pool` waits for the flow.
+        """
+        with_flow = "flow" in self.networks
+        ready = tuple((chunk, workers.submit(chunk.frames) if with_flow else None) for chunk in chunks)
+        return pool.submit(lambda: self._batch(ready)[0])
 
     def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
         """Chunks with their flow on its way."""

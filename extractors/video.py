@@ -8,6 +8,8 @@ Which reader, by measurement on the shared odd videos (`benchmarks/odd_videos.py
 - its samples have 8 bits and its sides are even and above 16 pixels: at 10 bits decord differs by 3.6 levels, at odd
   sizes by half a level, and frames up to 16 pixels wide come with too many channels;
 - it is not AV1, which decord cannot decode, nor MPEG-4 part 2, which it decodes a level off;
+- it begins as an MP4, QuickTime, Matroska, AVI, FLV or MPEG-TS file does, so that the old FFmpeg inside decord, which
+  cannot be told what it may open, takes it for nothing that names other files;
 - its packets have increasing times and none is damaged: times are read from the packets by PyAV, for decord gives
   them as floats, and a float cannot decide a slot whose border it sits on.
 
@@ -22,6 +24,7 @@ read by `PyAVReader`.
 import os
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 
 from extractors.decord_process import DecordError
 from extractors.errors import VideoError
@@ -49,6 +52,9 @@ __all__ = [
 AHEAD_BYTES = 256 * 2**20  # of decoded frames, all of which decord may hold at once
 SMALLEST = 16  # pixels
 DECODERS = ("decord", "pyav")
+BEGINNINGS = (b"\x1aE\xdf\xa3", b"RIFF", b"FLV")  # of Matroska, AVI and FLV
+FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free")  # of MP4 and QuickTime, after four bytes of length
+PROBED = 2**20  # bytes by which FFmpeg tells what a file is
 
 
 class FrameReader:
@@ -108,7 +114,16 @@ def suits_decord(video: Video) -> bool:
         and video.clock == "container"
         and len(set(video.timestamps)) == len(video.timestamps)
         and not video.damage
+        and _is_plain(video.path)
     )
+
+
+def _is_plain(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(PROBED)
+    # MPEG-TS is told by its packets, less surely than a session description (SDP) by a line
+    is_ts = head.startswith(b"G") and b"c=IN IP" not in head
+    return head.startswith(BEGINNINGS) or head[4:8] in FIRST_BOXES or is_ts
 
 
 def read_chunks(reader: FrameReader | PyAVReader, long_side: int) -> Iterator[Chunk]:

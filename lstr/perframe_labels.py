@@ -25,13 +25,19 @@ def is_data_info(content: Any) -> bool:
 
 
 def read_data_info(
-    path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None = None, skip_missing: bool = False
+    path: Path,
+    content: dict[str, Any],
+    roots: Sequence[Path],
+    dataset: str | None = None,
+    skip_missing: bool = False,
+    any_rate: bool = False,
 ) -> Labels:
     """Labels of one data set of a data_info.json, its targets looked for in `roots` and in its own `data_root`.
 
     The targets become segments that give the same targets again; background is where no class is. `dataset` may be
     left out where there is one, or where a root is named after it. A video without targets is left out with
-    `skip_missing`. Raises LabelsError otherwise, and for anything that does not fit together.
+    `skip_missing`. Targets of another rate than 4 a second are taken with `any_rate`, for their seconds alone. Raises
+    LabelsError otherwise, and for anything that does not fit together.
     """
     name = _choose(path, content, roots, dataset)
     entry = content[name]
@@ -45,8 +51,9 @@ def read_data_info(
             f"{path}, {name}: ignore_index {ignored} is the class {classes[ignored]!r}.",
             f'Only "{AMBIGUOUS}" can be left out; give that class this name.',
         )
-    if entry.get("fps", FEATURES_PER_SECOND) != FEATURES_PER_SECOND:
-        raise LabelsError(f"{path}, {name}: {entry['fps']} targets a second.", "Make targets of 4 a second.")
+    rate = entry.get("fps", FEATURES_PER_SECOND)
+    if rate != FEATURES_PER_SECOND and not (any_rate and isinstance(rate, int | float) and rate > 0):
+        raise LabelsError(f"{path}, {name}: {rate} targets a second.", "Make targets of 4 a second.")
     given = entry.get("data_root")
     near = [base / given for base in (Path(), path.parent, path.parent.parent)] if isinstance(given, str) else []
     folders = [folder / TARGETS for folder in (*roots, *near) if (folder / TARGETS).is_dir()]
@@ -58,8 +65,8 @@ def read_data_info(
                 missing.append(video)
                 continue
             targets = _read(found, len(classes))
-            segments = tuple(segments_of(targets, classes))
-            videos[video] = VideoLabels(subset, len(targets) / FEATURES_PER_SECOND, segments, len(targets))
+            segments = tuple(segments_of(targets, classes, rate))
+            videos[video] = VideoLabels(subset, len(targets) / rate, segments, len(targets))
     if missing and not (skip_missing and videos):
         where = f"in {', '.join(map(str, folders))}" if folders else f"for there is no folder {TARGETS}"
         raise LabelsError(

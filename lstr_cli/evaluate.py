@@ -6,8 +6,7 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 
 
 @click.command("evaluate")
-@click.argument("checkpoints", metavar="CHECKPOINT...", nargs=-1, required=True)
-@click.argument("features", metavar="FEATURES")
+@click.argument("paths", metavar="CHECKPOINT... FEATURES...", nargs=-1, required=True)
 @click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures there.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
@@ -40,8 +39,7 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(
-    checkpoints,
-    features,
+    paths,
     labels,
     output,
     subset,
@@ -64,7 +62,7 @@ def command(
     chance says each class's share of the training chunks everywhere; the time prior says how often a class is on
     at that time of a video. Neither sees the video. Also scored: each tenth of the actions, their starts, the delay
     until they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared on the
-    same resamples of the videos.
+    same resamples of the videos. Several feature folders of one recipe are read as one; they come last.
 
     \b
     Examples:
@@ -72,6 +70,7 @@ def command(
       lstr evaluate run/checkpoint.pt features --labels labels.json -o evaluation
       lstr evaluate run/checkpoint.pt features --labels labels.json --calibrate
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
+      lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
     from pathlib import Path
 
@@ -83,6 +82,7 @@ def command(
     from pipelines.evaluation_report import Judged, names_of, result_of, write_report
     from pipelines.quoted import quoted_for
 
+    checkpoints, features = _sorted(paths)
     data = read_dataset(features, labels, (rgb, flow), dataset, skip_missing=skip_missing)
     split = data.split(subset or ("validation" if calibrate else None), skip_missing)
     all_loaded = [load_checkpoint(checkpoint, model_settings(settings), device) for checkpoint in checkpoints]
@@ -92,8 +92,7 @@ def command(
         for text in assumptions_of(loaded):
             console.warn(text)
     if calibrate:
-        for loaded in all_loaded:
-            _calibrate(console, loaded, split, subset, as_json)
+        _calibrate(console, all_loaded, split, subset, as_json)
         return
     evaluations, documents, resampled = [], [], []
     for loaded in all_loaded:
@@ -121,16 +120,33 @@ def command(
         console.say(f"report: {page.resolve()}")
 
 
-def _calibrate(console, loaded, split, subset: str | None, as_json: bool) -> None:
+def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Checkpoints and feature folders: the last path is a folder, and so are the directories just before it."""
+    from pathlib import Path
+
+    first = len(paths) - 1
+    while first and Path(paths[first - 1]).is_dir():
+        first -= 1
+    if not first:
+        raise click.UsageError("Give a checkpoint file, as run/checkpoint.pt, and then a feature folder.")
+    return list(paths[:first]), list(paths[first:])
+
+
+def _calibrate(console, all_loaded, split, subset: str | None, as_json: bool) -> None:
     from pipelines.calibrate import calibrate_checkpoint
 
     if subset == "testing":
         console.warn("thresholds chosen on the testing videos fit them: what is detected there is held out no more.")
-    with console.Bar("videos") as bar:
-        path, said = calibrate_checkpoint(loaded, split, bar.update)
+    documents = []
+    for loaded in all_loaded:
+        with console.Bar("videos") as bar:
+            path, said = calibrate_checkpoint(loaded, split, bar.update)
+        documents.append({"checkpoint": str(path), "thresholds": said})
     if as_json:
-        console.show_json({"checkpoint": str(path), "thresholds": said})
-    else:
+        console.show_json(documents[0] if len(documents) == 1 else {"checkpoints": documents})
+        return
+    for document in documents:
+        said = document["thresholds"]
         rows = [(label, *(f"{v[key]:.3f}" for key in ("on", "off", "F1", "before"))) for label, v in said.items()]
         columns = ("class", "on", "off", "F1", "F1 by default thresholds")
-        console.show_table(f"thresholds in {path}", columns, rows, right=(1, 2, 3, 4))
+        console.show_table(f"thresholds in {document['checkpoint']}", columns, rows, right=(1, 2, 3, 4))

@@ -35,6 +35,18 @@ SOME_FAILED = 3
 @click.option(
     "--allow-damaged", is_flag=True, help="Of a damaged video keep what precedes the damage, instead of failing it."
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="ray: on a Ray cluster, a task a video; sources and features must be where every node reaches them.",
+)
+@click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="Of the Ray cluster.  [default: $RAY_ADDRESS, else the one running here, else this machine alone]",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done: how much, how long, how much disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan of a --dry-run, as JSON.")
 def command(
@@ -52,12 +64,15 @@ def command(
     flow_backend,
     device,
     allow_damaged,
+    engine,
+    ray_address,
     dry_run,
     as_json,
 ):
     """Decode, compute optical flow, run both TSN networks, and write one array a stream and video.
 
-    A PATTERN in quotes, as 'videos/**/*.mp4', is expanded here. Run the same command again to go on after an
+    A PATTERN in quotes, as 'videos/**/*.mp4', is expanded here. Sources and FEATURES may be URLs that fsspec knows,
+    as s3://bucket/videos. Run the same command again to go on after an
     interruption: finished videos are kept. What fails is named in FEATURES/failed.jsonl and does not stop the rest.
 
     \b
@@ -67,9 +82,10 @@ def command(
       lstr extract --list videos.txt --root /data -o features --workers 8
       lstr extract videos/ -o features --rgb-weights kinetics --flow-weights kinetics
       lstr extract videos/ -o features --streams rgb --rgb-network tsn_mobilenet.py --rgb-weights tsn_mobilenet.pth
+      lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
     from extractors.flow import choose_backend
-    from extractors.inputs import VIDEO_SUFFIXES, find_videos
+    from extractors.inputs import VIDEO_SUFFIXES
     from extractors.twostream import WeightSources, default_device
     from lstr_cli import console
     from pipelines.extract import extract, run
@@ -79,22 +95,33 @@ def command(
     from pipelines.extract_worker import WorkerConfig
     from pipelines.machine import share, this_machine
     from pipelines.networks import flow_workers, prepare
+    from pipelines.ray_extract import cluster, nodes, over_cluster, portion_of, share_cluster
+    from pipelines.remote import place
+    from pipelines.remote_videos import find_sources
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
-    output, device = Path(output), device or default_device()
-    found = find_videos([*videos, *lists], endings or VIDEO_SUFFIXES, root)
+    output = place(output)
+    found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root)
+    if engine == "ray":
+        click.get_current_context().with_resource(cluster(ray_address))
+        portion = portion_of(nodes().values(), device, threads)
+        sharing = partial(share_cluster, portion, most=workers)
+        there, device, backend_here = portion.device, "cpu", "auto"  # all that is made here is the recipe
+    else:
+        there = device = device or default_device()
+        sharing = partial(share, this_machine(device), processes=workers, threads=threads)
+        backend_here = flow_backend
     machine = this_machine(device)
-    sharing = partial(share, machine, processes=workers, threads=threads)
-    backend = choose_backend(recipe.algorithm, flow_backend) if recipe.algorithm else ""
-    plan = make_plan(found, output, recipe, backend, device, sharing)
+    backend = choose_backend(recipe.algorithm, backend_here) if recipe.algorithm else ""
+    plan = make_plan(found, output, recipe, backend, there, sharing)
     if dry_run:
         _show_plan(console, plan, as_json)
         return
     console.say(_line(console, plan))
     _warn_of_disk(console, plan)
     sources = WeightSources(rgb_weights, flow_weights)
-    with flow_workers(recipe, threads or machine.cores, flow_backend) as pool:
+    with flow_workers(recipe, threads or machine.cores, backend_here) as pool:
         with console.Bar("chunks") as bar:
             listed = Path(calibrate) if calibrate else None
             twostream, folder = prepare(found, output, recipe, sources, listed, pool, device, bar.update)
@@ -106,10 +133,13 @@ def command(
             )
         summary = Summary()
         with console.JobBar("chunks", plan.chunks, _speed) as bar:
-            if plan.share.processes == 1:
+            config = WorkerConfig(output, sources, there, plan.share.threads, flow_backend, allow_damaged)
+            if engine == "ray":
+                how = {"portion": portion, "most": workers, "notice": console.warn}
+                outcomes = run(plan.longest_first(), folder, partial(over_cluster, config=config, **how))
+            elif plan.share.processes == 1:
                 outcomes = extract(found, folder, twostream, pool, bar.update, allow_damaged)
             else:
-                config = WorkerConfig(output, sources, device, plan.share.threads, flow_backend, allow_damaged)
                 how = {"processes": plan.share.processes, "gpus": machine.gpus, "progress": bar.update}
                 del twostream  # each process has its own
                 outcomes = run(plan.longest_first(), folder, partial(over_processes, config=config, **how))
@@ -156,7 +186,7 @@ def _line(console, plan) -> str:
 
 
 def _warn_of_disk(console, plan) -> None:
-    if plan.bytes > plan.free_bytes:
+    if plan.free_bytes is not None and plan.bytes > plan.free_bytes:
         console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
 
 

@@ -87,6 +87,7 @@ def command(
         make_reproducible()
         changes["train.deterministic"] = "true"
     file = read_config(config) if config else None
+    preset = file["preset"] or preset if file else preset
     data = read_dataset(features, labels, (rgb, flow), dataset, lenient=True, skip_missing=skip_missing)
     with join_ranks(device or default_device()) as (ranks, device):
         say = console.say if ranks.first else lambda text: None
@@ -99,7 +100,7 @@ def command(
         validation = data.split(eval_subset, skip_missing, "--eval-subset") if training.eval_every else None
         if print_config:
             if ranks.first:
-                console.show_json(settings_of(model, training, split, provenance(device, ranks.size)))
+                console.show_json(settings_of(model, training, split, provenance(device, ranks.size), preset))
             return
         if split.folder.recipe and split.folder.recipe.is_random and ranks.first:
             console.warn(f"the features come from random {split.folder.recipe.random_streams} networks.")
@@ -107,7 +108,7 @@ def command(
             say(f"the features are of one stream, {'rgb' if split.dims[0] else 'flow'}: the model takes no other.")
         say(f"{len(split.videos)} videos, {split.n_chunks} chunks, {len(split.labels.classes)} classes")
         run = Path(output)
-        _show(split, model, training, run, device, resume, validation, ranks, readers, say)
+        _show(split, model, training, run, device, resume, validation, ranks, readers, preset, say)
         if not ranks.first:
             return
         best = run / "best.pt"
@@ -120,14 +121,14 @@ def command(
             console.say(f"default checkpoint: {leave_default(chosen)}")
 
 
-def _show(split, model, config, run, device, resume, validation, ranks, readers, say):
+def _show(split, model, config, run, device, resume, validation, ranks, readers, preset, say):
     """Train, with a line of progress, and one that stays for each evaluation and the end."""
     from lstr_cli import console
     from pipelines.train import train
 
     step = None
     with console.Bar("steps") as bar:
-        for step in train(split, model, config, run, device, resume, validation, ranks, readers):
+        for step in train(split, model, config, run, device, resume, validation, ranks, readers, preset):
             if not ranks.first:
                 continue
             note = f"{step.epoch}/{config.epochs} loss {step.loss:.3f} lr {step.lr:.1e} {step.rate:.1f}/s"

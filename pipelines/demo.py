@@ -58,7 +58,7 @@ def run(output: Path, progress: Progress, say: Callable[[str], None]) -> dict:
             split = read_split(folder.path, labels, "training")
             model, config = resolve(PRESET, {}, split.dims)
             resumed = (run_folder / "resume.pt").exists()
-            for step in train(split, model, config, run_folder, device, resumed):
+            for step in train(split, model, config, run_folder, device, resumed, preset=PRESET):
                 progress("train", step.step, step.steps)
         loaded = load(run_folder / "checkpoint.pt")
         with stage("evaluate"):

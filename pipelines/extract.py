@@ -1,15 +1,17 @@
 """Videos to a feature folder, resumable by running again."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from extractors.flow import FlowWorkers
 from extractors.stages import closed_after
 from extractors.twostream import TwoStream
 from pipelines.extract_video import Outcome, Progress, attempt
-from pipelines.store import FeatureFolder, append_jsonl, read_jsonl, sweep, write_jsonl
+from pipelines.remote import Place
+from pipelines.remote_features import Features
 
-Engine = Callable[[dict[str, Path]], Iterator[Outcome]]
+LOOKS = 32  # at videos and their features at a time; those may be far away
+Engine = Callable[[dict[str, Place]], Iterator[Outcome]]
 """Extracts the videos {id: source} it is given, in any order and anywhere, with an Outcome of each as it ends.
 
 Closing the iterator ends everything it started; what was finished is kept.
@@ -17,8 +19,8 @@ Closing the iterator ends everything it started; what was finished is kept.
 
 
 def extract(
-    videos: dict[str, Path],
-    folder: FeatureFolder,
+    videos: dict[str, Place],
+    folder: Features,
     twostream: TwoStream,
     workers: FlowWorkers | None,
     progress: Progress,
@@ -26,26 +28,26 @@ def extract(
 ) -> Iterator[Outcome]:
     """Extract each video that is not done, one after the other in this process. As `run`."""
 
-    def one_by_one(to_do: dict[str, Path]) -> Iterator[Outcome]:
+    def one_by_one(to_do: dict[str, Place]) -> Iterator[Outcome]:
         for video_id, source in to_do.items():
             yield attempt(video_id, source, folder, twostream, workers, progress, allow_damaged)
 
     return run(videos, folder, one_by_one)
 
 
-def run(videos: dict[str, Path], folder: FeatureFolder, engine: Engine) -> Iterator[Outcome]:
+def run(videos: dict[str, Place], folder: Features, engine: Engine) -> Iterator[Outcome]:
     """Have an engine extract each video that is not done; one bad video does not stop the rest.
 
     Yields an Outcome a video. `videos.jsonl` and `failed.jsonl` are compiled at the end, also after an interruption.
     """
-    sweep(folder.path)
-    failures = {failure["id"]: failure for failure in read_jsonl(folder.path / "failed.jsonl")}
+    folder.sweep()
+    failures = {failure["id"]: failure for failure in folder.failures()}
     to_do = {}
     try:
-        for video_id, source in videos.items():
-            if folder.is_done(video_id, source):
+        for (video_id, source), chunks in together(lambda video: chunks_done(folder, *video), videos.items()):
+            if chunks:
                 failures.pop(video_id, None)
-                yield Outcome(video_id, source, "kept", chunks=len(folder.load(video_id)[0]))
+                yield Outcome(video_id, source, "kept", chunks)
             else:
                 to_do[video_id] = source
         with closed_after(engine(to_do)) as outcomes:
@@ -54,10 +56,22 @@ def run(videos: dict[str, Path], folder: FeatureFolder, engine: Engine) -> Itera
                 if outcome.state == "failed":
                     failure = {"id": outcome.id, "source": str(outcome.source), "reason": outcome.reason}
                     failures[outcome.id] = failure
-                    append_jsonl(folder.path / "failed.jsonl", failure)  # a kill must not lose it
+                    folder.note_failure(failure)
                 yield outcome
     finally:
-        records = (folder.read_record(video_id) for video_id in folder.ids())
-        write_jsonl(folder.path / "videos.jsonl", [record for record in records if record])
-        if failures or (folder.path / "failed.jsonl").exists():
-            write_jsonl(folder.path / "failed.jsonl", list(failures.values()))
+        folder.compile(list(failures.values()))
+
+
+def chunks_done(folder: Features, video_id: str, source: Place) -> int:
+    """How many chunks of a finished video there are; 0 where it is not done."""
+    return folder.read_record(video_id)["chunks"] if folder.is_done(video_id, source) else 0
+
+
+def together(look: Callable, items: Iterable) -> Iterator[tuple]:
+    """(item, what `look` finds of it) of each item in order, many at once: most of it is waiting."""
+    items = list(items)
+    pool = ThreadPoolExecutor(LOOKS, "looks")
+    try:
+        yield from zip(items, pool.map(look, items), strict=True)
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -2,22 +2,22 @@
 
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 
 from extractors.errors import MissingPathError, VideoError
 from extractors.folding import fast_precision
 from extractors.presets import FAST, Preset
 from extractors.recipe import Recipe
 from extractors.resnet import FEATURES
-from extractors.video import probe
+from extractors.video import CHUNK_SECONDS, probe
+from pipelines.extract import together
 from pipelines.machine import Share
 from pipelines.recipes import StoredRecipe
-from pipelines.store import open_features, read_jsonl
+from pipelines.remote import Place, RemoteFile
+from pipelines.remote_features import open_folder
+from pipelines.remote_videos import announced_seconds
 
-LOOKS = 8  # videos looked at together: much of it is waiting for the disk
 RECORD_BYTES = 2048
 # Seconds of one core a chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)
 FLOW_SECONDS = {"native": 0.29, "opencv": 3.1, "dis": 0.023, "farneback": 0.1}
@@ -30,7 +30,7 @@ class Planned:
     """One video: `done`, `to do` or `unreadable`, its seconds and chunks, and why it failed before, if it did."""
 
     id: str
-    source: Path
+    source: Place
     state: str
     seconds: float = 0.0
     chunks: int = 0
@@ -50,7 +50,7 @@ class Rate:
 class Plan:
     """All videos of a job, and what the rest of it costs."""
 
-    output: Path
+    output: Place
     videos: tuple[Planned, ...]
     row_bytes: int
     """Of both streams, a chunk."""
@@ -94,11 +94,13 @@ class Plan:
         return self.chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES
 
     @cached_property
-    def free_bytes(self) -> int:
-        """On the disk of the output."""
+    def free_bytes(self) -> int | None:
+        """On the disk of the output; None where it is elsewhere."""
+        if isinstance(self.output, RemoteFile):
+            return None
         return shutil.disk_usage(next(p for p in (self.output, *self.output.absolute().parents) if p.exists())).free
 
-    def longest_first(self) -> dict[str, Path]:
+    def longest_first(self) -> dict[str, Place]:
         """{id: source} of all, so that at the end no process is left alone with a long video."""
         return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
 
@@ -125,35 +127,38 @@ class Plan:
 
 
 def make_plan(
-    videos: dict[str, Path],
-    output: Path,
+    videos: dict[str, Place],
+    output: Place,
     recipe: Preset | StoredRecipe,
     backend: str,
     device: str,
     sharing: Callable[[int], Share],
 ) -> Plan:
-    """Look at every video and at what is there of it; of those to do the packets are read.
+    """Look at every video and at what is there of it; of those to do the packets are read, elsewhere the header.
 
     `sharing` says who does so many videos. The time is by the videos that are done, if there are any on a device of
     this kind, else by the README; `backend` as for `documented_rate`.
     """
-    folder = open_features(output) if (output / "recipe.json").exists() else None
+    folder = open_folder(output)
     recipe = folder.recipe if folder else getattr(recipe, "recipe", recipe)
-    failures = {failure["id"]: failure["reason"] for failure in read_jsonl(output / "failed.jsonl")}
+    failures = {failure["id"]: failure["reason"] for failure in folder.failures()} if folder else {}
 
-    def look(video_id: str) -> tuple[Planned, dict]:
-        source, before = videos[video_id], failures.get(video_id, "")
+    def look(video: tuple[str, Place]) -> tuple[Planned, dict]:
+        video_id, source = video
+        before = failures.get(video_id, "")
         if folder and folder.is_done(video_id, source):
             record = folder.read_record(video_id)
             return Planned(video_id, source, "done", record["duration"], record["chunks"]), record
+        if isinstance(source, RemoteFile):
+            seconds = announced_seconds(source)
+            return Planned(video_id, source, "to do", seconds, int(seconds / CHUNK_SECONDS), failed_before=before), {}
         try:
             video = probe(source)
         except (VideoError, MissingPathError) as error:
             return Planned(video_id, source, "unreadable", reason=str(error), failed_before=before), {}
         return Planned(video_id, source, "to do", video.duration, video.n_chunks, failed_before=before), {}
 
-    with ThreadPoolExecutor(LOOKS) as pool:
-        seen = list(pool.map(look, videos))
+    seen = [found for _, found in together(look, videos.items())]
     rate = measured_rate([record for _, record in seen], device) or documented_rate(recipe, backend, device)
     looked_at = tuple(planned for planned, _ in seen)
     n_left = sum(planned.state != "done" for planned in looked_at)

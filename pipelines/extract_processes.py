@@ -20,6 +20,7 @@ from time import monotonic
 from extractors.errors import ExtractorError
 from pipelines.extract_video import REPORT, Outcome, Progress, described, failed
 from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.remote import Place
 from pipelines.store import sweep
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
@@ -54,10 +55,10 @@ class WorkerProcess:
         self.gpu = gpu
         self.connection = Connection(ours.detach())
         self.ready = False
-        self.at: tuple[str, Path] | None = None
+        self.at: tuple[str, Place] | None = None
         self._send(config)
 
-    def give(self, video_id: str, source: Path) -> None:
+    def give(self, video_id: str, source: Place) -> None:
         """Its next video."""
         self.at = (video_id, source)
         self._send(self.at)
@@ -85,7 +86,7 @@ class WorkerProcess:
 
 
 def over_processes(
-    to_do: dict[str, Path], config: WorkerConfig, processes: int, progress: Progress, gpus: int = 0
+    to_do: dict[str, Place], config: WorkerConfig, processes: int, progress: Progress, gpus: int = 0
 ) -> Iterator[Outcome]:
     """An engine of `pipelines.extract.run`: at most so many processes, shared out evenly over `gpus`.
 
@@ -141,7 +142,7 @@ def over_processes(
                     yield what[0]
     finally:
         _end(workers + released)
-        if workers:  # what was killed could not tidy up
+        if workers and isinstance(config.features, Path):  # what was killed could not tidy up
             sweep(config.features)
 
 

@@ -1,18 +1,23 @@
 """One video to its two arrays and its record: what every engine runs, in whatever process."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 
 from extractors.errors import ExtractorError, MissingPathError, VideoError
 from extractors.flow import DIS_SMALLEST, FlowWorkers
 from extractors.frames import n_frames_until
 from extractors.twostream import FeatureRow, StageSeconds, TwoStream
 from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
-from pipelines.store import FeatureFolder, RowFile, fingerprints, replacing, unwritable, write_json
+from pipelines.arrays import RowFile, fingerprints
+from pipelines.remote import Place
+from pipelines.remote_features import Features
+from pipelines.remote_videos import at_hand
+from pipelines.store import FeatureFolder, replacing, write_json
 
 REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."
 Progress = Callable[[str, int, int], None]
@@ -27,7 +32,7 @@ class Outcome:
     """
 
     id: str
-    source: Path
+    source: Place
     state: str
     chunks: int = 0
     seconds: float = 0.0
@@ -55,8 +60,8 @@ def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tupl
 
 def attempt(
     video_id: str,
-    source: Path,
-    folder: FeatureFolder,
+    source: Place,
+    folder: Features,
     twostream: TwoStream,
     workers: FlowWorkers | None,
     progress: Progress,
@@ -68,11 +73,8 @@ def attempt(
     """
     start = perf_counter()
     try:
-        folder.record(video_id).unlink(missing_ok=True)  # what is there is of another source or not whole
-    except OSError as error:
-        raise unwritable(folder.path, error) from error
-    try:
-        record = extract_video(video_id, source, folder, twostream, workers, progress, allow_damaged)
+        with folder.staged(video_id) as target, at_hand(source) as (path, origin):
+            record = extract_video(video_id, path, target, twostream, workers, progress, allow_damaged, origin)
     except (VideoError, MissingPathError) as error:
         return failed(video_id, source, str(error), error.hint)
     except ExtractorError:
@@ -92,7 +94,7 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
 
 
-def failed(video_id: str, source: Path, reason: str, hint: str) -> Outcome:
+def failed(video_id: str, source: Place, reason: str, hint: str) -> Outcome:
     """The Outcome of a video that cannot be extracted."""
     return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
@@ -105,10 +107,12 @@ def extract_video(
     workers: FlowWorkers | None,
     progress: Progress,
     allow_damaged: bool = False,
+    origin: Mapping = MappingProxyType({}),
 ) -> dict:
     """Write one video's array of each stream, then its record, which it returns.
 
-    Nothing appears under a final name before all arrays are whole. Raises VideoError when the video is damaged.
+    `origin` is what the record says of a source that was copied here. Nothing appears under a final name before all
+    arrays are whole. Raises VideoError when the video is damaged.
     """
     stat = source.stat() if source.exists() else None
     video, reader, chunks = open_chunks(source, twostream.recipe.long_side, allow_damaged)
@@ -136,6 +140,7 @@ def extract_video(
         "source": str(source),
         "bytes": stat.st_size,
         "mtime": stat.st_mtime,
+        **origin,
         "recipe": twostream.recipe.id,
         "arrays": arrays,
         "duration": float(reader.end),

@@ -2,19 +2,20 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from extractors.errors import MissingPathError
 from extractors.twostream import TwoStream, WeightSources, rebuild_twostream
 from pipelines.extract_video import Outcome, Progress, attempt
 from pipelines.networks import flow_workers
-from pipelines.store import FeatureFolder, open_features
+from pipelines.remote import Place
+from pipelines.remote_features import Features, open_folder
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
     """What a worker is told; it can be pickled. The recipe and the calibration are the folder's own."""
 
-    features: Path
+    features: Place
     """Feature folder that `prepare` has begun."""
     sources: WeightSources = WeightSources()
     """Files of the networks that are not random."""
@@ -28,12 +29,18 @@ class WorkerConfig:
 class Worker:
     """The networks of a feature folder and the threads of its flow; use it as a context manager.
 
-    Raises RecipeError or WeightsError when its networks cannot be made here, FlowError without the flow backend.
+    Raises MissingPathError where the folder is not, RecipeError or WeightsError when its networks cannot be made here,
+    FlowError without the flow backend.
     """
 
     def __init__(self, config: WorkerConfig):
         self.config = config
-        self.folder: FeatureFolder = open_features(config.features)
+        folder = open_folder(config.features)
+        if folder is None:
+            raise MissingPathError(
+                f"{config.features} is not there.", "give -o a folder, or a URL, that is there for every worker."
+            )
+        self.folder: Features = folder
         recipe = self.folder.recipe
         sources = replace(config.sources, calibration=self.folder.calibration(), calibrated_on=recipe.calibrated_on)
         self.twostream: TwoStream = rebuild_twostream(recipe, sources, config.device)
@@ -41,7 +48,7 @@ class Worker:
         self._open = ExitStack()
         self.flow = self._open.enter_context(flow_workers(recipe, config.threads, config.flow_backend))
 
-    def extract(self, video_id: str, source: Path, progress: Progress) -> Outcome:
+    def extract(self, video_id: str, source: Place, progress: Progress) -> Outcome:
         """Extract one video that is not done; as `pipelines.extract_video.attempt`."""
         return attempt(video_id, source, self.folder, self.twostream, self.flow, progress, self.config.allow_damaged)
 

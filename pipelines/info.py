@@ -104,6 +104,8 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
         "format": loaded.format,
         "parameters": sum(p.numel() for p in loaded.model.parameters()),
         "model": loaded.config.kind,
+        "preset": loaded.extra.get("preset", "not recorded"),
+        **({"changed": loaded.extra["changed"]} if loaded.extra.get("changed") else {}),
         "config": asdict(loaded.config),
         **({"assumed": loaded.assumed} if loaded.assumed else {}),
         "classes": list(loaded.classes),

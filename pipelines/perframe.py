@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from lstr.config import FEATURES_PER_SECOND
-from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, targets
-from lstr.perframe_labels import SUBSETS, TARGETS, segments_of
+from lstr.errors import LabelsError
+from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
+from lstr.perframe_labels import SUBSETS, TARGETS, is_data_info, read_data_info
 from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
 from pipelines.store import replacing, write_json
 
@@ -69,28 +70,23 @@ def write_perframe(
 
 
 def read_perframe(folder: Path, name: str | None = None) -> AnnotationSet:
-    """The segments that a folder's targets are made of, on the grid of chunks. Raises AnnotationError."""
-    path = folder / INFO
+    """The segments that a folder's targets are made of, on the grid of chunks. Raises AnnotationError.
+
+    `name` is the data set's in data_info.json, its first where none is given.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        name = name or next(iter(content))
-        entry = content[name]
-        classes = tuple(entry["class_names"])
-        videos = {}
-        for subset, key in SUBSETS.items():
-            for video_id in entry.get(key, []):
-                array = np.load(folder / TARGETS / f"{video_id}.npy")
-                if array.ndim != 2 or array.shape[1] != len(classes):
-                    raise ValueError(f"targets of {video_id!r} are {array.shape} for {len(classes)} classes")
-                rate = entry.get("fps", FEATURES_PER_SECOND)
-                videos[video_id] = AnnotatedVideo(runs(array, classes, rate), subset, len(array) / rate)
-    except (OSError, KeyError, TypeError, ValueError, StopIteration, AttributeError) as error:
+        content = read_json(folder / INFO)
+        if not is_data_info(content):
+            raise LabelsError(f"{folder / INFO} names no data set.", "")
+        read = read_data_info(folder / INFO, content, [folder], name or next(iter(content)), any_rate=True)
+    except LabelsError as error:
         raise AnnotationError(
-            f"{folder} holds no per-chunk targets ({error}).", f"give a folder with {INFO} and {TARGETS}/."
+            f"{folder} holds no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
         ) from error
-    return AnnotationSet(videos, classes)
-
-
-def runs(array: np.ndarray, classes: tuple[str, ...], rate: float = FEATURES_PER_SECOND) -> tuple[Annotation, ...]:
-    """Segments of targets (L, C), `rate` a second: each run of a class, background left out."""
-    return tuple(Annotation(start, end, label) for label, start, end in segments_of(array, classes, rate))
+    videos = {
+        video_id: AnnotatedVideo(
+            tuple(Annotation(start, end, label) for label, start, end in video.segments), video.subset, video.duration
+        )
+        for video_id, video in read.videos.items()
+    }
+    return AnnotationSet(videos, read.classes)

@@ -90,7 +90,7 @@ def open_roots(paths: Sequence[str | Path], rgb: str | None = None, flow: str | 
             )
             raise RecipeError(
                 f"{first.path} and {folder.path} hold features of different recipes ({difference}).",
-                "train on features of one recipe.",
+                "give features of one recipe.",
             )
         names = {f.names for f in (first, folder)}
         if len(names) > 1:

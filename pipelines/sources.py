@@ -1,22 +1,26 @@
 """What decisions are made on: videos and stored features, as feature rows that fit a checkpoint."""
 
+import math
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from extractors.errors import ExtractorError, VideoError
 from extractors.flow import FlowWorkers, default_workers
+from extractors.frames import CHUNK_SECONDS, Chunk, chunks_of
 from extractors.recipe import STREAMS
-from extractors.stages import torch_threads
+from extractors.stages import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream, default_device
-from extractors.video import CHUNK_SECONDS, find_videos
+from extractors.video import find_videos
 from lstr.checkpoint import Checkpoint
 from pipelines.checkpoint_recipe import check_recipe, networks_of
 from pipelines.extract_video import open_chunks
 from pipelines.store import FeatureFolder, open_features
+from pipelines.timeline import TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -34,21 +38,71 @@ class Source:
     """What a reader of its scores must know."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Which chunks are decided: from `start` on, for `duration`, in seconds of the source, and `max_chunks` at most."""
+
+    start: float = 0.0
+    duration: float | None = None
+    max_chunks: int | None = None
+
+    @property
+    def first(self) -> int:
+        """The chunk in which `start` lies."""
+        return math.floor(self.start / CHUNK_SECONDS + TOLERANCE)
+
+    @property
+    def end(self) -> int | None:
+        """The chunk before which `duration` is over; None without one."""
+        if self.duration is None:
+            return None
+        return max(self.first + 1, math.ceil((self.start + self.duration) / CHUNK_SECONDS - TOLERANCE))
+
+    def of(self, n_chunks: int, name: str) -> range:
+        """Those of a source of `n_chunks`. Raises VideoError where there is none."""
+        chosen = range(self.first, n_chunks if self.end is None else min(n_chunks, self.end))[: self.max_chunks]
+        if not chosen:
+            raise VideoError(
+                f"{name} ends after {n_chunks * CHUNK_SECONDS:g} s, before --start {self.start:g}.",
+                "start earlier; `lstr info` says how long a video is.",
+            )
+        return chosen
+
+
+ALL = Limits()
+
+
 def open_video_source(
-    video_id: str, path: Path, twostream: TwoStream, workers: FlowWorkers | None, warnings: Iterable[str] = ()
+    video_id: str,
+    path: Path,
+    twostream: TwoStream,
+    workers: FlowWorkers | None,
+    warnings: Iterable[str] = (),
+    limits: Limits = ALL,
 ) -> Source:
     """A video file as a source. Raises VideoError or MissingPathError."""
-    video, _, chunks = open_chunks(path, twostream.recipe.long_side)
-    rows = twostream.rows(chunks, workers)
-    return Source(video_id, str(path), path, video.duration, video.n_chunks, rows, list(warnings))
+    long_side = twostream.recipe.long_side
+    video, reader, _ = open_chunks(path, long_side)
+    chosen = limits.of(video.n_chunks, str(path))
+    rows = twostream.rows(_first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen)), workers)
+    duration = video.duration if chosen.stop == video.n_chunks else chosen.stop * CHUNK_SECONDS
+    return Source(video_id, str(path), path, duration, len(chosen), rows, list(warnings))
 
 
-def open_stored_source(folder: FeatureFolder, video_id: str, warnings: Iterable[str] = ()) -> Source:
+def _first_of(chunks: Iterator[Chunk], n: int) -> Iterator[Chunk]:
+    with closed_after(chunks) as source:
+        yield from islice(source, n)
+
+
+def open_stored_source(
+    folder: FeatureFolder, video_id: str, warnings: Iterable[str] = (), limits: Limits = ALL
+) -> Source:
     """A video of a feature folder as a source. Raises RecipeError when its arrays are damaged."""
     rgb, flow = folder.load(video_id)
-    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in range(len(rgb)))
-    duration = len(rgb) * CHUNK_SECONDS
-    return Source(video_id, f"{folder.path}:{video_id}", None, duration, len(rgb), rows, list(warnings))
+    name = f"{folder.path}:{video_id}"
+    chosen = limits.of(len(rgb), name)
+    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in chosen)
+    return Source(video_id, name, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, list(warnings))
 
 
 def is_feature_folder(path: Path) -> bool:
@@ -66,6 +120,7 @@ def open_sources(
     device: str | None = None,
     algorithm: str | None = None,
     allow_mismatch: bool = False,
+    limits: Limits = ALL,
 ) -> Iterator[Source | ExtractorError]:
     """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
 
@@ -84,17 +139,40 @@ def open_sources(
             raw.append(path)
     videos = find_videos(raw)
     for folder, video_id, warnings in stored:
-        yield open_stored_source(folder, video_id, warnings)
+        try:
+            yield open_stored_source(folder, video_id, warnings, limits)
+        except VideoError as error:
+            yield error
     if not videos:
         return
+    options = (rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch)
+    with open_networks(loaded, *options) as (twostream, pool, warnings):
+        for video_id, path in videos.items():
+            try:
+                yield open_video_source(video_id, path, twostream, pool, warnings, limits)
+            except VideoError as error:
+                yield error
+
+
+@contextmanager
+def open_networks(
+    loaded: Checkpoint,
+    rgb_weights: str | None = None,
+    flow_weights: str | None = None,
+    workers: int | None = None,
+    flow_backend: str = "auto",
+    device: str | None = None,
+    algorithm: str | None = None,
+    allow_mismatch: bool = False,
+) -> Iterator[tuple[TwoStream, FlowWorkers | None, list[str]]]:
+    """The networks for raw video, the threads for its flow if there is any, and what to warn of.
+
+    Raises as `networks_of`, and FlowError where the backend is not there.
+    """
     device = device or default_device()
     twostream, warnings = networks_of(loaded, rgb_weights, flow_weights, device, algorithm, allow_mismatch)
     algorithm = twostream.recipe.algorithm
     pool_or_none = FlowWorkers(workers or default_workers(), algorithm, flow_backend) if algorithm else nullcontext()
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
     with torch_threads(1), pool_or_none as pool:
-        for video_id, path in videos.items():
-            try:
-                yield open_video_source(video_id, path, twostream, pool, warnings)
-            except VideoError as error:
-                yield error
+        yield twostream, pool, warnings

@@ -44,8 +44,10 @@ class Status:
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     """Of the newest decisions: from the frame that closed the chunk, of a recorded source from its features."""
 
-    def remember(self, chunks: int, config: LSTRConfig) -> None:
-        """Set the memories' fill after so many chunks of a stream."""
+    def decide(self, time: float, latency_ms: float, chunks: int, config: LSTRConfig) -> None:
+        """Count a decision, made at the end of a chunk at `time`, by a stream that has now seen so many chunks."""
+        self.time, self.decided = time, self.decided + 1
+        self.latencies_ms.append(latency_ms)
         spanned = config.long_length if config.n_long else 0
         self.work = (min(chunks, config.work_length), config.work_length)
         self.long = (min(max(chunks - config.work_length, 0), spanned), spanned)

@@ -34,15 +34,16 @@ def train(
     validation: Split | None = None,
     ranks: Ranks = ALONE,
     readers: int | None = None,
+    preset: str | None = None,
 ) -> Iterator[Step]:
     """Train on a split, yielding a Step each logged interval.
 
     `run` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, curves.png at the end, and best.pt
     where `validation` is given. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
-    readers: threads that read features ahead. Raises CheckpointError when there is nothing to resume or a run is in
-    the way, LstrError when loss or gradient is not finite or memory runs out.
+    readers: threads that read features ahead. preset: name that the checkpoint records. Raises CheckpointError when
+    there is nothing to resume or a run is in the way, LstrError when loss or gradient is not finite or memory runs out.
     """
-    settings = settings_of(model_config, config, split, provenance(device, ranks.size))
+    settings = settings_of(model_config, config, split, provenance(device, ranks.size), preset)
     state = begin(run, settings, resume, write=ranks.first)
     ranks.of_first(0)  # or one might take what the first has begun for a run in the way
     saver = Saver(run, split, settings)

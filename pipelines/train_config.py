@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lstr.config import PRESETS as MODELS
@@ -116,8 +116,18 @@ def resolve(
     return override(model, parts["model"]), override(train, parts["train"])
 
 
-def read_config(path: str | Path) -> dict[str, dict]:
-    """The `model` and `train` settings of a file that `--print-config` or a run wrote. Raises ConfigError."""
+def changes_from(preset: str, model: LSTRConfig, train: TrainConfig) -> dict[str, object]:
+    """What is set otherwise than by a preset, as {"model.NAME" or "train.NAME": value}; widths of features aside."""
+    plain = replace(MODELS[preset], rgb_dim=model.rgb_dim, flow_dim=model.flow_dim)
+    pairs = (("model", asdict(plain), asdict(model)), ("train", asdict(PRESETS[preset]), asdict(train)))
+    return {f"{part}.{name}": ours[name] for part, theirs, ours in pairs for name in ours if ours[name] != theirs[name]}
+
+
+def read_config(path: str | Path) -> dict:
+    """The `model` and `train` settings, and the `preset`, of a file that `--print-config` or a run wrote.
+
+    The preset is None where the file names none that is known. Raises ConfigError.
+    """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         parts = {part: content[part] for part in ("model", "train")}
@@ -125,7 +135,8 @@ def read_config(path: str | Path) -> dict[str, dict]:
         raise ConfigError(f"{path} is no configuration of a run ({error}).", "give a RUN/config.json.") from error
     if not all(isinstance(values, dict) for values in parts.values()):
         raise ConfigError(f"{path} is no configuration of a run.", "give a RUN/config.json.")
-    return parts
+    preset = content.get("preset")
+    return {**parts, "preset": preset if preset in PRESETS else None}
 
 
 def learning_rate(step: int, steps: int, config: TrainConfig) -> float:

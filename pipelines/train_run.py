@@ -16,7 +16,7 @@ from lstr.errors import CheckpointError
 from pipelines.dataset import Split
 from pipelines.sampling import fold_statistics
 from pipelines.store import replacing, write_json
-from pipelines.train_config import TrainConfig
+from pipelines.train_config import TrainConfig, changes_from
 from pipelines.train_step import Learner
 
 SHARE_OF_SAVING = 0.05  # of a run's time, at most: at the published size a save writes a gigabyte
@@ -41,8 +41,11 @@ class Position:
         return 0 < config.patience <= self.stale
 
 
-def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, record: dict) -> dict:
-    """Everything that makes a run what it is, as config.json and the checkpoint carry it."""
+def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, record: dict, preset: str | None = None) -> dict:
+    """Everything that makes a run what it is, as config.json and the checkpoint carry it.
+
+    preset: what model and train were resolved from, so that a checkpoint says it, and what was changed.
+    """
     videos = [(video.id, len(video.features)) for video in split.videos]
     data = {
         "features": str(split.folder.path),
@@ -52,7 +55,8 @@ def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, record: dic
         "chunks": split.n_chunks,
         "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
     }
-    return {"model": asdict(model), "train": asdict(train), "data": data, "made_by": record}
+    named = {"preset": preset, "changed": changes_from(preset, model, train)} if preset else {}
+    return {**named, "model": asdict(model), "train": asdict(train), "data": data, "made_by": record}
 
 
 def begin(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
@@ -148,7 +152,7 @@ class Saver:
             self.split.labels.classes,
             self._recipe(),
             {**metrics, "training_videos": videos},
-            {name: self.settings[name] for name in ("train", "data", "made_by")},
+            {name: value for name, value in self.settings.items() if name != "model"},
             self.split.folder.calibration(),
         )
 

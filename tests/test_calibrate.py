@@ -100,6 +100,16 @@ def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr)
     assert "held out no more" in lstr("evaluate", *given, "--subset", "testing")[2]
 
 
+def test_several_checkpoints_are_told_in_one_document(small_set, tmp_path, lstr):
+    paths = [tmp_path / name for name in ("a.pt", "b.pt")]
+    for path in paths:
+        path.write_bytes(small_set.checkpoint.read_bytes())
+    given = (*paths, small_set.features, "--labels", small_set.labels, "--calibrate", "--subset", "training")
+    said = json.loads(lstr("evaluate", *given, "--json")[1])["checkpoints"]
+    assert [one["checkpoint"] for one in said] == [str(path) for path in paths]
+    assert said[0]["thresholds"] == said[1]["thresholds"] != {}
+
+
 def test_a_published_checkpoint_stays_as_it_is(shared, tmp_path):
     path = tmp_path / "lstr_small.pth"
     path.write_bytes((shared / "data" / "golden" / "lstr_small.pth").read_bytes())

@@ -1,6 +1,7 @@
 """Per-frame evaluation and its two baselines."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -103,3 +104,20 @@ def test_the_command_writes_a_report_and_compares(lstr, small_set, tmp_path):
     assert result["comparison"][0]["mAP"]["difference"] == 0
     code, out, _ = lstr("evaluate", small_set.checkpoint, small_set.features, *given, "--published", "--json")
     assert code == 0 and json.loads(out)["convention"] == "published"
+
+
+def test_several_feature_roots_are_read_as_one(lstr, small_set, tmp_path):
+    """A data set on two disks; a folder may also be a directory among the paths before the last."""
+    for root, kept in (("a", ("scene_00", "scene_01")), ("b", ("scene_02", "scene_03"))):
+        shutil.copytree(small_set.features, tmp_path / root)
+        for path in (*(tmp_path / root).glob("*/scene_*"),):
+            if path.stem not in kept:
+                path.unlink()
+    given = ("--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--json")
+    whole = json.loads(lstr("evaluate", small_set.checkpoint, small_set.features, *given)[1])
+    code, out, err = lstr("evaluate", small_set.checkpoint, tmp_path / "a", tmp_path / "b", *given)
+    assert code == 0, err
+    parts = json.loads(out)
+    assert parts["videos"] == whole["videos"] == 3 and parts["lstr"] == whole["lstr"]
+    code, _, err = lstr("evaluate", tmp_path / "a", tmp_path / "b", *given)
+    assert code == 2 and "checkpoint file" in err

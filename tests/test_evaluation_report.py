@@ -19,7 +19,7 @@ from pipelines.analysis import analyse, compare, resample
 from pipelines.dataset import LabelledVideo, Split
 from pipelines.evaluate import Evaluation, pooled_metrics
 from pipelines.evaluation_report import Judged, class_rows, csv_text, names_of, result_of, write_report
-from pipelines.quoted import NOT_AT_HAND, quoted_for
+from pipelines.quoted import ROWS, quoted_for
 
 HOSTILE = '<script>alert("x")</script> & $x$ 日本'
 CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")
@@ -155,7 +155,7 @@ def test_several_checkpoints_stand_side_by_side(tmp_path):
     comparison = compare([e.document for e in entries], [resample(e.evaluation, 20) for e in entries])
     page = write_report(tmp_path, entries, comparison, quoted_for(_loaded(THUMOS_CLASSES))).read_text()
     assert "2 checkpoints compared" in page and "Ahead of a" in page and "b/é" in page
-    assert page.count("quoted: ") == 4 and all(name in page for name in NOT_AT_HAND)
+    assert page.count("quoted: ") == 7 and all(name in page for name in ROWS)
     assert len(list((tmp_path / "figures").glob("*-stages.svg"))) == 2
     assert (tmp_path / "figures" / "classes.svg").exists()
 
@@ -168,9 +168,10 @@ def test_quoted_figures_stand_beside_their_benchmark_alone():
     assert quoted_for(_loaded(CLASSES)) is None
     for classes in (THUMOS_CLASSES, THUMOS_CLASSES[:-1]):
         table = quoted_for(_loaded(classes))
-        assert (
-            table["quoted"] and table["metric"] == "mAP" and {row["method"] for row in table["rows"]} == {"LSTR", "TRN"}
-        )
+        methods = {row["method"] for row in table["rows"]}
+        assert table["quoted"] and table["metric"] == "mAP" and methods == {"TRN", "FATS", "TFN", "LSTR"}
+        assert methods.isdisjoint(table["left_out"])
+        assert methods | {*table["left_out"]} == {*ROWS}
     assert quoted_for(_loaded(CLASSES, preset="tvseries-published"))["metric"] == "mcAP"
     assert quoted_for(_loaded(CLASSES), "thumos14")["name"] == "THUMOS'14"
     rows = quoted_for(_loaded(CLASSES), "thumos14")["rows"]

@@ -78,6 +78,20 @@ def test_it_loses_nothing_it_can_hold(tmp_path, annotated):
             assert segments(back) == segments(video)
 
 
+def test_targets_of_another_rate_keep_their_seconds(tmp_path):
+    """As of a set with a row per 6 frames of 30 FPS video, which no feature folder fits but a person may look at."""
+    write_perframe(tmp_path, LABELS, "MINE")
+    info = json.loads((tmp_path / "data_info.json").read_text())
+    info["MINE"]["fps"] = 5
+    (tmp_path / "data_info.json").write_text(json.dumps(info))
+    video = read_perframe(tmp_path).videos["a/1"]
+    assert video.duration == 2.0 and segments(video)[0] == (0.2, 0.8, "jump")
+    info["MINE"]["fps"] = 0
+    (tmp_path / "data_info.json").write_text(json.dumps(info))
+    with pytest.raises(AnnotationError, match="0 targets a second"):
+        read_perframe(tmp_path)
+
+
 def test_mistakes(tmp_path):
     with pytest.raises(AnnotationError, match="no per-chunk targets"):
         read_perframe(tmp_path)

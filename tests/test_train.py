@@ -274,10 +274,15 @@ def test_settings_travel(lstr, feature_set, tmp_path):
     for part in ("model", "train", "data"):
         assert written[part] == printed[part] and (part == "model" or extra[part] == printed[part])
     assert {"versions", "git", "command", "device"} <= extra["made_by"].keys()
+    said = json.loads(lstr("info", tmp_path / "run" / "checkpoint.pt", "--json")[1])
+    assert said["preset"] == extra["preset"] == printed["preset"] == "small" and said["changed"] == extra["changed"]
+    assert {"train.epochs": 1, "train.seed": 7}.items() <= extra["changed"].items()
+    assert {"model.rgb_dim", "train.weight_decay"}.isdisjoint(extra["changed"])
     (tmp_path / "printed.json").write_text(json.dumps(printed))
     code, out, _ = lstr(*command, "--config", tmp_path / "printed.json", "--print-config", "--max-steps", "3")
     again = json.loads(out)
     assert again["train"] == printed["train"] | {"max_steps": 3} and again["model"] == printed["model"]
+    assert again["preset"] == "small" and again["changed"] == printed["changed"] | {"train.max_steps": 3}
     (tmp_path / "odd.json").write_text('{"model": {}}')
     code, _, err = lstr(*command, "--config", tmp_path / "odd.json")
     assert code == 2 and "odd.json" in err and "hint: " in err
