@@ -215,11 +215,15 @@ class FeatureFolder:
         append_jsonl(self.path / "failed.jsonl", failure)
 
     def compile(self, failures: list[dict]) -> None:
-        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing."""
+        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing.
+
+        What is there already is not written again: a finished folder may be read-only.
+        """
         records = (self.read_record(video_id) for video_id in self.ids())
-        write_jsonl(self.path / "videos.jsonl", [record for record in records if record])
-        if failures or (self.path / "failed.jsonl").exists():
-            write_jsonl(self.path / "failed.jsonl", failures)
+        values = {"videos.jsonl": [record for record in records if record], "failed.jsonl": failures}
+        for name, lines in values.items():
+            if lines != read_jsonl(self.path / name):
+                write_jsonl(self.path / name, lines)
 
     def calibration(self) -> dict:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
