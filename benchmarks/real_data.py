@@ -1,13 +1,14 @@
 """Extract, train and test on two sets of real videos, and write benchmarks/real-data.json.
 
 UT-Interaction by leaving two of its ten sequences out in turn (the other eight train), UR Fall on its given subsets;
-scores of all test chunks pooled before the metrics. The networks carry random weights with calibrated batch-norm statistics, so
-the figures say what the chain makes of untrained features.
+scores of all test chunks pooled before the metrics. The networks carry random weights with calibrated batch-norm
+statistics, so the figures say what the chain makes of untrained features.
 
 Each trained system has candidate settings. On UT-Interaction the one that scores a fold is chosen by what the
-candidates score on the other folds, in models that saw nothing of it (`held_out.chosen_without`, one seed); UR Fall has
-no part in any choice and gets the usual settings. Intervals are over the test videos, resampled together for all systems and averaged
-over seeds. What is already in WORK is kept, features too: a run that was stopped goes on where it was.
+candidates score on the other folds, in models that saw nothing of it (`held_out.chosen_without`, one seed); UR Fall
+has no part in any choice and gets the usual settings. Intervals are over the test videos, resampled together for all
+systems and averaged over seeds. What is already in WORK is kept, features too: a run that was stopped goes on where
+it was.
 
     nice python benchmarks/real_data.py SHARED/data --work WORK [--seeds 5]
 """
@@ -131,7 +132,8 @@ def judge(held: HeldOut, scores: dict[str, list[Scores]], against: str) -> dict:
             "interval": {mean: bootstrap.interval(values) for mean, values in resampled[system].items()},
             **({"mAP_by_seed": [one["mAP"] for one in found]} if len(found) > 1 else {}),
             "AP": {
-                label: float(np.mean([one["per_class"][label]["AP"] for one in found])) for label in found[0]["per_class"]
+                label: float(np.mean([one["per_class"][label]["AP"] for one in found]))
+                for label in found[0]["per_class"]
             },
         }
     for system, row in result.items():

@@ -41,9 +41,7 @@ class Position:
         return 0 < config.patience <= self.stale
 
 
-def settings_of(
-    model: LSTRConfig, train: TrainConfig, split: Split, record: dict, preset: str | None = None
-) -> dict:
+def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, record: dict, preset: str | None = None) -> dict:
     """Everything that makes a run what it is, as config.json and the checkpoint carry it.
 
     preset: what model and train were resolved from, so that a checkpoint says it, and what was changed.
