@@ -72,7 +72,7 @@ def score_of_labels(held: HeldOut, training: list[str], testing: list[str]) -> d
 
 
 def score_sequences(held: HeldOut, seeds: int) -> tuple[dict[str, list[Scores]], dict]:
-    """Scores of every sequence by each system, a seed, left out in turn; and how settings were chosen."""
+    """Scores of every sequence by each system, a seed, in models that did not see it; and how settings were chosen."""
     ids = sorted(held.videos)
     scores: dict[str, list[Scores]] = {"chance": [{}], "time_prior": [{}]}
     choices = {}
@@ -81,15 +81,12 @@ def score_sequences(held: HeldOut, seeds: int) -> tuple[dict[str, list[Scores]],
             scores[name][0] |= found
     for system, candidates in CANDIDATES.items():
         choice, by_group = chosen_without(held, candidates, ids)
-        choices[system] = {"mAP of the other groups": by_group, "chosen": choice}
-        n_seeds = 1 if system.startswith("linear") else seeds
-        for row, given in ((system, choice), (f"{system}_preset", None)):
-            scores[row] = [{} for _ in range(n_seeds)]
+        choices[system] = {"mAP of the other folds, by the fold left out": by_group, "chosen": choice}
+        scores[system] = [{} for _ in range(seeds_of(system, seeds))]
+        for seed, found in enumerate(scores[system]):
             for training, testing in folds_of(ids):
-                settings = candidates[given[testing[0]] if given else next(iter(candidates))]
-                for seed in range(n_seeds):
-                    scores[row][seed] |= held.scores(settings, seed, training, testing)
-            print(f"  {row} {[round(held.per_frame(one)['mAP'], 3) for one in scores[row]]}", flush=True)
+                found |= held.scores(candidates[choice[testing[0]]], seed, training, testing)
+            print(f"  {system} {held.per_frame(found)['mAP']:.3f}", flush=True)
     return scores, choices
 
 
@@ -102,9 +99,14 @@ def score_subsets(held: HeldOut, seeds: int) -> dict[str, list[Scores]]:
     scores = {name: [found] for name, found in score_of_labels(held, training, testing).items()}
     for system, candidates in CANDIDATES.items():
         usual = next(iter(candidates.values()))
-        n_seeds = 1 if system.startswith("linear") else seeds
-        scores[system] = [held.scores(usual, seed, training, testing) for seed in range(n_seeds)]
+        runs = range(seeds_of(system, seeds))
+        scores[system] = [held.scores(usual, seed, training, testing) for seed in runs]
     return scores
+
+
+def seeds_of(system: str, seeds: int) -> int:
+    """How often a system is trained: the linear classifiers have nothing random."""
+    return 1 if system.startswith("linear") else seeds
 
 
 def judge(held: HeldOut, scores: dict[str, list[Scores]], against: str) -> dict:
