@@ -16,15 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import av
 
 from extractors.flow import FlowWorkers
+from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video import probe
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 from pipelines.store import write_json
 
 ALLOWED_MB = 300
@@ -87,7 +89,7 @@ def whole(video: Path, output: Path) -> list[str]:
 
 def thin(video: Path, every: int) -> None:
     """Decode a video whole; of every so many chunks one has its flow computed and goes through the networks."""
-    twostream = build_twostream(WeightSources(), 1, "cpu", "dis")
+    twostream = build_twostream(replace(PRESETS["fast"], flow_algorithm="dis"), WeightSources(), "cpu", "float32")
     chunks = open_chunks(video, twostream.recipe.long_side)[2]
     with FlowWorkers(2, "dis") as workers:
         for _ in twostream.rows((chunk for chunk in chunks if chunk.index % every == 0), workers):

@@ -17,8 +17,9 @@ import numpy as np
 from extractors.errors import VideoError
 from extractors.flow import FlowWorkers
 from extractors.frames import n_frames_until
+from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, WeightSources, build_twostream
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 from pipelines.store import write_json
 
 
@@ -69,7 +70,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("odd-videos.json"))
     given = parser.parse_args()
-    twostream = build_twostream(WeightSources(), 1, "cpu")
+    twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     with FlowWorkers(2) as workers:
         found = {
             path.relative_to(given.folder).as_posix(): outcome(path, twostream, workers)

@@ -21,12 +21,14 @@ import numpy as np
 from held_out import HeldOut, Scores, Settings, chosen_without, folds_of
 
 from extractors.flow import FlowWorkers, choose_backend, default_workers
+from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr import bootstrap, metrics
 from lstr.labels import read_labels
 from pipelines.bench import about_machine
-from pipelines.extract import extract, prepare
+from pipelines.extract import extract
+from pipelines.networks import prepare
 from pipelines.store import open_features, write_json
 
 PRESET = "small"
@@ -56,7 +58,7 @@ def extract_set(videos: Path, labels: Path, output: Path) -> None:
     found = find_videos([videos])
     with FlowWorkers(default_workers()) as workers:
         twostream, folder = prepare(
-            found, output, "fast", WeightSources(), labels, workers, default_device(), lambda *_: None
+            found, output, PRESETS["fast"], WeightSources(), labels, workers, default_device(), lambda *_: None
         )
         for outcome in extract(found, folder, twostream, workers, lambda *_: None):
             print(f"  {outcome.id} {outcome.state} {outcome.seconds:.0f} s", flush=True)

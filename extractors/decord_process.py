@@ -9,6 +9,7 @@ the reading.
 import atexit
 import json
 import os
+import resource
 import select
 import signal
 import struct
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # the child needs no PyAV
 
 SECONDS = 30.0  # a decord call; opening reads the whole index
 TICK = 1.0  # seconds between two looks at the clock: a machine that slept meanwhile has not waited
+MEMORY = 4 * 2**30  # bytes that it may map: a stream can declare larger pictures than its container did
 ALARM = 10  # times as long until the alarm rings, which cannot tell waiting from sleeping
 FRAME, END, FAILED = b"F", b"E", b"X"
 LENGTH = struct.Struct(">I")
@@ -64,7 +66,7 @@ class DecordProcess:
         VideoError when a call takes more than `seconds`.
         """
         request = {
-            "path": str(video.path),
+            "path": os.path.abspath(video.path),  # a bare name could be a protocol's, as concat:a|b is
             "codec": video.codec,
             "n_frames": len(video.timestamps),
             "shape": upright((video.width, video.height), video.rotation),
@@ -189,6 +191,7 @@ def main() -> None:
 
     import decord
 
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     decord.logging.set_level(decord.logging.INFO)  # concealment is logged as information
     for line in sys.stdin.buffer:
         os.ftruncate(2, 0)

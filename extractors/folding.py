@@ -50,6 +50,13 @@ class FoldedConv(nn.Module):
         return torch.relu_(x) if self.relu else x
 
 
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a ConvModule is a convolution and its batch norm, with no shift or padding of its own before."""
+    plain = isinstance(module.conv, nn.Conv2d) and module.conv.padding_mode == "zeros"
+    in_order = module.order == ("conv", "norm", "act") and not module.with_explicit_padding
+    return plain and in_order and module.with_norm and isinstance(module.norm, nn.BatchNorm2d)
+
+
 def fold(network: nn.Module, precision: str, device: str) -> nn.Module:
     """A copy of a backbone for inference on a device: float32 or bf16 in its weights and products, channels-last.
 
@@ -63,9 +70,11 @@ def fold(network: nn.Module, precision: str, device: str) -> nn.Module:
     folded = copy.deepcopy(network)
     for parent in list(folded.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, ConvModule) and child.order == ("conv", "norm", "act"):
-                if isinstance(child.norm, nn.BatchNorm2d):
-                    setattr(parent, name, FoldedConv(child.conv, child.norm, child.with_activation, dtype))
+            if isinstance(child, ConvModule) and _is_plain(child):
+                activation = child.activate if child.with_activation else None
+                relu = type(activation) is nn.ReLU
+                conv = FoldedConv(child.conv, child.norm, relu, dtype)
+                setattr(parent, name, conv if relu or activation is None else nn.Sequential(conv, activation))
         if isinstance(parent, BNInception):
             for name in parent.unit_names:
                 setattr(parent, name, FoldedConv(getattr(parent, name), getattr(parent, f"{name}_bn"), True, dtype))

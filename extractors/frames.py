@@ -43,13 +43,13 @@ def n_frames_until(seconds: Fraction) -> int:
     return int(seconds * FPS + HALF)
 
 
-def resample(frames: Iterable[SourceFrame]) -> Iterator[SourceFrame]:
+def resample(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[SourceFrame]:
     """Frames at their own, never decreasing times to 24 FPS, as FFmpeg's fps filter does, in exact arithmetic.
 
-    A frame's slot is floor(time · 24 + 1/2); output k is the last frame whose slot is ≤ k; gaps repeat. It looks
-    ahead by one frame. The last frame is shown for its duration.
+    A frame's slot is floor(time · 24 + 1/2); output k, from `first` on, is the last frame whose slot is ≤ k; gaps
+    repeat. It looks ahead by one frame. The last frame is shown for its duration.
     """
-    held, k = None, 0
+    held, k = None, first
     for frame in frames:
         slot = n_frames_until(frame.time)
         while held is not None and k < slot:
@@ -83,11 +83,14 @@ def shrink(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA)
 
 
-def chunks_of(frames: Iterable[SourceFrame]) -> Iterator[Chunk]:
-    """Chunks of source frames, in order, each given as soon as a later frame closes it; the short tail is dropped."""
+def chunks_of(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[Chunk]:
+    """Chunks of source frames, in order, each given as soon as a later frame closes it; the short tail is dropped.
+
+    Those before chunk `first` are left out, their images never made.
+    """
     pending: list[np.ndarray] = []
-    index = 0
-    for frame in resample(frames):
+    index = first
+    for frame in resample(frames, first * CHUNK):
         pending.append(frame.image)
         if len(pending) == CHUNK:
             yield Chunk(index, (index + 1) * CHUNK_SECONDS, np.stack(pending))  # (6, H, W, 3)

@@ -4,15 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import av
 
+from extractors.containers import best_video, open_container
 from extractors.errors import MissingPathError, VideoError
 from extractors.frames import CHUNK, FPS, n_frames_until, upright, working_size
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than it says by more than this was cut off
-MOST_PIXELS = 2**27  # 8K is 2**25; a header that declares more is a bomb, not a video
 AVERAGE_RATE = "average rate"
 
 
@@ -74,7 +73,7 @@ def probe(path: str | Path) -> Video:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
     try:
         rotation, bits = _first_picture(path)
-        with av.open(str(path), metadata_errors="ignore") as container:
+        with open_container(path) as container:
             stream = best_video(container, str(path))
             end = Ending(container)
             starts, latest, last_end, missing, bad = [], None, Fraction(0), 0, 0
@@ -107,19 +106,6 @@ def probe(path: str | Path) -> Video:
     timestamps = tuple(t - times[0] for t in times)
     clock = AVERAGE_RATE if by_rate else "container"
     return Video(path, *facts, n_streams, timestamps, last_duration, header_frames, clock, damage)
-
-
-def best_video(container, name: str):
-    """The video stream that FFmpeg thinks best, cover pictures aside. Raises VideoError when there is none."""
-    stream = container.streams.best("video")
-    if stream is None or (stream.disposition & av.stream.Disposition.attached_pic):
-        raise VideoError(f"{name} has no video stream.", "give a file with pictures, not only sound.")
-    width, height = stream.codec_context.width, stream.codec_context.height
-    if width * height > MOST_PIXELS:
-        raise VideoError(
-            f"{name} says its frames are {width}×{height} pixels.", "scale it down with `ffmpeg -vf scale=1920:-2`."
-        )
-    return stream
 
 
 def frame_step(stream) -> Fraction:
@@ -162,17 +148,10 @@ class Ending:
 
 def _first_picture(path: Path) -> tuple[int, int]:
     """(degrees by which frames must be turned, bits of a sample) of the first frame that decodes."""
-    with av.open(str(path), metadata_errors="ignore") as container:
+    with open_container(path) as container:
         for frame in container.decode(best_video(container, str(path))):
             return frame.rotation, max(component.bits for component in frame.format.components)
     raise VideoError(f"{path} holds no decodable frame.", "record or download the file again.")
-
-
-def shown(source: object) -> str:
-    """A source's name for messages, without the password that a URL may carry."""
-    name = str(source if isinstance(source, str | Path) else getattr(source, "name", "the stream"))
-    parts = urlsplit(name)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else name
 
 
 def unreadable(name: str, error: Exception) -> VideoError:

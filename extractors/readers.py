@@ -4,15 +4,20 @@ A reader has `decoder` (the library's name), `frames(long_side)` (the frames, on
 `decoded` frames and `decode_errors` as it goes. Closing the iterator closes the source.
 """
 
-from collections.abc import Iterator
+import math
+import os
+import select
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
+from time import monotonic
 
 import av
 import numpy as np
 
+from extractors.addresses import shown
+from extractors.containers import best_video, open_container
 from extractors.decord_process import SECONDS, decord_process
 from extractors.errors import StalledError, VideoError
 from extractors.frames import SourceFrame, shrink, upright, working_size
@@ -21,15 +26,14 @@ from extractors.probe import (
     Ending,
     Video,
     aspect_of,
-    best_video,
     counts_frames,
     damaged,
     frame_step,
-    shown,
     unreadable,
 )
 
 JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
+TICK = 0.2  # seconds between two looks at whether a silent pipe is still wanted
 
 
 class PyAVReader:
@@ -42,15 +46,29 @@ class PyAVReader:
 
     decoder = "pyav"
 
-    def __init__(self, source, damage: str = "raise", live: bool = False, options: dict | None = None, timeout=None):
+    def __init__(
+        self,
+        source,
+        damage: str = "raise",
+        live: bool = False,
+        options: dict | None = None,
+        timeout: float | tuple[float, float] | None = None,
+        demuxer: str | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ):
         self.name = shown(source)
+        self._patience = timeout[1] if isinstance(timeout, tuple) else timeout
         # a buffered pipe's `read` would wait until all that FFmpeg asks for is there
         waits = hasattr(source, "read1") and not source.seekable()
-        self._source = _Arriving(source) if waits else str(source) if isinstance(source, Path) else source
+        arriving = _Arriving(source, self._silent, self._patience, stopped) if waits else None
+        self._source = arriving or source
         self._damage, self._live, self._options, self._timeout = damage, live, options, timeout
+        self._demuxer = demuxer
         self.decoded = 0
         self.decode_errors = 0
         self.clock = "container"
+        self.finite = False
+        """Once opened: whether the source says how long it is."""
 
     def frames(self, long_side: int) -> Iterator[SourceFrame]:
         """Each frame, its image at the working size of the first one.
@@ -58,13 +76,11 @@ class PyAVReader:
         Raises VideoError where the source cannot be read or is damaged, StalledError after `timeout`.
         """
         try:
-            with av.open(
-                self._source, metadata_errors="ignore", options=self._options or {}, timeout=self._timeout
-            ) as container:
+            with open_container(self._source, self._options, self._timeout, self._demuxer) as container:
+                self.finite = bool(container.duration) or (container.size > 0 and container.format.name != "hls")
                 yield from self._frames(container, long_side)
         except av.error.ExitError as error:
-            hint = "check that it is on, and its address."
-            raise StalledError(f"{self.name} sent nothing for too long.", hint) from error
+            raise self._silent() from error
         except (av.error.FFmpegError, OSError, ValueError) as error:
             raise unreadable(self.name, error) from error
         if self.decoded == 0 and self.decode_errors:
@@ -96,8 +112,15 @@ class PyAVReader:
             self.decoded += 1
             yield SourceFrame(time, duration, partial(_render, picture, size))
 
+    def _silent(self) -> StalledError:
+        return StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
+
     def _pictures(self, container, stream) -> Iterator[av.VideoFrame]:
-        """Decoded pictures up to the end or the first damage, whole ones only."""
+        """Decoded pictures up to the end or the first damage, whole ones only.
+
+        Raises StalledError where packets come for longer than the timeout, and no picture.
+        """
+        began = monotonic()
         end = Ending(container)
         packets = end.watch(container.demux())
         while True:
@@ -108,6 +131,8 @@ class PyAVReader:
             except av.error.InvalidDataError as error:
                 self._broken(error)
                 return
+            if self._patience and monotonic() - began > self._patience:
+                raise self._silent()
             if packet.stream is not stream:
                 continue
             try:
@@ -121,6 +146,7 @@ class PyAVReader:
             for picture in pictures:
                 if not picture.is_corrupt:
                     yield picture
+                    began = monotonic()
                 elif self._broken(None):
                     return
         if end.missing():
@@ -137,10 +163,21 @@ class PyAVReader:
 
 
 class _Arriving:
-    """A pipe whose bytes are given as they arrive."""
+    """A pipe whose bytes are given as they arrive; `read` raises what `silent` makes when none do for `patience`."""
 
-    def __init__(self, file):
-        self.read = file.read1
+    def __init__(self, file, silent: Callable[[], Exception], patience: float | None, stopped: Callable[[], bool]):
+        self._file, self._silent, self._patience, self._stopped = file, silent, patience, stopped
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end, or once stopped."""
+        deadline = monotonic() + (math.inf if self._patience is None else self._patience)
+        # what Python has buffered is not in the pipe, but nothing has read from it before
+        while not select.select([self._file], [], [], TICK)[0]:
+            if self._stopped():
+                return b""
+            if monotonic() > deadline:
+                raise self._silent()
+        return os.read(self._file.fileno(), size)
 
 
 def _render(picture: av.VideoFrame, size: tuple[int, int]) -> np.ndarray:

@@ -2,13 +2,22 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, is_dataclass
+import types
+import typing
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from extractors.errors import RecipeError
 from extractors.flow import ALGORITHMS, BOUND
+from extractors.resnet import FEATURES
 from extractors.video import CHUNK, FPS
 
+STREAMS = ("rgb", "flow")
 PRECISIONS = ("float32", "bf16")
+CROPS = (1, 10)
+RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
+NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False}
+"""Entries of a network that are written only where they differ, so that older recipes keep their ids."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +25,7 @@ class NetworkRecipe:
     """One stream's network and what goes into it. `mean` and `std` are per channel, on the 0–255 scale."""
 
     network: str
-    """`resnet50` or `bninception`."""
+    """`resnet50`, `bninception`, or the name of the mmaction2 config it was built from."""
     weights: str
     """`kinetics` for the published file, `random`, or `custom` for any other file."""
     sha256: str
@@ -28,26 +37,55 @@ class NetworkRecipe:
     """Seed of random weights."""
     calibrated_on: tuple[str, ...] = ()
     """Videos whose chunks gave random weights their batch-norm statistics."""
+    config: dict | None = field(default=None, hash=False)
+    """Backbone in mmaction2's config language, of any network but the two published ones."""
+    width: int | None = None
+    """Features of a chunk, of any network but the two published ones."""
+    segments: int = 1
+    """Frames of a chunk that the network sees together (TSM and its like), evenly spread."""
+    bgr: bool = False
+    """Whether blue comes first."""
+
+    def __post_init__(self):
+        if self.crops not in CROPS:
+            raise ValueError(f"crops {self.crops!r} is neither 1 nor 10")
+
+    @property
+    def dim(self) -> int:
+        """Features of a chunk."""
+        return FEATURES[self.network] if self.width is None else self.width
+
+    @property
+    def images(self) -> int:
+        """That go through the network for one chunk."""
+        return self.crops * self.segments
 
     def folder(self, stream: str) -> str:
         """Name of the stream's feature directory: `rgb_kinetics_resnet50`."""
         return f"{stream}_{self.weights}_{self.network}"
 
+    def to_dict(self) -> dict:
+        """As recipe.json has it."""
+        return {n: v for n, v in asdict(self).items() if n not in NOT_WRITTEN or v != NOT_WRITTEN[n]}
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that changes a feature's value; backend, device and decoder are exact alternatives, outside it."""
+    """Everything that changes a feature's value; backend, device and decoder are exact alternatives, outside it.
 
-    rgb: NetworkRecipe
-    flow: NetworkRecipe
+    One of the two streams may be None; without flow there is no `flow_algorithm`.
+    """
+
+    rgb: NetworkRecipe | None
+    flow: NetworkRecipe | None
     fps: int = FPS
     chunk: int = CHUNK
-    rgb_frame: int = 3
-    """Index in the chunk of the frame the RGB network sees (the paper's "central" frame)."""
+    rgb_frame: int = RGB_FRAME
+    """Index in the chunk of the frame the RGB network sees."""
     long_side: int = 320
     """Pixels; aspect kept, never enlarged."""
     resize: str = "area"
-    flow_algorithm: str = "tvl1-opencv5"
+    flow_algorithm: str | None = "tvl1-opencv5"
     flow_bound: float = BOUND
     short_side: int = 256
     crop: int = 224
@@ -57,13 +95,27 @@ class Recipe:
     def __post_init__(self):
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r} is unknown here")
-        if self.flow_algorithm not in ALGORITHMS.values():
+        if not self.streams:
+            raise ValueError("it has neither rgb nor flow")
+        if self.flow is None and self.flow_algorithm is not None:
+            raise ValueError("it has a flow_algorithm and no flow network")
+        if self.flow and self.flow_algorithm not in ALGORITHMS.values():
             raise ValueError(f"flow_algorithm {self.flow_algorithm!r} is unknown here")
 
     @property
     def id(self) -> str:
         """12 hex digits of the canonical JSON's SHA-256."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return tuple(stream for stream in STREAMS if getattr(self, stream))
+
+    @property
+    def algorithm(self) -> str | None:
+        """Of optical flow, as `--flow` names it; None where there is none."""
+        return next((name for name, entry in ALGORITHMS.items() if entry == self.flow_algorithm), None)
 
     @property
     def is_random(self) -> bool:
@@ -73,43 +125,63 @@ class Recipe:
     @property
     def random_streams(self) -> str:
         """`rgb and flow`, `rgb`, `flow` or nothing: the streams whose networks carry random weights."""
-        return " and ".join(stream for stream in ("rgb", "flow") if getattr(self, stream).weights == "random")
+        return " and ".join(stream for stream in self.streams if getattr(self, stream).weights == "random")
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:
         """Videos that gave the random networks their batch-norm statistics."""
-        return self.rgb.calibrated_on or self.flow.calibrated_on
+        return next((c for stream in self.streams if (c := getattr(self, stream).calibrated_on)), ())
+
+    def narrowed(self, streams: Collection[str]) -> "Recipe":
+        """What of it makes the features of some streams."""
+        recipe = self
+        if "rgb" not in streams:
+            recipe = replace(recipe, rgb=None, rgb_frame=RGB_FRAME)
+        return recipe if "flow" in streams else replace(recipe, flow=None, flow_algorithm=None)
+
+    def to_dict(self) -> dict:
+        """As recipe.json has it."""
+        parts = {stream: part and part.to_dict() for stream in STREAMS for part in (getattr(self, stream),)}
+        return {**asdict(self), **parts}
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_dict(cls, values: dict) -> "Recipe":
         """The recipe of a JSON object. Raises RecipeError where it is not one of this version."""
         try:
-            return _rebuild(cls, values)
+            return rebuild(cls, values)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise RecipeError(
                 f"The feature recipe cannot be read ({error}).", "make the features again with `lstr extract`."
             ) from error
 
 
-def _rebuild(cls, values: dict):
+def rebuild(cls, values: Mapping):
+    """A dataclass from its JSON object. Raises KeyError for an entry it has not, TypeError for one that is missing."""
     known = {f.name: f.type for f in fields(cls)}
     built = {}
     for name, value in values.items():
         if name not in known:
             raise KeyError(f"unknown entry {name!r}")
-        if is_dataclass(known[name]):
-            value = _rebuild(known[name], value)
+        part = _dataclass_of(known[name])
+        if part and value is not None:
+            value = rebuild(part, value)
         built[name] = tuple(value) if isinstance(value, list) else value
     return cls(**built)
 
 
+def _dataclass_of(kind) -> type | None:
+    """The dataclass in `NetworkRecipe | None`; None where there is none."""
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    return next((k for k in kinds if is_dataclass(k)), None)
+
+
 def differences(a: Recipe, b: Recipe) -> list[str]:
     """`entry: a's value against b's`, one for each entry that differs."""
-    return list(_differences(asdict(a), asdict(b)))
+    return list(_differences(a.to_dict(), b.to_dict()))
 
 
 def _differences(a: dict, b: dict, prefix: str = ""):
@@ -122,5 +194,9 @@ def _differences(a: dict, b: dict, prefix: str = ""):
 
 
 def _brief(value) -> str:
+    if isinstance(value, dict) and "network" in value:
+        return f"{value.get('weights')} {value['network']}"
+    if value is None:
+        return "none"
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "…"

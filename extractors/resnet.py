@@ -1,12 +1,19 @@
 """The two TSN networks, built through mmaction2's configs and registry."""
 
 import contextlib
+import copy
 import io
+import logging
 import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from extractors.errors import ExtractorError
+
+if TYPE_CHECKING:
+    from mmengine.registry import Registry
 
 FEATURES = {"resnet50": 2048, "bninception": 1024}  # channels of the pooled features
 
@@ -31,26 +38,47 @@ FLOW_CONFIG = _recognizer({"type": "BNInception", "in_channels": 10}, 1024, mean
 CONFIGS = {"resnet50": RGB_CONFIG, "bninception": FLOW_CONFIG}
 
 
-def build_backbone(network: str) -> nn.Module:
-    """The backbone of a TSN recogniser: `resnet50` for RGB, `bninception` for flow; maps are not pooled.
+def build_backbone(network: str, in_channels: int | None = None) -> nn.Module:
+    """The backbone of a TSN recogniser: `resnet50` or `bninception`; maps are not pooled.
 
-    Raises ExtractorError when mmaction2 cannot be imported or its config cannot be built.
+    `in_channels` is 3 for RGB, 10 for flow; None for the stream the network has in the published features. Raises
+    ExtractorError when mmaction2 cannot be imported or its config cannot be built.
     """
+    config = copy.deepcopy(CONFIGS[network])
+    if in_channels:
+        config["backbone"]["in_channels"] = in_channels
+    models = registry()
+    import extractors.bninception  # noqa: F401  (registers BNInception)
+
+    with quiet():
+        backbone = models.build(config).backbone
+    backbone.eval()  # mmaction2's ResNet returns None here, so it cannot be chained
+    return backbone
+
+
+def registry() -> "Registry":
+    """mmaction2's registry of models. Raises ExtractorError when mmaction2 cannot be imported."""
     try:
-        # mmcv-lite warns about operators that TSN does not use, once a process, on whichever stream is at hand
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with quiet():
             import mmaction.models  # noqa: F401  (registers ResNet, TSNHead, Recognizer2D)
             from mmaction.registry import MODELS
             from mmengine.registry import init_default_scope
-
-            import extractors.bninception  # noqa: F401  (registers BNInception)
-
-            init_default_scope("mmaction")
-            backbone = MODELS.build(CONFIGS[network]).backbone
     except ImportError as error:
         raise ExtractorError(
             f"mmaction2 cannot be imported ({error}).", 'pip install "mmaction2>=1.1,<1.2" "mmcv-lite>=2.0.1,<2.1"'
         ) from error
-    backbone.eval()  # mmaction2's ResNet returns None here, so it cannot be chained
-    return backbone
+    init_default_scope("mmaction")
+    return MODELS
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without mmcv-lite's warnings about operators that TSN does not use, and mmengine's log of first weights."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

@@ -1,39 +1,32 @@
 """The two TSN networks as one: chunks and their flow to feature rows."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import islice
 from time import perf_counter
 
-import cv2
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from extractors.crops import centre_crop, fit, ten_crops
 from extractors.errors import RecipeError, WeightsError
 from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from extractors.folding import DTYPES, fold
-from extractors.manifest import dataset_of
-from extractors.recipe import NetworkRecipe, Recipe
-from extractors.resnet import build_backbone
+from extractors.folding import DTYPES, fast_precision, fold
+from extractors.networks import WeightSources, asked, build_network
+from extractors.presets import FAST, Preset
+from extractors.recipe import STREAMS, NetworkRecipe, Recipe
 from extractors.stages import ahead, closed_after, torch_threads
 from extractors.video import Chunk
-from extractors.weights import fingerprint, load_statistics, load_weights, randomise, statistics
+from extractors.weights import statistics
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
-SEED = 2021  # of random weights
-# Published input scales (facts, section 0): ImageNet's for RGB; flow bytes minus 128, never divided
-INPUTS = {
-    "resnet50": ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
-    "bninception": ((128.0,) * 10, (1.0,) * 10),
-}
-NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
 
 
 @dataclass(frozen=True)
 class FeatureRow:
-    """One chunk's features: rgb (2048,) and flow (1024,) float32, None when not asked for; `end_time` in seconds."""
+    """One chunk's features: rgb (2048,) and flow (1024,) float32, None of a stream not there; `end_time` in seconds."""
 
     index: int
     end_time: float
@@ -60,38 +53,8 @@ Pending = tuple[Chunk, ChunkFlow | None]
 """A chunk, and its flow on its way."""
 
 
-def fit(image: np.ndarray, short_side: int) -> np.ndarray:
-    """(H, W, C) uint8 so that its shorter side is `short_side` pixels, bilinear."""
-    height, width = image.shape[:2]
-    scale = short_side / min(height, width)
-    size = (max(short_side, round(width * scale)), max(short_side, round(height * scale)))
-    return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
-
-
-def centre_crop(image: np.ndarray, crop: int) -> np.ndarray:
-    """(H, W, C) → (1, crop, crop, C)."""
-    y, x = (image.shape[0] - crop) // 2, (image.shape[1] - crop) // 2
-    return image[None, y : y + crop, x : x + crop]
-
-
-def ten_crops(image: np.ndarray, crop: int) -> np.ndarray:
-    """Four corners, centre, and their mirror images (x flow inverted): (H, W, 10) uint8 → (10, crop, crop, 10).
-
-    Offsets in quarter steps as SSN's transforms; the mirrored x component is 255 − v.
-    """
-    height, width = image.shape[:2]
-    h, w = (height - crop) // 4, (width - crop) // 4
-    crops = []
-    for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
-        patch = image[y : y + crop, x : x + crop]
-        mirrored = patch[:, ::-1].copy()
-        mirrored[..., ::2] = 255 - mirrored[..., ::2]
-        crops += [patch, mirrored]
-    return np.stack(crops)
-
-
 class TwoStream:
-    """ResNet-50 on RGB and BN-Inception on flow, or one of them, in evaluation mode on one device, with their recipe.
+    """A network on RGB and one on flow, or one of them, in evaluation mode on one device, with their recipe.
 
     `device` is a torch device name. What computes features is a folded copy of each network, in the precision of the
     recipe; the networks themselves keep the weights as given.
@@ -105,28 +68,37 @@ class TwoStream:
         self.recipe = recipe
         self.device = device
         self.seconds = StageSeconds()
+        self.threads = default_workers()
+        """Batches at once on a CPU, where there are no threads of flow to go by."""
         self._folded: dict[str, nn.Module] = {}
 
     def rgb_input(self, frames: np.ndarray) -> np.ndarray:
-        """A chunk's frames (6, H, W, 3) → (1, 224, 224, 3) uint8: one centre crop of the central frame."""
-        recipe = self.recipe
-        return centre_crop(fit(frames[recipe.rgb_frame], recipe.short_side), recipe.crop)
+        """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3) uint8: the central frame, or several."""
+        n, segments = len(frames), self.recipe.rgb.segments
+        if segments == 1:
+            return self._cropped("rgb", frames[self.recipe.rgb_frame])
+        # as mmaction2's SampleFrames picks them from a video of this length
+        views = [self._cropped("rgb", frames[(2 * i + 1) * n // (2 * segments)]) for i in range(segments)]
+        return np.stack(views, 1).reshape(-1, *views[0].shape[1:])  # of each crop all segments, one after the other
 
     def flow_input(self, flow: np.ndarray) -> np.ndarray:
         """A chunk's flow (10, H, W) → (crops, 224, 224, 10) uint8."""
-        recipe = self.recipe
-        image = fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), recipe.short_side)
-        return ten_crops(image, recipe.crop) if recipe.flow.crops == 10 else centre_crop(image, recipe.crop)
+        return self._cropped("flow", np.ascontiguousarray(flow.transpose(1, 2, 0)))
+
+    def _cropped(self, stream: str, image: np.ndarray) -> np.ndarray:
+        """(H, W, C) → (crops, 224, 224, C)."""
+        crops, crop = getattr(self.recipe, stream).crops, self.recipe.crop
+        image = fit(image, self.recipe.short_side)
+        return ten_crops(image, crop, flow=stream == "flow") if crops == 10 else centre_crop(image, crop)
 
     @torch.inference_mode()
     def pooled(self, stream: str, images: np.ndarray) -> np.ndarray:
-        """(B, crops, 224, 224, C) uint8 → (B, D) float32, averaged over space and crops."""
+        """(B, images, 224, 224, C) uint8 → (B, D) float32, averaged over space and the images of a chunk."""
         network = self._folded_network(stream)
-        batch, crops = images.shape[:2]
-        x = torch.from_numpy(images).to(self.device).flatten(0, 1)  # (B · crops, 224, 224, C)
+        x = torch.from_numpy(images).to(self.device).flatten(0, 1)  # (B · images, 224, 224, C)
         x = self._scaled(stream, x).to(DTYPES[self.recipe.precision])
-        features = network(x).float().mean((2, 3))  # (B · crops, D)
-        return features.unflatten(0, (batch, crops)).mean(1).cpu().numpy()
+        features = network(x).float().mean((2, 3))  # (B · images, D)
+        return features.unflatten(0, images.shape[:2]).mean(1).cpu().numpy()
 
     def _folded_network(self, stream: str) -> nn.Module:
         if stream not in self._folded:
@@ -136,7 +108,7 @@ class TwoStream:
     def _scaled(self, stream: str, x: Tensor) -> Tensor:
         """(N, 224, 224, C) uint8 → (N, C, 224, 224) as published; the permuted view is channels-last already."""
         part: NetworkRecipe = getattr(self.recipe, stream)
-        x = x.float().sub_(torch.tensor(part.mean, device=self.device))
+        x = (x.flip(-1) if part.bgr else x).float().sub_(torch.tensor(part.mean, device=self.device))
         if any(std != 1 for std in part.std):
             x.div_(torch.tensor(part.std, device=self.device))
         return x.permute(0, 3, 1, 2)
@@ -155,15 +127,34 @@ class TwoStream:
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
                 "give the --flow of the features it belongs to.",
             )
-        for stream in self.networks:
-            self._folded_network(stream)  # now, not in several threads at once
-        batch = 1 if live else max(1, IMAGES[torch.device(self.device).type] // self.recipe.flow.crops)
+        self.prepare()
+        batch = 1 if live else self.batch
         n_flow = workers.workers if with_flow else 0
         # one thread of torch a batch, and as many batches at once as there are cores, or flow threads: cores change
         # between flow and networks as either has work, and none waits for another within a layer
-        threads = 1 if self.device != "cpu" else n_flow or default_workers()
+        threads = 1 if self.device != "cpu" else n_flow or self.threads
         reading = ahead(self._read(chunks, workers if with_flow else None), batch + 2 * n_flow, "reader")
         return self._compute(reading, batch, threads)
+
+    @property
+    def batch(self) -> int:
+        """Chunks that go through the networks at a time where as many are at hand."""
+        images = max(getattr(self.recipe, stream).images for stream in self.networks)
+        return max(1, IMAGES[torch.device(self.device).type] // images)
+
+    def prepare(self) -> None:
+        """Make what computes features, now rather than in several threads at once."""
+        for stream in self.networks:
+            self._folded_network(stream)
+
+    def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
+        """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
+
+        A thread of `pool` waits for the flow.
+        """
+        with_flow = "flow" in self.networks
+        ready = tuple((chunk, workers.submit(chunk.frames) if with_flow else None) for chunk in chunks)
+        return pool.submit(lambda: self._batch(ready)[0])
 
     def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
         """Chunks with their flow on its way."""
@@ -212,7 +203,7 @@ class TwoStream:
 
     @torch.no_grad()
     def calibrate(self, stream: str, images: np.ndarray, batch: int = 32) -> None:
-        """Give a random network batch-norm statistics measured on images (N, 224, 224, C) uint8.
+        """Give a random network batch-norm statistics measured on images (N, segments, 224, 224, C) uint8.
 
         Without them a random network's activations carry little (its layers do not normalise). The recipe must be
         made again afterwards, because the network's hash changes.
@@ -223,10 +214,11 @@ class TwoStream:
             norm.reset_running_stats()
             norm.momentum = None  # a plain average over the batches
         network.train()
+        batch = max(2, batch // images.shape[1])
         for start in range(0, len(images), batch):
-            part = images[start : start + batch]
-            if len(part) > 1:
-                network(self._scaled(stream, torch.from_numpy(part).to(self.device)))
+            part = torch.from_numpy(images[start : start + batch]).to(self.device)
+            if part.shape[0] * part.shape[1] > 1:
+                network(self._scaled(stream, part.flatten(0, 1)))
         network.eval()
         self._folded.pop(stream, None)
 
@@ -236,69 +228,55 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@dataclass(frozen=True)
-class WeightSources:
-    """Where the networks' weights come from: a published file, or None for seeded random weights."""
+def build_twostream(preset: Preset, sources: WeightSources, device: str, precision: str | None = None) -> TwoStream:
+    """The networks a preset asks for with their weights, and the recipe that follows from them.
 
-    rgb: str | None = None
-    flow: str | None = None
-    calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """Stored batch-norm statistics by stream, for random weights."""
-    calibrated_on: tuple[str, ...] = ()
-
-
-def build_twostream(
-    sources: WeightSources, flow_crops: int, device: str, algorithm: str = "tvl1", precision: str = "float32"
-) -> TwoStream:
-    """Both networks with their weights, and the recipe that follows from them, the flow algorithm and the precision.
-
-    Raises WeightsError or MissingPathError for an unusable file.
+    `precision` is float32 or bf16; None for what the preset prefers on this device. Raises WeightsError,
+    MissingPathError or RecipeError for an unusable file.
     """
-    built = {stream: _build_network(stream, sources, flow_crops) for stream in NETWORKS}
-    recipe = Recipe(built["rgb"][1], built["flow"][1], flow_algorithm=ALGORITHMS[algorithm], precision=precision)
-    return TwoStream({stream: network for stream, (network, _) in built.items()}, recipe, device)
+    if precision is None:
+        precision = fast_precision(device) if preset.precision == FAST else preset.precision
+    networks, parts = {}, dict.fromkeys(STREAMS)
+    for stream in preset.streams:
+        networks[stream], parts[stream] = build_network(stream, asked(stream, getattr(preset, stream)), sources)
+    shared = {name: getattr(preset, name) for name in ("rgb_frame", "long_side", "short_side", "crop")}
+    algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
+    recipe = Recipe(**parts, **shared, flow_algorithm=algorithm, precision=precision)
+    return TwoStream(networks, recipe, device)
 
 
-def rebuild_twostream(
-    recipe: Recipe, sources: WeightSources, device: str, streams: Collection[str] = tuple(NETWORKS)
-) -> TwoStream:
-    """The networks that a recipe names, or those of some streams, checked against its hashes.
+def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
+    """The networks that a recipe names, checked against its hashes.
 
     Raises WeightsError when the files at hand (or this machine's random numbers) give other networks.
     """
-    networks = {}
-    for stream in streams:
-        want: NetworkRecipe = getattr(recipe, stream)
-        if want.weights != "random" and getattr(sources, stream) is None:
-            raise WeightsError(
-                f"The features come from {want.weights} {want.network} weights, and no file of them was given.",
-                f"add `--{stream}-weights PATH`.",
-            )
-        networks[stream], have = _build_network(stream, sources, recipe.flow.crops)
+    twostream = build_as(recipe, sources, device)
+    for stream in recipe.streams:
+        want, have = getattr(recipe, stream), getattr(twostream.recipe, stream)
         if want.sha256 != have.sha256:
             raise WeightsError(
                 f"The {stream} network here is {have.weights} {have.sha256}, "
                 f"the features come from {want.weights} {want.sha256}.",
                 f"give the file they were made with as --{stream}-weights.",
             )
-    return TwoStream(networks, recipe, device)
+    return twostream
 
 
-def _build_network(stream: str, sources: WeightSources, flow_crops: int) -> tuple[nn.Module, NetworkRecipe]:
-    network, path = NETWORKS[stream], getattr(sources, stream)
-    backbone = build_backbone(network)
-    if path:
-        load_weights(backbone, path, network)
-        origin = {"weights": dataset_of(path)}
-    else:
-        randomise(backbone, SEED)
-        if stream in sources.calibration:
-            load_statistics(backbone, sources.calibration[stream])
-        calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
-        origin = {"weights": "random", "seed": SEED, "calibrated_on": calibrated_on}
-    mean, std = INPUTS[network]
-    crops = 1 if stream == "rgb" else flow_crops
-    return backbone, NetworkRecipe(network, sha256=fingerprint(backbone), crops=crops, mean=mean, std=std, **origin)
+def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
+    """The networks of a recipe with whatever weights there are, and the recipe that they then have.
+
+    Raises WeightsError where the recipe has a weights file and none is given.
+    """
+    networks, parts = {}, {}
+    for stream in recipe.streams:
+        want: NetworkRecipe = getattr(recipe, stream)
+        if want.weights != "random" and getattr(sources, stream) is None:
+            raise WeightsError(
+                f"The features come from {want.weights} {want.network} weights, and no file of them was given.",
+                f"add `--{stream}-weights PATH`.",
+            )
+        networks[stream], parts[stream] = build_network(stream, want, sources)
+    return TwoStream(networks, replace(recipe, **parts), device)
 
 
 def calibration_of(twostream: TwoStream) -> dict[str, dict[str, Tensor]]:

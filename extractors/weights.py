@@ -1,6 +1,7 @@
-"""Published weight files into the two networks, and seeded random weights where there are none.
+"""Published weight files into the networks, and seeded random weights where there are none.
 
-ResNet-50: mmaction2 0.x and 1.x files (`backbone.` keys, classifier dropped) and torchvision's names.
+ResNet-50 and mmaction2's other backbones: its 0.x and 1.x files (`backbone.` keys, classifier dropped), and
+torchvision's names of a ResNet.
 BN-Inception: the tsn-pytorch, Cadene and mmaction v0 layouts, with their prefixes and wrappers, and the [1, C]
 batch-norm tensors of torch ≤ 0.1.12. Only `num_batches_tracked` may be missing; nothing may be left over.
 """
@@ -9,7 +10,7 @@ import hashlib
 import math
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 import torch
@@ -21,7 +22,6 @@ from extractors.resnet import build_backbone
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
 CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classifier)\.")
-STEMS = {"resnet50": "conv1.conv.weight", "bninception": "conv1_7x7_s2.weight"}
 CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
 
 
@@ -64,9 +64,9 @@ def _resnet_name(name: str) -> str:
     return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")
 
 
-def _given(path: str | Path, network: str) -> dict[str, Tensor]:
+def _given(path: str | Path, wanted: Container[str]) -> dict[str, Tensor]:
     """The tensors of a file under our names: prefixes off, classifier dropped, old batch-norm tensors as (C,)."""
-    rename: Callable[[str], str] = _resnet_name if network == "resnet50" else str
+    rename: Callable[[str], str] = _resnet_name if "conv1.conv.weight" in wanted else str
     given = {}
     for name, tensor in read_state_dict(path).items():
         name = _bare_name(name)
@@ -79,12 +79,13 @@ def _given(path: str | Path, network: str) -> dict[str, Tensor]:
 
 
 def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
-    """Load a published file into `resnet50` or `bninception`, in place.
+    """Load a file in mmaction2's or another published layout into a network of that name, in place.
 
     Raises WeightsError that names the first tensor which is missing, left over, or of another shape.
     """
+    backbone = getattr(backbone, "backbone", backbone)  # of a recogniser
     wanted = backbone.state_dict()
-    given = _given(path, network)
+    given = _given(path, wanted)
     _check(given, {name: tensor.shape for name, tensor in wanted.items()}, path, network)
     backbone.load_state_dict({**wanted, **given})
 
@@ -100,11 +101,17 @@ def _check(given: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: 
     extra = [n for n in given if n not in wanted]
     if extra:
         raise WeightsError(f"{path} has {len(extra)} tensors that {network} has not; the first is {extra[0]!r}.", hint)
+    stem = _stem(wanted)
     for name, tensor in given.items():
         if tensor.shape != wanted[name]:
             shapes = f"{list(tensor.shape)} where {list(wanted[name])} is needed"
-            reason = _swapped(tensor.shape, wanted[name]) if name == STEMS[network] else ""
+            reason = _swapped(tensor.shape, wanted[name]) if name == stem else ""
             raise WeightsError(f"{path}: {name} is {shapes}{reason}.", hint)
+
+
+def _stem(shapes: Mapping[str, torch.Size]) -> str:
+    """Name of the first convolution's weight."""
+    return next((name for name, shape in shapes.items() if len(shape) == 4), "")
 
 
 def _swapped(given: torch.Size, wanted: torch.Size) -> str:
@@ -122,8 +129,8 @@ def identify(path: str | Path) -> tuple[str, str]:
     Raises WeightsError when it fits neither network, or takes neither frames nor five flow fields.
     """
     network = "bninception" if any("inception_" in name for name in read_state_dict(path)) else "resnet50"
-    given, stem = _given(path, network), STEMS[network]
     wanted = {name: tensor.shape for name, tensor in build_backbone(network).state_dict().items()}
+    given, stem = _given(path, wanted), _stem(wanted)
     channels = given[stem].shape[1] if stem in given and given[stem].dim() == 4 else None
     if channels in CHANNELS:
         wanted[stem] = torch.Size((wanted[stem][0], channels, *wanted[stem][2:]))

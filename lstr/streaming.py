@@ -106,6 +106,29 @@ def step_ahead(model: Model, state: StreamState, rgb: Features | None, flow: Fea
     return scores[0] if single else scores
 
 
+def step_some(
+    model: Model, state: StreamState, streams: Sequence[int], rgb: Features | None, flow: Features | None
+) -> Tensor:
+    """As `step_ahead` for some of the streams, each named once: rgb (n, rgb_dim), flow (n, flow_dim), in their order.
+
+    The others stay as they are. Gives (n, 1 + n_ahead, C). Streams side by side in the state are cheaper. Raises
+    LstrError for a captured state, whose steps are of all streams.
+    """
+    if state.captured:
+        raise LstrError("A captured state steps all of its streams.", "Step some of a state that is not captured.")
+    first, last = min(streams), max(streams)
+    beside = list(streams) == list(range(first, last + 1))
+    which = slice(first, last + 1) if beside else torch.tensor(streams)
+    tensors = {name: tensor[which] for name, tensor in state.tensors.items()}  # views where they are side by side
+    part = StreamState(state.config, state.constants, tensors, state.chunks[list(streams)], state.precision)
+    scores = step_ahead(model, part, rgb, flow)  # (n, 1 + n_ahead, C)
+    if not beside:
+        for name, tensor in part.tensors.items():
+            state.tensors[name][which] = tensor
+    state.chunks[list(streams)] = part.chunks
+    return scores
+
+
 def capture(model: Model, state: StreamState) -> None:
     """Let the steps of streams on a GPU be captured at their first occurrence and replayed afterwards.
 

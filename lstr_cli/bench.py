@@ -22,7 +22,11 @@ OPTIONS = {
     "--input", "inputs", metavar="FILE", multiple=True, help="A video to measure on; repeatable.  [default: rendered]"
 )
 @click.option(
-    "--recipe", type=click.Choice(["faithful", "fast"]), default="faithful", show_default=True, help="As for extract."
+    "--recipe",
+    type=click.Choice(["faithful", "fast", "activitynet", "activitynet-fast"]),
+    default="faithful",
+    show_default=True,
+    help="As for extract.",
 )
 @precision_option
 @algorithm_option
@@ -108,23 +112,22 @@ def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
 
 
 def _chain(console, inputs, recipe, precision, algorithm, workers, flow_backend, device, chunks, against, **_) -> dict:
-    from extractors.flow import FlowWorkers, default_workers
     from extractors.twostream import WeightSources, build_twostream, default_device
     from pipelines.bench_chain import bench_chain, rendered
-    from pipelines.extract import FLOW_CROPS, preferred_precision
+    from pipelines.networks import flow_workers
+    from pipelines.recipes import choose_recipe
 
-    device = device or default_device()
-    precision = precision or preferred_precision(recipe, device)
+    preset = choose_recipe(recipe, algorithm=algorithm, precision=precision)
     with (
         TemporaryDirectory() as folder,
-        FlowWorkers(workers or default_workers(), algorithm, flow_backend) as pool,
+        flow_workers(preset, workers, flow_backend) as pool,
         console.Bar("chunks") as bar,
     ):
         paths = [Path(path) for path in inputs]
         if not paths:
             console.say("no --input: measuring on rendered videos of 320×240 at 30 FPS")
             paths = rendered(Path(folder), chunks)
-        twostream = build_twostream(WeightSources(), FLOW_CROPS[recipe], device, algorithm, precision)
+        twostream = build_twostream(preset, WeightSources(), device or default_device())
         return bench_chain(paths, twostream, pool, chunks, bar.update, against == "opencv")
 
 

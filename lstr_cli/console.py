@@ -2,16 +2,25 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
+from extractors.addresses import without_credentials
+
+if TYPE_CHECKING:  # it brings torch
+    from lstr_cli.view import View, Watched
+
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
+REFRESHES = 5  # of the live view, a second
+NARROW = 50  # columns; on a terminal of fewer there are lines instead of a view
+STYLES = {"name": "bold", "on": "bold green", "bar": "cyan", "quiet": "dim", "alert": "bold yellow", "": ""}
 
 _err = Console(stderr=True, highlight=False)
 _out = Console(highlight=False)
@@ -19,17 +28,26 @@ _out = Console(highlight=False)
 
 def say(text: str) -> None:
     """A line on standard error."""
-    _err.print(text, markup=False, soft_wrap=True)
+    _err.print(without_credentials(text), markup=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """A yellow line on standard error."""
-    _err.print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
+    _err.print(without_credentials(f"warning: {text}"), style="yellow", markup=False, soft_wrap=True)
 
 
 def show(text: str) -> None:
     """A line of the result on standard output."""
-    _out.print(text, markup=False, soft_wrap=True)
+    _out.print(without_credentials(text), markup=False, soft_wrap=True)
+
+
+def size(n: float) -> str:
+    """Bytes for people: 1.5 GB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n < 1000:
+            break
+        n, unit = n / 1000, {"bytes": "kB", "kB": "MB", "MB": "GB", "GB": "TB"}[unit]
+    return f"{n:.0f} {unit}" if n >= 100 or unit == "bytes" else f"{n:.1f} {unit}"
 
 
 def show_json(value) -> None:
@@ -48,7 +66,7 @@ def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], righ
 
 
 def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None:
-    rows = [[str(cell) for cell in row] for row in rows]
+    title, rows = without_credentials(title), [[without_credentials(str(cell)) for cell in row] for row in rows]
     if not console.is_terminal:
         for row in ([title], columns, *rows):
             plain.write("\t".join(row) + "\n")
@@ -67,7 +85,12 @@ def is_terminal() -> bool:
     return _out.is_terminal
 
 
-def _clock(seconds: float) -> str:
+def takes_unicode() -> bool:
+    """Whether standard error can show more than ASCII."""
+    return not _err.options.ascii_only
+
+
+def clock(seconds: float) -> str:
     """Seconds as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
@@ -112,7 +135,7 @@ class Bar:
         start, before = self._begun.setdefault(what, (now, done))
         if now - self._said >= PLAIN_SECONDS:
             self._said = now
-            left = f", {_clock((now - start) / (done - before) * (total - done))} left" if done > before else ""
+            left = f", {clock((now - start) / (done - before) * (total - done))} left" if done > before else ""
             say(f"{what}: {done}/{total} {self.unit} {note}".rstrip() + left)
 
     def __enter__(self) -> "Bar":
@@ -123,3 +146,99 @@ class Bar:
     def __exit__(self, *exception) -> None:
         if self._rich:
             self._rich.stop()
+
+
+class JobBar(Bar):
+    """Progress of a job over many files: of each one in hand, and above them of all together with how fast they go.
+
+    `total` units are planned; `speed` puts units a second into words. Give `update` what is in hand, and `finish` each
+    one that is over with the units that were planned for it, however far it came.
+    """
+
+    def __init__(self, unit: str, total: int, speed: Callable[[float], str]):
+        super().__init__(unit)
+        self._total, self._speed = total, speed
+        self._over = 0
+        self._in_hand: dict[str, tuple[int, int]] = {}
+        self._since: dict[str, float] = {}
+        self._start = monotonic()
+
+    def update(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Show that `done` of `total` units of `what` are finished."""
+        since = self._since.setdefault(what, monotonic())
+        self._in_hand[what] = (done, total)
+        self._show_all()
+        if self._rich:
+            super().update(what, done, total, note or self._speed(done / max(monotonic() - since, 1e-3)))
+
+    def finish(self, what: str, planned: int) -> None:
+        """It is over, and no longer in hand."""
+        self._over += planned
+        self._in_hand.pop(what, None)
+        self._since.pop(what, None)
+        if what in self._tasks:
+            self._rich.remove_task(self._tasks.pop(what))
+        self._show_all()
+
+    def _show_all(self) -> None:
+        done = min(self._over + sum(done for done, _ in self._in_hand.values()), self._total)
+        rate = done / max(monotonic() - self._start, 1e-3)
+        names = "" if self._rich else "; ".join(f"{what} {n}/{total}" for what, (n, total) in self._in_hand.items())
+        super().update("all", done, max(self._total, 1), f"{self._speed(rate)}{names and ': '}{names}")
+
+
+class Screen:
+    """The view of a detection on standard error, drawn anew a few times a second while it runs.
+
+    Without a terminal, with one that is dumb or narrow, and where standard output fills the same terminal
+    (`beside_results`), there are plain lines instead: one every ten seconds, and one an event where a person may read
+    it. A context manager; after a Ctrl-C it leaves the view as it was last, and says what each source has come to.
+    """
+
+    def __init__(self, view: "View", beside_results: bool = False):
+        self._view = view
+        self._said = monotonic()
+        self._live = None
+        watched = _err.is_terminal and not beside_results
+        self._events = watched
+        if watched and not _err.is_dumb_terminal and _err.width >= NARROW:
+            # what is written to standard output is the result, so that it is never drawn
+            self._live = Live(
+                console=_err,
+                get_renderable=self._draw,
+                refresh_per_second=REFRESHES,
+                redirect_stdout=False,
+                vertical_overflow="crop",
+            )
+
+    def update(self, one: "Watched") -> None:
+        """Show that a source has a new decision."""
+        from lstr_cli.view import clock, event_text, status_text
+
+        if self._live:
+            return
+        for event in one.newest.events if self._events else ():
+            say(f"{clock(event.time):>9}  {event_text(event)}")
+        now = monotonic()
+        if now - self._said >= PLAIN_SECONDS:
+            self._said = now
+            say(status_text(one, now))
+
+    def _draw(self) -> Group:
+        lines = self._view.lines(_err.width, max(1, _err.height - 1))
+        drawn = [Text.assemble(*((text, STYLES[role]) for text, role in line)) for line in lines]
+        for text in drawn:
+            text.truncate(_err.width, overflow="ellipsis")
+        return Group(*drawn)
+
+    def __enter__(self) -> "Screen":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind, *exception) -> None:
+        if self._live:
+            self._live.stop()
+        if kind is KeyboardInterrupt:
+            for line in self._view.summary():
+                say(line)

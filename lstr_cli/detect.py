@@ -8,8 +8,10 @@ import click
 
 from lstr_cli.options import (
     Size,
+    algorithm_option,
     device_option,
     events_options,
+    mismatch_option,
     model_settings,
     set_option,
     weights_options,
@@ -54,6 +56,8 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="Put videos of at most SIZE, as in 20MB, into their HTML pages, so that the page alone can be sent.",
 )
 @weights_options
+@algorithm_option
+@mismatch_option
 @workers_option
 @click.option(
     "--precision",
@@ -75,6 +79,8 @@ def command(
     embed,
     rgb_weights,
     flow_weights,
+    algorithm,
+    allow_mismatch,
     workers,
     flow_backend,
     precision,
@@ -105,8 +111,12 @@ def command(
     from extractors.errors import ExtractorError
     from lstr.labels import read_labels
     from lstr_cli import console
-    from pipelines.detect import load_checkpoint, open_sources, run, truth_of, warnings_of
+    from lstr_cli.view import View
+    from pipelines.detect import load_checkpoint, run, truth_of, warnings_of
+    from pipelines.fonts import illegible_warning
     from pipelines.index_page import write_index
+    from pipelines.sources import open_sources
+    from pipelines.status import Status
     from pipelines.timeline import changed, thresholds_of
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
@@ -118,26 +128,38 @@ def command(
         console.say(f"What has started is told {late['started']:g} s later, what has ended {late['ended']:g} s later.")
     truth = read_labels(labels) if labels else None
     folder = Path(output) if output else None
+    if folder and {"mp4", "png"} & {*formats} and (text := illegible_warning(loaded.classes)):
+        console.warn(text)
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
     failed, finished = [], []
-    opened = open_sources(sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device)
-    with closing(opened), console.Bar("decisions") as bar:
+    opened = open_sources(
+        sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch
+    )
+    warned = set()
+    view = View(ascii_only=not console.takes_unicode())
+    with closing(opened), console.Screen(view, lines is sys.stdout and console.is_terminal()) as screen:
         for source in opened:
             try:
                 if isinstance(source, ExtractorError):
                     raise source
+                for text in source.warnings:
+                    if text not in warned:
+                        console.warn(text)
+                    warned.add(text)
                 drawn = truth_of(truth, source.id)
-                decisions = run(source, loaded, folder, formats, lines, drawn, precision, thresholds, embed)
+                status = Status(source.id, source.n_chunks)
+                decisions = run(source, loaded, folder, formats, lines, drawn, precision, thresholds, embed, status)
                 if folder and "mp4" in formats and source.video is None and not finished:
                     console.warn(f"{source.origin} has no pictures to draw on, so there is no mp4 of it.")
-                finished.append((source.id, _follow(decisions, source, bar)))
+                with view.watching(status, loaded.classes) as watched:
+                    finished.append((source.id, _follow(decisions, watched, screen)))
             except ExtractorError as error:
                 if error.exit_code != SOME_FAILED:
                     raise
                 failed.append(str(error))
                 console.say(f"failed: {error}\nhint: {error.hint}")
-    # tables wait until the bar is gone, for both draw on the terminal
+    # tables wait until the view is gone, for both draw on the terminal
     for source_id, timeline in finished:
         if as_json:
             console.show_json(timeline)
@@ -154,14 +176,14 @@ def command(
         sys.exit(SOME_FAILED)
 
 
-def _follow(decisions, source, bar) -> dict:
+def _follow(decisions, watched, screen) -> dict:
     """Run a source to its end, showing each decision; its timeline."""
     while True:
         try:
-            decision = next(decisions)
+            watched.push(next(decisions))
         except StopIteration as ended:
             return ended.value
-        bar.update(source.id, decision.chunk + 1, source.n_chunks, f"{decision.label} {decision.score:.2f}")
+        screen.update(watched)
 
 
 def _show(console, timeline: dict) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from lstr_cli.options import data_options, device_option, model_settings, set_option
+from lstr_cli.options import data_options, device_option, mismatch_option, model_settings, set_option
 
 
 @click.command("evaluate")
@@ -34,6 +34,7 @@ from lstr_cli.options import data_options, device_option, model_settings, set_op
     "--calibrate", is_flag=True, help="Write thresholds for `lstr detect` into CHECKPOINT, from the validation subset."
 )
 @data_options
+@mismatch_option
 @set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -51,6 +52,7 @@ def command(
     rgb,
     flow,
     skip_missing,
+    allow_mismatch,
     settings,
     device,
     as_json,
@@ -84,8 +86,9 @@ def command(
     data = read_dataset(features, labels, (rgb, flow), dataset, skip_missing=skip_missing)
     split = data.split(subset or ("validation" if calibrate else None), skip_missing)
     all_loaded = [load_checkpoint(checkpoint, model_settings(settings), device) for checkpoint in checkpoints]
+    mismatches = []
     for loaded in all_loaded:  # a misfit is told before the first is scored
-        check_fit(loaded, split)
+        mismatches += check_fit(loaded, split, allow_mismatch)
         for text in assumptions_of(loaded):
             console.warn(text)
     if calibrate:
@@ -94,14 +97,14 @@ def command(
     evaluations, documents, resampled = [], [], []
     for loaded in all_loaded:
         with console.Bar("videos") as bar:
-            evaluations.append(score_and_evaluate(loaded, split, bar.update, mode, published))
+            evaluations.append(score_and_evaluate(loaded, split, bar.update, mode, published, allow_mismatch))
         resampled.append(resample(evaluations[-1], resamples))
         documents.append(analyse(evaluations[-1], resampled[-1]))
     comparison = compare(documents, resampled)
     names = names_of([Path(checkpoint).absolute() for checkpoint in checkpoints])
     judged = [Judged(*parts) for parts in zip(names, evaluations, documents, strict=True)]
     quoted = quoted_for(evaluations[0].loaded, benchmark)
-    warnings = []
+    warnings = [*mismatches]
     if any(document["random_weights"] for document in documents):
         warnings.append("the features come from random networks: the figures say what LSTR makes of them, no more.")
     for text in warnings:

@@ -42,9 +42,8 @@ def algorithm_option(command):
         "--flow",
         "algorithm",
         type=click.Choice(["tvl1", "dis", "farneback"]),
-        default="tvl1",
-        show_default=True,
-        help="tvl1 as published; dis and farneback are many times cheaper and make other features.",
+        help="tvl1 as published; dis and farneback are many times cheaper and make other features.  [default: tvl1, or "
+        "what the recipe says]",
     )(command)
 
 
@@ -60,27 +59,135 @@ def weights_options(command):
         )
         return command(*args, rgb_weights=rgb_weights, flow_weights=flow_weights, **options)
 
-    for stream, network in (("flow", "BN-Inception"), ("rgb", "ResNet-50")):
+    for stream in ("flow", "rgb"):
         with_paths = click.option(
             f"--{stream}-weights",
             metavar="FILE|NAME",
-            help=f"Published {network} weights: a file, or the name or recipe of fetched ones; random without it.",
+            help=f"Of the {stream} network: a file, or the name or recipe of fetched ones; random without it.",
         )(with_paths)
     return with_paths
 
 
-def workers_option(command):
-    """`--workers` and `--flow-backend`: threads that compute flow, None for one a core, and with what."""
-    command = click.option(
+def recipe_options(command):
+    """How features are made: `--recipe` and what changes it, given as `recipe`, `rgb_weights` and `flow_weights`.
+
+    `recipe` is an `extractors.presets.Preset` or a `pipelines.recipes.StoredRecipe`.
+    """
+
+    @functools.wraps(command)
+    def with_recipe(
+        *args, recipe, streams, rgb_network, flow_network, algorithm, precision, rgb_weights, flow_weights, **options
+    ):
+        from pipelines.recipes import choose_recipe, weights_for
+
+        networks = {"rgb": rgb_network, "flow": flow_network}
+        recipe = choose_recipe(recipe, streams, networks, algorithm, precision)
+        paths = weights_for(recipe, rgb_weights, flow_weights)
+        return command(*args, recipe=recipe, rgb_weights=paths["rgb"], flow_weights=paths["flow"], **options)
+
+    with_recipe = weights_options(with_recipe)
+    for stream in ("flow", "rgb"):
+        with_recipe = click.option(
+            f"--{stream}-network",
+            metavar="NAME|CONFIG",
+            help="Another network: resnet50, bninception, or the config of a 2D recogniser of mmaction2.",
+        )(with_recipe)
+    with_recipe = algorithm_option(precision_option(with_recipe))
+    with_recipe = click.option(
+        "--streams",
+        type=click.Choice(["both", "rgb", "flow"]),
+        help="Only one of the two; rgb needs no flow.",
+    )(with_recipe)
+    return click.option(
+        "--recipe",
+        metavar="NAME|FILE",
+        default="faithful",
+        show_default=True,
+        help="faithful: as published, ten flow crops. fast: one, and bf16 where the processor has it. activitynet, "
+        "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or a feature "
+        "folder or checkpoint, for the same as there.",
+    )(with_recipe)
+
+
+def mismatch_option(command):
+    """`--allow-recipe-mismatch`, given as `allow_mismatch`."""
+    return click.option(
+        "--allow-recipe-mismatch",
+        "allow_mismatch",
+        is_flag=True,
+        help="Go on with features of another recipe than the checkpoint's; what differs is told and recorded.",
+    )(command)
+
+
+def flow_backend_option(command):
+    """`--flow-backend`."""
+    return click.option(
         "--flow-backend",
         type=click.Choice(["auto", "native", "opencv", "cuda"]),
         default="auto",
         show_default=True,
         help="What computes TV-L1, with the same result; auto is the compiled kernel, else OpenCV.",
     )(command)
+
+
+def workers_option(command):
+    """`--workers` and `--flow-backend`: threads that compute flow, None for one a core, and with what."""
     return click.option(
         "--workers", type=click.IntRange(min=1), help="Threads that compute optical flow.  [default: one a core]"
+    )(flow_backend_option(command))
+
+
+def processes_option(command):
+    """`--workers` and `--threads`: processes and the threads of each, None for what suits the machine."""
+    command = click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        help="Threads of each process, of flow and of the networks on a CPU.  [default: the cores, shared out]",
     )(command)
+    return click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Processes that share videos, cores and GPUs.  [default: one for four cores, and for each GPU]",
+    )(command)
+
+
+def inputs_options(command):
+    """`--list`, `--ext` and `--root`, given as the paths `lists`, the suffixes `endings` and `root`."""
+    for option in (
+        click.option("--root", metavar="DIR", help="Ids are paths relative to DIR: for files of several folders."),
+        click.option(
+            "--ext",
+            "endings",
+            metavar="LIST",
+            callback=_endings,
+            help="Endings of videos in folders, as in mp4,mkv.  [default: the usual ones]",
+        ),
+        click.option(
+            "--list",
+            "lists",
+            metavar="FILE",
+            multiple=True,
+            callback=_listed,
+            help="A file with a path, folder or pattern a line; - is standard input.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _endings(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(f".{part.strip().lower().lstrip('.')}" for part in (value or "").split(",") if part.strip(" ."))
+
+
+def _listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    paths = []
+    for value in values:
+        try:
+            with click.open_file(value, encoding="utf-8", errors="surrogateescape") as file:
+                paths += [line for line in file.read().split("\n") if line.strip()]
+        except OSError as error:
+            raise click.BadParameter(f"{value} cannot be read ({error.strerror}).") from error
+    return paths
 
 
 def events_options(command):

@@ -104,6 +104,8 @@ def command(
             return
         if split.folder.recipe and split.folder.recipe.is_random and ranks.first:
             console.warn(f"the features come from random {split.folder.recipe.random_streams} networks.")
+        if not all(split.dims):
+            say(f"the features are of one stream, {'rgb' if split.dims[0] else 'flow'}: the model takes no other.")
         say(f"{len(split.videos)} videos, {split.n_chunks} chunks, {len(split.labels.classes)} classes")
         run = Path(output)
         _show(split, model, training, run, device, resume, validation, ranks, readers, preset, say)

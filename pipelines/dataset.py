@@ -12,7 +12,7 @@ from lstr.errors import CheckpointError, LabelsError
 from lstr.label_check import ERROR, Finding, check
 from lstr.labels import Labels, read_json, read_labels, select, targets
 from lstr.perframe_labels import is_data_info, read_data_info
-from pipelines.roots import FeatureFolders, StoredArray, open_roots
+from pipelines.roots import FeatureFolders, StoredArray, open_roots, stored
 from pipelines.store import FeatureFolder
 
 Paths = str | Path | Sequence[str | Path]
@@ -135,8 +135,7 @@ class Dataset:
         videos = []
         for video_id in sorted(wanted.keys() & present):
             label, arrays = wanted[video_id], self.folder.load(video_id)
-            stored = (StoredArray(Path(array.filename), array.shape, label.n_chunks) for array in arrays)
-            array = TwoStreamArray(*stored)
+            array = TwoStreamArray(*(stored(array, label.n_chunks) for array in arrays))
             videos.append(LabelledVideo(video_id, array, targets(label, self.labels.classes, len(array))))
         if not videos:
             raise LabelsError(

@@ -6,16 +6,20 @@ from pathlib import Path
 from time import perf_counter
 
 from extractors.flow import FlowWorkers, default_workers
+from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
 from extractors.video import find_videos
 from lstr.checkpoint import load
 from pipelines.dataset import read_split
-from pipelines.detect import leave_default, open_video_source, truth_of
+from pipelines.detect import leave_default, truth_of
 from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate
-from pipelines.extract import Progress, extract, prepare
+from pipelines.extract import extract
+from pipelines.extract_video import Progress
+from pipelines.networks import prepare
 from pipelines.outputs import DEFAULT
 from pipelines.scenes import SceneConfig, render_scenes
+from pipelines.sources import open_video_source
 from pipelines.store import write_json
 from pipelines.train import train
 from pipelines.train_config import resolve
@@ -44,7 +48,7 @@ def run(output: Path, progress: Progress, say: Callable[[str], None]) -> dict:
     with FlowWorkers(default_workers()) as workers:
         with stage("extract"):
             twostream, folder = prepare(
-                videos, output / "features", "fast", WeightSources(), labels, workers, device, progress
+                videos, output / "features", PRESETS["fast"], WeightSources(), labels, workers, device, progress
             )
             for outcome in extract(videos, folder, twostream, workers, progress):
                 if outcome.state == "failed":

@@ -2,70 +2,27 @@
 
 import os
 import shutil
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Collection, Generator, Iterator, Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import TextIO
 
-import numpy as np
-
-from extractors.errors import ExtractorError, RecipeError, VideoError
-from extractors.flow import ALGORITHMS, FlowWorkers, default_workers
-from extractors.recipe import Recipe, differences
-from extractors.stages import closed_after, torch_threads
-from extractors.twostream import (
-    FeatureRow,
-    TwoStream,
-    WeightSources,
-    default_device,
-    rebuild_twostream,
-)
-from extractors.video import CHUNK_SECONDS, find_videos
+from extractors.errors import ExtractorError
+from extractors.live import LiveOptions
+from extractors.live_input import Input, parse_live
+from extractors.twostream import default_device
 from lstr import checkpoint as checkpoints
-from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
-from pipelines.extract import open_chunks
+from pipelines.checkpoint_recipe import recipe_of
+from pipelines.decisions import Decision, decide
 from pipelines.home import home
-from pipelines.outputs import open_lines, write_lines, write_outputs
-from pipelines.store import FeatureFolder, open_features, replacing
-from pipelines.timeline import FORMAT, Event, Thresholds, Timeline, sorted_segments, thresholds_of
-
-TOP = 3
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What is said at the end of one chunk. `time` in seconds, scores (C,), latency from features to scores.
-
-    `ahead` is (seconds, label, score) for each later chunk that the model anticipates.
-    """
-
-    chunk: int
-    time: float
-    label: str
-    score: float
-    top: list[tuple[str, float]]
-    latency_ms: float
-    events: list[Event]
-    scores: np.ndarray = field(repr=False)
-    ahead: list[tuple[float, str, float]] = field(default_factory=list)
-
-    def to_dict(self) -> dict:
-        """The chunk's JSON object; `ahead` is there for a model that anticipates."""
-        ahead = [[seconds, label, round(score, 4)] for seconds, label, score in self.ahead]
-        return {
-            "chunk": self.chunk,
-            "time": self.time,
-            "label": self.label,
-            "score": round(self.score, 4),
-            "top": [[label, round(score, 4)] for label, score in self.top],
-            "latency_ms": round(self.latency_ms, 2),
-            **({"ahead": ahead} if ahead else {}),
-        }
+from pipelines.live_detect import LiveChain, open_live
+from pipelines.record import Record
+from pipelines.sources import ALL, Limits, Source, open_networks, open_sources
+from pipelines.status import Status
+from pipelines.store import replacing
+from pipelines.timeline import Thresholds, Timeline, thresholds_of
 
 
 def find_checkpoint(given: str | Path | None) -> Path:
@@ -105,143 +62,38 @@ def load_checkpoint(
     return loaded
 
 
-def recipe_of(loaded: Checkpoint) -> Recipe | None:
-    """The recipe of the features a checkpoint was trained on; None when it does not say."""
-    return Recipe.from_dict(loaded.recipe) if loaded.recipe else None
-
-
-def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path) -> None:
-    """Raise RecipeError, with the difference, when features and checkpoint have different recipes."""
-    trained = recipe_of(loaded)
-    if trained and recipe and trained != recipe:
-        raise RecipeError(
-            f"{features} and {loaded.path} were made by different recipes ({'; '.join(differences(recipe, trained))}).",
-            "extract the videos with the options the checkpoint's features were made with (`lstr info` shows them).",
-        )
-
-
-def networks_of(loaded: Checkpoint, rgb_weights: str | None, flow_weights: str | None, device: str) -> TwoStream:
-    """The feature networks a checkpoint needs for raw video: of the streams its model takes.
-
-    Raises CheckpointError when it does not record its recipe, WeightsError when the weights are not at hand.
-    """
-    recipe = recipe_of(loaded)
-    if recipe is None:
-        raise CheckpointError(
-            f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
-            "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
-        )
-    sources = WeightSources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
-    streams = [stream for stream in ("rgb", "flow") if getattr(loaded.config, f"{stream}_dim")]
-    return rebuild_twostream(recipe, sources, device, streams)
-
-
-def decide(
-    loaded: Checkpoint, rows: Iterable[FeatureRow], timeline: Timeline, precision: str = "float32"
+def detect(
+    source: str | Path,
+    checkpoint: str | Path | None = None,
+    limits: Limits = ALL,
+    live: LiveOptions | None = None,
 ) -> Iterator[Decision]:
-    """The causal loop: one feature row in, one decision out, over an explicit stream state.
+    """Decisions of a video, camera or address, one each quarter second of it, each made without looking ahead.
 
-    `precision` as for `lstr.streaming.create`.
-    """
-    state = streaming.create(loaded.model, precision=precision)
-    with closed_after(rows) as source:
-        for row in source:
-            start = perf_counter()
-            scores, *later = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()
-            latency_ms = (perf_counter() - start) * 1000
-            ahead = [
-                ((h + 1) * CHUNK_SECONDS, loaded.classes[said.argmax()], float(said.max()))
-                for h, said in enumerate(later)
-            ]
-            order = np.argsort(-scores)[:TOP]
-            top = [(loaded.classes[c], float(scores[c])) for c in order]
-            events = timeline.push(row.end_time, scores, np.array(later))
-            yield Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores, ahead)
-
-
-@dataclass(frozen=True)
-class Source:
-    """Something to detect on: its id, where it came from, its length, and its feature rows in order."""
-
-    id: str
-    origin: str
-    video: Path | None
-    """The file to show beside the timeline; None for stored features."""
-    duration: float
-    n_chunks: int
-    rows: Iterable[FeatureRow]
-
-
-def open_video_source(video_id: str, path: Path, twostream: TwoStream, workers: FlowWorkers | None) -> Source:
-    """A video file as a source. Raises VideoError or MissingPathError."""
-    video, _, chunks = open_chunks(path, twostream.recipe.long_side)
-    return Source(video_id, str(path), path, video.duration, video.n_chunks, twostream.rows(chunks, workers))
-
-
-def open_stored_source(folder: FeatureFolder, video_id: str) -> Source:
-    """A video of a feature folder as a source. Raises RecipeError when its arrays are damaged."""
-    rgb, flow = folder.load(video_id)
-    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in range(len(rgb)))
-    return Source(video_id, f"{folder.path}:{video_id}", None, len(rgb) * CHUNK_SECONDS, len(rgb), rows)
-
-
-def is_feature_folder(path: Path) -> bool:
-    """Whether a folder holds features rather than videos."""
-    return path.is_dir() and ((path / "recipe.json").exists() or any(path.glob("rgb_*/")))
-
-
-def open_sources(
-    given: Iterable[str | Path],
-    loaded: Checkpoint,
-    rgb_weights: str | None = None,
-    flow_weights: str | None = None,
-    workers: int | None = None,
-    flow_backend: str = "auto",
-    device: str | None = None,
-) -> Iterator[Source | ExtractorError]:
-    """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
-
-    Networks and flow workers are made when the first video needs them, and end with the generator. Raises
-    MissingPathError for a path that is not there, RecipeError for features of another recipe, FlowError where the
-    backend is not there.
-    """
-    raw: list[Path] = []
-    stored: list[tuple[FeatureFolder, str]] = []
-    for path in map(Path, given):
-        if is_feature_folder(path):
-            folder = open_features(path)
-            check_recipe(loaded, folder.recipe, path)
-            stored += [(folder, video_id) for video_id in folder.ids()]
-        else:
-            raw.append(path)
-    videos = find_videos(raw)
-    for folder, video_id in stored:
-        yield open_stored_source(folder, video_id)
-    if not videos:
-        return
-    twostream = networks_of(loaded, rgb_weights, flow_weights, device or default_device())
-    algorithm = next(name for name, entry in ALGORITHMS.items() if entry == twostream.recipe.flow_algorithm)
-    count = workers or default_workers()
-    pool_or_none = FlowWorkers(count, algorithm, flow_backend) if loaded.config.flow_dim else nullcontext()
-    # the model decides while networks and flow compute the next chunks, so it must leave them their cores
-    with torch_threads(1), pool_or_none as pool:
-        for video_id, path in videos.items():
-            try:
-                yield open_video_source(video_id, path, twostream, pool)
-            except VideoError as error:
-                yield error
-
-
-def detect(source: str | Path, checkpoint: str | Path | None = None) -> Iterator[Decision]:
-    """Decisions of a video file, one each quarter second of it, each made without looking ahead.
-
-    `checkpoint` as for `lstr detect -c`. Raises the typed errors of `lstr.errors` and `extractors.errors`.
+    `source` and `checkpoint` as for `lstr detect`. Raises the typed errors of `lstr.errors` and `extractors.errors`.
     """
     loaded = load_checkpoint(checkpoint)
-    for opened in open_sources([source], loaded):
+    given = parse_live(source)
+    if given:
+        yield from _detect_live(given, loaded, limits, live)
+        return
+    for opened in open_sources([source], loaded, limits=limits):
         if isinstance(opened, ExtractorError):
             raise opened
         yield from decide(loaded, opened.rows, Timeline(loaded.classes, thresholds_of(loaded)))
+
+
+def _detect_live(given: Input, loaded: Checkpoint, limits: Limits, live: LiveOptions | None) -> Iterator[Decision]:
+    with (
+        open_networks(loaded) as (twostream, workers, _),
+        open_live([given], loaded, twostream.recipe.long_side, live, limits, thresholds_of(loaded)) as sources,
+        LiveChain(sources, loaded, twostream, workers, max_chunks=limits.max_chunks) as chain,
+    ):
+        for opened, decision in chain.decisions():
+            if decision:
+                yield decision
+            elif opened.error:
+                raise opened.error
 
 
 def run(
@@ -254,56 +106,22 @@ def run(
     precision: str = "float32",
     thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
     embed: int = 0,
+    status: Status | None = None,
 ) -> Generator[Decision, None, dict]:
     """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
 
     `output` gets ID.jsonl (flushed a line at a time), and at the end ID and an ending for each of the other `formats`
     (`pipelines.outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
     not appear. `thresholds` are the checkpoint's where none are given; `embed` as for `pipelines.report.write_report`.
+    `status` is kept up to date for whoever shows it.
     """
     timeline = Timeline(loaded.classes, thresholds_of(loaded) if thresholds is None else thresholds)
-    scores, events, latencies = [], [], []
-    start = perf_counter()
-    with ExitStack() as stack:
-        sinks = [lines] if lines else []
-        if output and "jsonl" in formats:
-            sinks.append(stack.enter_context(open_lines(output / f"{source.id}.jsonl")))
-        for decision in decide(loaded, source.rows, timeline, precision):
-            scores.append(decision.scores)
-            latencies.append(decision.latency_ms)
-            events += decision.events
-            write_lines(sinks, [decision.to_dict(), *(event.to_dict() for event in decision.events)])
+    with Record(source.id, source.origin, loaded, timeline, output, formats, lines) as record:
+        for decision in decide(loaded, source.rows, timeline, precision, status):
+            record.take(decision)
             yield decision
-        last = timeline.finish(len(scores) * CHUNK_SECONDS)
-        events += last
-        write_lines(sinks, [event.to_dict() for event in last])
-    seconds = perf_counter() - start
-    document = {
-        "format": FORMAT,
-        "source": source.origin,
-        "duration": source.duration,
-        "checkpoint": str(loaded.path),
-        "recipe": recipe_of(loaded).id if loaded.recipe else None,
-        "classes": list(loaded.classes),
-        "seconds_per_chunk": CHUNK_SECONDS,
-        "chunks": len(scores),
-        "thresholds": timeline.describe(),
-        "segments": sorted_segments(timeline.segments),
-        **({"expected": timeline.expected} if loaded.config.n_ahead else {}),
-        "gaps": [],
-        "speed": {
-            "seconds": round(seconds, 2),
-            "decisions_per_second": round(len(scores) / seconds, 2),
-            "realtime_factor": round(len(scores) * CHUNK_SECONDS / seconds, 3),
-            "lstr_step_ms_median": round(float(np.median(latencies)), 2),
-        },
-        "warnings": warnings_of(loaded),
-    }
-    if output:
-        said = [event.to_dict() for event in events]
-        page = {"recipe": loaded.recipe, "embed": embed}
-        write_outputs(output, source.id, document, np.stack(scores), said, formats, source.video, truth, page)
-    return document
+        warnings = [*warnings_of(loaded), *source.warnings]
+        return record.finish(source.duration, warnings, source.video, truth, embed)
 
 
 def truth_of(labels: Labels | None, video_id: str) -> list[dict] | None:

@@ -11,9 +11,9 @@ from lstr.checkpoint import Checkpoint
 from lstr.config import FEATURES_PER_SECOND, LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
+from pipelines.checkpoint_recipe import check_recipe
 from pipelines.dataset import LabelledVideo, Split
-from pipelines.detect import check_recipe
-from pipelines.extract import Progress
+from pipelines.extract_video import Progress
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,11 @@ def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[np.nda
     }
 
 
-def check_fit(loaded: Checkpoint, split: Split) -> None:
-    """Raise CheckpointError or RecipeError unless checkpoint, labels and features belong together."""
+def check_fit(loaded: Checkpoint, split: Split, allow_mismatch: bool = False) -> list[str]:
+    """Raise CheckpointError or RecipeError unless checkpoint, labels and features belong together.
+
+    With `allow_mismatch` features of another recipe are no error; returns what to warn of.
+    """
     if loaded.classes != split.labels.classes:
         ours, theirs = set(loaded.classes), set(split.labels.classes)
         parts = [
@@ -62,7 +65,7 @@ def check_fit(loaded: Checkpoint, split: Split) -> None:
             f"{loaded.path} knows other classes than the labels ({'; '.join(parts) or 'another order'}).",
             "give the label file the checkpoint was trained with.",
         )
-    check_recipe(loaded, split.folder.recipe, split.folder.path)
+    return check_recipe(loaded, split.folder.recipe, split.folder.path, allow_mismatch)
 
 
 def evaluate(
@@ -79,10 +82,15 @@ def evaluate(
 
 
 def score_and_evaluate(
-    loaded: Checkpoint, split: Split, progress: Progress, mode: str = "batch", published: bool = False
+    loaded: Checkpoint,
+    split: Split,
+    progress: Progress,
+    mode: str = "batch",
+    published: bool = False,
+    allow_mismatch: bool = False,
 ) -> Evaluation:
-    """As `evaluate`, with the scores it comes from."""
-    check_fit(loaded, split)
+    """As `evaluate`, with the scores it comes from; `allow_mismatch` as for `check_fit`."""
+    warnings = check_fit(loaded, split, allow_mismatch)
     split = split.narrowed(loaded.config)
     if published:
         split = published_set(split, loaded.config)
@@ -114,6 +122,7 @@ def score_and_evaluate(
         "checkpoint": str(loaded.path),
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
         "random_weights": bool(split.folder.recipe and split.folder.recipe.is_random),
+        **({"warnings": warnings} if warnings else {}),
     }
     return Evaluation(loaded, split, now, document)
 

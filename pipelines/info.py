@@ -8,10 +8,10 @@ from pathlib import Path
 from extractors.errors import MissingPathError
 from extractors.video import FrameReader, find_videos, probe
 from lstr import checkpoint
-from pipelines.detect import is_feature_folder, recipe_of
-from pipelines.extract import read_jsonl
+from pipelines.checkpoint_recipe import recipe_of
 from pipelines.norm_plot import plot_norms
-from pipelines.store import open_features
+from pipelines.sources import is_feature_folder
+from pipelines.store import open_features, read_jsonl
 from pipelines.timeline import FORMAT
 from pipelines.verify import Progress, norms, verify
 
@@ -74,13 +74,13 @@ def _features(path: Path, progress: Progress) -> dict:
         "arrays_checked_by_hash": found.hashed,
         "failed": [failure["id"] for failure in read_jsonl(path / "failed.jsonl")],
         "leftovers_of_killed_runs": found.leftovers,
-        "streams": [folder.rgb.name, folder.flow.name],
+        "streams": list(folder.names),
     }
     if recipe:
         described |= {
             "recipe_id": recipe.id,
             "random_weights": recipe.random_streams or "none",
-            "recipe": asdict(recipe),
+            "recipe": recipe.to_dict(),
         }
     return described
 
@@ -93,7 +93,7 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
     """
     folder = open_features(path)
     video_id, rows = norms(folder, video_id)
-    plot_norms(picture, f"{video_id}: {folder.rgb.name}, {folder.flow.name}", rows)
+    plot_norms(picture, f"{video_id}: {', '.join(folder.names)}", rows)
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:

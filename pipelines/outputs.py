@@ -8,6 +8,7 @@ from typing import TextIO
 import av
 import numpy as np
 
+from extractors.containers import open_container
 from extractors.errors import VideoError
 from pipelines import documents, tables
 from pipelines.annotations import AnnotationSet, from_segments
@@ -58,7 +59,9 @@ def write_outputs(
     cannot be read again, all else being written.
     """
     seconds = timeline["duration"]
-    known = {"media": str(video), "fps": frame_rate(video)} if video else {}
+    known = {"media": str(video)} if video else {}
+    if video and "labelstudio" in formats:  # which counts in frames
+        known["fps"] = frame_rate(video)
     annotated = from_segments(timeline["segments"], duration=seconds, **known)
     one = AnnotationSet({video_id: annotated}, tuple(timeline["classes"]))
     files, failed = [], None
@@ -99,7 +102,7 @@ def write_outputs(
 def frame_rate(video: Path) -> float | None:
     """Frames a second that a file says, on average; None where it does not."""
     try:
-        with av.open(str(video), metadata_errors="ignore") as container:
+        with open_container(video) as container:
             stream = container.streams.best("video")
             rate = stream.average_rate or stream.guessed_rate
     except (av.error.FFmpegError, OSError, AttributeError):

@@ -6,6 +6,7 @@ from pathlib import Path
 import av
 import numpy as np
 
+from extractors.containers import open_container
 from extractors.errors import VideoError
 from extractors.frames import FPS, resample
 from extractors.video import PROXY_SUFFIX, FrameReader, probe
@@ -24,7 +25,7 @@ def is_playable(video: Path) -> bool:
 
     Raises OSError or av.error.FFmpegError where it cannot be read.
     """
-    with av.open(str(video), metadata_errors="ignore") as container:
+    with open_container(video) as container:
         stream = container.streams.best("video")
         if stream is None:
             return False

@@ -33,6 +33,13 @@ class StoredArray:
             raise RecipeError(f"{self.path} cannot be read any more ({error}).", "run the command again.") from error
 
 
+def stored(array: np.ndarray, length: int | None = None) -> np.ndarray | StoredArray:
+    """A memory-mapped array without its map, or that of a stream not there, (L, 0); of `length` rows at most."""
+    if array.shape[1] == 0:
+        return array[:length]
+    return StoredArray(Path(array.filename), array.shape, length)
+
+
 @dataclass(frozen=True)
 class FeatureFolders:
     """Several feature folders of one recipe, read as one."""
@@ -61,7 +68,8 @@ class FeatureFolders:
 
     def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
         """RGB (L, D) and flow (L, D), memory-mapped, from the folder that has them."""
-        holding = next((folder for folder in self.folders if folder.array("rgb", video_id).exists()), self.folders[0])
+        stream = self.folders[0].streams[0]
+        holding = next((folder for folder in self.folders if folder.array(stream, video_id).exists()), self.folders[0])
         return holding.load(video_id)
 
     def calibration(self) -> dict:
@@ -84,7 +92,7 @@ def open_roots(paths: Sequence[str | Path], rgb: str | None = None, flow: str | 
                 f"{first.path} and {folder.path} hold features of different recipes ({difference}).",
                 "give features of one recipe.",
             )
-        names = {(f.rgb.name, f.flow.name) for f in (first, folder)}
+        names = {f.names for f in (first, folder)}
         if len(names) > 1:
             raise RecipeError(
                 f"{first.path} and {folder.path} hold different features: {sorted(names)}.",

@@ -6,7 +6,6 @@ elsewhere and is accepted as it is.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import tempfile
@@ -18,11 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from extractors.errors import MissingPathError, OutputError, RecipeError
-from extractors.manifest import sha256_of
-from extractors.recipe import Recipe, differences
-
-HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of float32
+from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
+from extractors.recipe import STREAMS, Recipe, differences
+from pipelines.arrays import signature
 
 
 @contextmanager
@@ -34,7 +31,8 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = handle = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.tmp-")
+        # a part of the name, so that a long one stays within what file systems take
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.tmp-")
         with suppress(OSError):  # some file systems know no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         temporary = Path(name)
@@ -87,66 +85,67 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
+def to_json(value: object, indent: int | None = None) -> str:
+    """JSON that can be written as UTF-8, also where a file name is no Unicode (Python then has surrogates in it)."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if _is_unicode(text) else json.dumps(value, indent=indent)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def write_json(path: Path, value) -> None:
     """Write a JSON file, indented, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, to_json(value, indent=1) + "\n")
 
 
 def write_jsonl(path: Path, values: list) -> None:
     """Write one JSON object a line, whole or not at all."""
-    write_text(path, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
+    write_text(path, "".join(to_json(value) + "\n" for value in values))
 
 
-class RowFile:
-    """An .npy of float32 (rows, width) that grows a row at a time, so that a long video needs no memory."""
-
-    def __init__(self, path: Path, width: int):
-        self.path = path
-        self.width = width
-        self.rows = 0
-        self._file = path.open("wb")
-        self._file.write(b"\0" * HEADER_BYTES)
-
-    def append(self, row: np.ndarray) -> None:
-        """Add one row (width,)."""
-        self._file.write(np.ascontiguousarray(row, dtype="<f4").tobytes())
-        self.rows += 1
-
-    def finish(self) -> None:
-        """Write the header, now that the number of rows is known, and put everything on disk."""
-        entry = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
-        header = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little") + entry.encode()
-        self._file.seek(0)
-        self._file.write(header.ljust(HEADER_BYTES - 1) + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def close(self) -> None:
-        """Give up the file unfinished."""
-        self._file.close()
+def append_jsonl(path: Path, value: object) -> None:
+    """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
+    try:
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(to_json(value) + "\n")
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
 
 
-def signature(array: np.memmap) -> str:
-    """16 hex digits that tell a stored array from any other at the cost of three rows, and from one with bytes more."""
-    rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
-    excess = Path(array.filename).stat().st_size - array.offset - array.nbytes
-    return hashlib.sha256(f"{array.dtype.str} {array.shape} {excess}".encode() + rows.tobytes()).hexdigest()[:16]
-
-
-def fingerprints(path: Path) -> dict[str, str]:
-    """What a record keeps of an array: the SHA-256 of its file, and its signature."""
-    return {"sha256": sha256_of(path), "signature": signature(np.load(path, mmap_mode="r"))}
+def read_jsonl(path: Path) -> list[dict]:
+    """The objects of a JSONL file, but for a line that a kill cut short; empty when it is not there."""
+    values = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                values.append(json.loads(line))
+    return values
 
 
 @dataclass(frozen=True)
 class FeatureFolder:
-    """A feature folder: where its two streams are, and its recipe (None when it comes from elsewhere)."""
+    """A feature folder: where its streams are (None for one it has not), and its recipe (None from elsewhere)."""
 
     path: Path
-    rgb: Path
-    flow: Path
+    rgb: Path | None
+    flow: Path | None
     recipe: Recipe | None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return tuple(stream for stream in STREAMS if getattr(self, stream))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the streams' folders."""
+        return tuple(getattr(self, stream).name for stream in self.streams)
 
     def array(self, stream: str, video_id: str) -> Path:
         """Path of one stream's array of a video."""
@@ -157,28 +156,68 @@ class FeatureFolder:
         return self.path / "records" / f"{video_id}.json"
 
     def ids(self) -> list[str]:
-        """Videos that have both arrays (and a record, where the folder is ours), sorted."""
-        found = (p.relative_to(self.rgb).with_suffix("").as_posix() for p in self.rgb.rglob("*.npy"))
+        """Videos that have the arrays of all streams (and a record, where the folder is ours), sorted."""
+        first, *others = self.streams
+        folder = getattr(self, first)
+        found = (p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.npy"))
         return sorted(
-            i for i in found if self.array("flow", i).exists() and (self.recipe is None or self.record(i).exists())
+            i
+            for i in found
+            if all(self.array(stream, i).exists() for stream in others)
+            and (self.recipe is None or self.record(i).exists())
         )
 
     def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
-        """RGB (L, D) and flow (L, D), memory-mapped. Raises RecipeError when absent, damaged or of unequal length."""
-        arrays = []
-        for stream in ("rgb", "flow"):
+        """RGB (L, D) and flow (L, D), memory-mapped; a stream that the folder has not is (L, 0).
+
+        Raises RecipeError when absent, damaged or of unequal length.
+        """
+        arrays = {}
+        for stream in self.streams:
             path = self.array(stream, video_id)
             try:
-                arrays.append(np.load(path, mmap_mode="r"))
+                arrays[stream] = np.load(path, mmap_mode="r")
             except (OSError, ValueError, EOFError) as error:
                 raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
-        rgb, flow = arrays
+        length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
+        rgb, flow = (arrays.get(stream, np.zeros((length, 0), np.float32)) for stream in STREAMS)
         if rgb.ndim != 2 or flow.ndim != 2 or len(rgb) != len(flow):
             raise RecipeError(
                 f"{video_id!r} has {rgb.shape} RGB and {flow.shape} flow features; both must be (L, D) of one length.",
                 "run `lstr extract` again for this video.",
             )
         return rgb, flow
+
+    @contextmanager
+    def staged(self, video_id: str) -> Iterator["FeatureFolder"]:
+        """This folder, ready for a video's arrays: an old record is of another source or not whole, and goes.
+
+        Raises OutputError.
+        """
+        try:
+            self.record(video_id).unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        yield self
+
+    def sweep(self) -> None:
+        """Remove the temporary files of killed runs."""
+        sweep(self.path)
+
+    def failures(self) -> list[dict]:
+        """What `failed.jsonl` says."""
+        return read_jsonl(self.path / "failed.jsonl")
+
+    def note_failure(self, failure: dict) -> None:
+        """Tell it in `failed.jsonl` at once: a kill must not lose it."""
+        append_jsonl(self.path / "failed.jsonl", failure)
+
+    def compile(self, failures: list[dict]) -> None:
+        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing."""
+        records = (self.read_record(video_id) for video_id in self.ids())
+        write_jsonl(self.path / "videos.jsonl", [record for record in records if record])
+        if failures or (self.path / "failed.jsonl").exists():
+            write_jsonl(self.path / "failed.jsonl", failures)
 
     def calibration(self) -> dict:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
@@ -194,23 +233,25 @@ class FeatureFolder:
         return record if isinstance(record, dict) else None
 
     def is_done(self, video_id: str, source: Path) -> bool:
-        """Whether this source (by size and time) is finished under this recipe, with both arrays whole."""
+        """Whether this source (by size and time) is finished under this recipe, with its arrays whole."""
         try:
             record = self.read_record(video_id)
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
             return same and all(
                 len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
-                for stream, array in zip(("rgb", "flow"), self.load(video_id), strict=True)
+                for stream, array in zip(STREAMS, self.load(video_id), strict=True)
+                if stream in self.streams
             )
-        except (OSError, TypeError, KeyError, RecipeError):
+        except (OSError, TypeError, KeyError, RecipeError, VideoError):
             return False
 
 
 def open_features(path: str | Path, rgb: str | None = None, flow: str | None = None) -> FeatureFolder:
     """Open a feature folder for reading; `rgb` and `flow` name the folders of the streams where there are several.
 
-    Raises MissingPathError when it is not there, RecipeError when it holds no (or several) pairs of streams.
+    A folder from elsewhere may have one stream only. Raises MissingPathError when it is not there, RecipeError when it
+    holds no stream, or several of one.
     """
     path = Path(path)
     if not path.is_dir():
@@ -221,26 +262,29 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
             recipe = Recipe.from_dict(json.loads((path / "recipe.json").read_text()))
         except ValueError as error:
             raise RecipeError(f"{path / 'recipe.json'} is not JSON.", "extract into a new folder.") from error
-        ours = FeatureFolder(path, path / recipe.rgb.folder("rgb"), path / recipe.flow.folder("flow"), recipe)
-        if (rgb or ours.rgb.name, flow or ours.flow.name) != (ours.rgb.name, ours.flow.name):
-            raise RecipeError(
-                f"{path} was made as {ours.rgb.name} and {ours.flow.name}.", "leave out --rgb and --flow."
-            )
-        return ours
+        made = {stream: getattr(recipe, stream).folder(stream) for stream in recipe.streams}
+        if any(name and name != made.get(stream) for stream, name in named.items()):
+            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out --rgb and --flow.")
+        return FeatureFolder(path, *(path / made[s] if s in made else None for s in STREAMS), recipe)
     streams = {}
-    for stream in ("rgb", "flow"):
+    for stream in STREAMS:
         pattern = named[stream] or f"{stream}_*"
         found = sorted(p for p in path.glob(pattern) if p.is_dir())
         if len(found) > 1:
             names = ", ".join(p.name for p in found)
             raise RecipeError(f"{path} has several {stream} features: {names}.", f"choose: --{stream} {found[0].name}")
-        if not found:
+        if found:
+            streams[stream] = found[0]
+        elif named[stream]:
             raise RecipeError(
-                f"{path} has no recipe.json and no folder named {pattern}.",
-                "give a folder with one rgb_* and one flow_* folder of .npy files.",
+                f"{path} has no recipe.json and no folder named {pattern}.", f"leave out --{stream}, or name another."
             )
-        streams[stream] = found[0]
-    return FeatureFolder(path, streams["rgb"], streams["flow"], None)
+    if not streams:
+        raise RecipeError(
+            f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
+            "give a folder with one rgb_* and one flow_* folder of .npy files, or one of the two.",
+        )
+    return FeatureFolder(path, streams.get("rgb"), streams.get("flow"), None)
 
 
 def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> FeatureFolder:
@@ -253,16 +297,26 @@ def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> Feat
         raise OutputError(f"{path} is a file, not a folder.", "give -o a folder.")
     if (path / "recipe.json").exists():
         existing = open_features(path)
-        if existing.recipe != recipe:
-            raise RecipeError(
-                f"{path} holds features of another recipe ({'; '.join(differences(existing.recipe, recipe))}).",
-                "choose another folder with -o, or the options the folder was made with.",
-            )
+        check_same(path, existing.recipe, recipe)
         return existing
-    elif path.is_dir() and any(path.glob("rgb_*/*.npy")):
-        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
+    elif path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
+        raise without_recipe(path)
     if calibration:
         with replacing(path / "calibration.pt") as temporary:
             torch.save(calibration, temporary)
     write_text(path / "recipe.json", recipe.to_json() + "\n")
     return open_features(path)
+
+
+def check_same(path: object, begun: Recipe, asked: Recipe) -> None:
+    """Raise RecipeError, with the difference, where a folder was begun by another recipe than is asked for."""
+    if begun != asked:
+        raise RecipeError(
+            f"{path} holds features of another recipe ({'; '.join(differences(begun, asked))}).",
+            f"choose another folder with -o, or go on with this one by `--recipe {path}`.",
+        )
+
+
+def without_recipe(path: object) -> RecipeError:
+    """The typed error of a folder that is to be written to and holds features from elsewhere."""
+    return RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")

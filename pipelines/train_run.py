@@ -173,4 +173,4 @@ class Saver:
         )
 
     def _recipe(self) -> dict | None:
-        return asdict(self.split.folder.recipe) if self.split.folder.recipe else None
+        return self.split.folder.recipe.to_dict() if self.split.folder.recipe else None

@@ -108,7 +108,9 @@ class Learner:
 
     def _loss(self, windows: Windows, targets: Tensor, counts: Tensor, totals: list[float]) -> Tensor:
         windows = windows.map(lambda tensor: tensor.to(self.device, non_blocking=True))
-        windows = hide_slots(standardise(windows, self.mean, self.std), self.config.hide_long)
+        if self.config.standardise:
+            windows = standardise(windows, self.mean, self.std)
+        windows = hide_slots(windows, self.config.hide_long)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             logits = self._joined(windows)
         targets, counts = targets.to(self.device), counts.to(self.device)

@@ -8,10 +8,9 @@ import numpy as np
 
 from extractors.errors import MissingPathError
 from extractors.manifest import sha256_of
-from extractors.resnet import FEATURES
+from extractors.recipe import STREAMS
 from pipelines.store import FeatureFolder, leftovers
 
-STREAMS = ("rgb", "flow")
 Progress = Callable[[str, int, int], None]
 """Called as (video id, videos looked at, videos in all)."""
 
@@ -42,13 +41,13 @@ def verify(folder: FeatureFolder, progress: Progress = lambda *_: None) -> Verif
     A folder from elsewhere has no records, so there the arrays alone are looked at.
     """
     found = Verified({}, [], leftovers=len(leftovers(folder.path)))
-    ids = sorted({i for stream in STREAMS for i in _ids(getattr(folder, stream), ".npy")} | _recorded(folder))
+    ids = sorted({i for stream in folder.streams for i in _ids(getattr(folder, stream), ".npy")} | _recorded(folder))
     widths: dict[str, int] = {}
     for done, video_id in enumerate(ids, 1):
         record = folder.read_record(video_id)
         faults = list(_record_faults(folder, video_id, record))
         lengths = {}
-        for stream in STREAMS:
+        for stream in folder.streams:
             path = folder.array(stream, video_id)
             array, fault = _read(path)
             if array is None:
@@ -70,7 +69,7 @@ def verify(folder: FeatureFolder, progress: Progress = lambda *_: None) -> Verif
             faults.append(Fault(video_id, "", f"its record says {record.get('chunks')} chunks"))
         found.faults += faults
         if not faults:
-            found.chunks[video_id] = lengths["rgb"]
+            found.chunks[video_id] = lengths[folder.streams[0]]
         progress(video_id, done, len(ids))
     return found
 
@@ -91,6 +90,7 @@ def norms(folder: FeatureFolder, video_id: str | None = None) -> tuple[str, dict
     return video_id, {
         stream: np.linalg.norm(np.asarray(array, np.float32), axis=1)
         for stream, array in zip(STREAMS, folder.load(video_id), strict=True)
+        if stream in folder.streams
     }
 
 
@@ -125,7 +125,7 @@ def _stored_hash(record: dict | None, stream: str) -> str | None:
 
 
 def _width(folder: FeatureFolder, stream: str) -> int | None:
-    return FEATURES.get(getattr(folder.recipe, stream).network) if folder.recipe else None
+    return getattr(folder.recipe, stream).dim if folder.recipe else None
 
 
 def _read(path: Path) -> tuple[np.ndarray | None, str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.addresses import without_credentials
+from extractors.addresses import without_credentials
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
-from pipelines.detect import check_recipe, detect, find_checkpoint, leave_default, load_checkpoint, open_sources, run
+from pipelines.detect import detect, find_checkpoint, leave_default, load_checkpoint, run
+from pipelines.sources import check_recipe, open_sources
 from pipelines.store import open_features
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from extractors.folding import DTYPES, FoldedConv, fast_precision, fold
+from extractors.presets import PRESETS
 from extractors.resnet import build_backbone
 from extractors.twostream import WeightSources, build_twostream
 from extractors.weights import fingerprint, randomise
@@ -69,10 +70,10 @@ def test_without_torchs_undocumented_operators(network, monkeypatch):
 
 @torch.inference_mode()
 def test_a_calibrated_network_is_folded_anew():
-    twostream = build_twostream(WeightSources(), 1, "cpu")
+    twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     frames = torch.randint(0, 256, (4, 1, SIDE, SIDE, 3), dtype=torch.uint8).numpy()
     before = twostream.pooled("rgb", frames)
-    twostream.calibrate("rgb", frames[:, 0])
+    twostream.calibrate("rgb", frames)
     after = twostream.pooled("rgb", frames)
     expected = twostream.networks["rgb"](twostream._scaled("rgb", torch.from_numpy(frames[:, 0]))).mean((2, 3))
     torch.testing.assert_close(torch.from_numpy(after), expected, atol=1e-3 * float(expected.max()), rtol=0)
@@ -80,7 +81,7 @@ def test_a_calibrated_network_is_folded_anew():
 
 
 def test_the_precision_is_part_of_the_recipe():
-    exact, rough = (build_twostream(WeightSources(), 1, "cpu", precision=p) for p in ("float32", "bf16"))
+    exact, rough = (build_twostream(PRESETS["fast"], WeightSources(), "cpu", p) for p in ("float32", "bf16"))
     assert exact.recipe.id != rough.recipe.id
     frames = torch.randint(0, 256, (1, 1, SIDE, SIDE, 3), dtype=torch.uint8).numpy()
     a, b = (torch.from_numpy(t.pooled("rgb", frames)) for t in (exact, rough))

@@ -6,6 +6,7 @@ import torch
 from mmaction.registry import MODELS
 
 from extractors.errors import MissingPathError, WeightsError
+from extractors.presets import PRESETS
 from extractors.resnet import build_backbone
 from extractors.twostream import WeightSources, build_twostream, calibration_of, fit, rebuild_twostream
 from extractors.weights import fingerprint, load_weights, randomise, statistics
@@ -201,15 +202,15 @@ def test_fit_keeps_the_aspect():
 
 def test_random_networks_are_the_same_each_time_and_calibration_travels():
     images = np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
-    first = build_twostream(WeightSources(), 1, "cpu")
-    assert first.recipe == build_twostream(WeightSources(), 1, "cpu").recipe
+    first = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
+    assert first.recipe == build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32").recipe
     assert first.recipe.random_streams == "rgb and flow"
-    first.calibrate("rgb", images)
+    first.calibrate("rgb", images[:, None])
     stored = calibration_of(first)
-    second = build_twostream(WeightSources(calibration=stored, calibrated_on=("a",)), 1, "cpu")
+    second = build_twostream(PRESETS["fast"], WeightSources(calibration=stored, calibrated_on=("a",)), "cpu", "float32")
     assert fingerprint(second.networks["rgb"]) == fingerprint(first.networks["rgb"])
     assert second.recipe.rgb.calibrated_on == ("a",)
-    assert second.recipe.id != build_twostream(WeightSources(), 1, "cpu").recipe.id
+    assert second.recipe.id != build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32").recipe.id
     assert not torch.equal(statistics(second.networks["rgb"])["conv1.bn.running_mean"], torch.zeros(64)), (
         "statistics were measured"
     )

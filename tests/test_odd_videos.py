@@ -11,9 +11,10 @@ from test_video import ffmpeg_24
 from extractors.errors import VideoError
 from extractors.flow import FlowWorkers
 from extractors.frames import resample, shrink
+from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video import FrameReader, probe
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 LONG = "long_1080p_lowbitrate.mp4"
@@ -52,7 +53,7 @@ def test_every_odd_video_gives_its_frames_or_a_typed_error(shared, recorded):
 def test_the_table_is_true(shared, recorded):
     """Every file whole at its working size, both networks on a chunk of each, damaged ones also up to the damage."""
     outcome = runpy.run_path(str(BENCHMARKS / "odd_videos.py"))["outcome"]
-    twostream = build_twostream(WeightSources(), 1, "cpu")
+    twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     with FlowWorkers(2) as workers:
         found = {name: outcome(path, twostream, workers) for name, path in odd_videos(shared).items()}
     assert found == recorded

@@ -17,8 +17,9 @@ from lstr.checkpoint import load, save
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.convert import SUFFIXES, read_annotations
-from pipelines.detect import open_sources, run
+from pipelines.detect import run
 from pipelines.outputs import DEFAULT, ENDINGS, FORMATS
+from pipelines.sources import open_sources
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from extractors.errors import WeightsError
+from extractors.presets import PRESETS
 from extractors.resnet import CONFIGS, build_backbone
 from extractors.twostream import TwoStream, WeightSources, build_twostream, fit, ten_crops
 from extractors.video import Chunk
@@ -222,7 +223,7 @@ def twostream(bninception, resnet, tmp_path_factory):
     for stream, network in (("rgb", resnet), ("flow", bninception)):
         state = {f"backbone.{name}": tensor for name, tensor in network.state_dict().items()}
         torch.save({"state_dict": state}, folder / f"{stream}.pth")
-    return build_twostream(WeightSources(str(folder / "rgb.pth"), str(folder / "flow.pth")), 10, "cpu")
+    return build_twostream(PRESETS["faithful"], WeightSources(str(folder / "rgb.pth"), str(folder / "flow.pth")), "cpu")
 
 
 @pytest.mark.parametrize(("height", "width"), [(180, 320), (320, 180), (179, 319)])

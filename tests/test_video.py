@@ -22,13 +22,22 @@ FULL = 10**6  # a longer side that shrinks nothing
 
 
 def write_video(
-    path, times, rate=30, size=(64, 48), codec="libx264", options=None, container=None, aspect=None, noise=False
+    path,
+    times,
+    rate=30,
+    size=(64, 48),
+    codec="libx264",
+    options=None,
+    container=None,
+    aspect=None,
+    noise=False,
+    pixels="yuv420p",
 ):
     """A video whose frame i is shown at times[i] (units of 1/600 s): uniformly grey, brighter each frame, or noise."""
     random = np.random.default_rng(0)
     with av.open(str(path), "w", options=container or {}) as output:
         stream = output.add_stream(codec, rate=rate, options=options or {})
-        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = *size, pixels
         stream.codec_context.time_base = stream.time_base = Fraction(1, 600)
         if aspect:
             stream.codec_context.sample_aspect_ratio = stream.sample_aspect_ratio = aspect

@@ -1,0 +1,168 @@
+"""An endless stream on loopback, sent as fast as it is taken, detected for half an hour; writes the record.
+
+python benchmarks/endless.py -c CHECKPOINT VIDEO [--minutes 30]
+
+A second process repeats the packets of VIDEO, its clock going on, as MPEG-TS over TCP. Whole chunks that the networks
+have no time for are dropped. Memory, threads and open files of the detecting process are looked at each second; memory
+may grow by GROWTH_MB after the first minute, and each chunk of the stream must be decided or accounted for.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from time import monotonic
+
+import av
+import numpy as np
+
+from extractors.live import LiveOptions
+from extractors.live_input import parse_live
+from pipelines.detect import load_checkpoint
+from pipelines.live_detect import LiveChain, open_live, run_live
+from pipelines.sources import open_networks
+from pipelines.store import write_json
+
+GROWTH_MB = 20
+
+
+def send(video: Path, port: int) -> None:
+    """Send a video again and again, until nobody listens."""
+    with suppress(OSError, av.error.FFmpegError), av.open(f"tcp://127.0.0.1:{port}", "w", format="mpegts") as output:
+        stream, offset, length = None, 0, 0
+        while True:
+            with av.open(str(video)) as container:
+                given = container.streams.video[0]
+                stream = stream or output.add_stream_from_template(given)
+                first = None
+                for packet in container.demux(given):
+                    if packet.dts is None:
+                        continue
+                    first = packet.dts if first is None else first
+                    length = packet.dts + packet.duration - first
+                    packet.pts += offset
+                    packet.dts += offset
+                    packet.stream = stream
+                    output.mux(packet)
+            offset += length
+
+
+class Watch(threading.Thread):
+    """Memory (MB), threads and open files of this process, once a second."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.samples: list[tuple[float, float, int, int]] = []
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Look until stopped."""
+        start, page = monotonic(), resource.getpagesize()
+        while not self._stopped.wait(1):
+            held = int(Path("/proc/self/statm").read_text().split()[1]) * page / 2**20
+            self.samples.append((monotonic() - start, held, threading.active_count(), len(os.listdir("/proc/self/fd"))))
+
+    def stop(self) -> np.ndarray:
+        """The samples (n, 4): seconds, MB, threads, files."""
+        self._stopped.set()
+        self.join()
+        return np.array(self.samples)
+
+
+def detect(checkpoint: str, video: Path, seconds: float, output: Path) -> tuple[dict, np.ndarray]:
+    """The timeline of that much of an endless stream, and what was seen of the process meanwhile."""
+    loaded = load_checkpoint(checkpoint)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    given = parse_live(f"tcp://127.0.0.1:{port}?listen")
+    with (
+        open_networks(loaded) as (twostream, workers, _),
+        open_live([given], loaded, twostream.recipe.long_side, LiveOptions(on_lag="drop")) as sources,
+        LiveChain(sources, loaded, twostream, workers) as chain,
+    ):
+        sender = subprocess.Popen([sys.executable, __file__, str(video), "--send", str(port)])
+        try:
+            watch, end, samples = Watch(), None, np.empty((0, 4))
+            running = run_live(chain, output, ("json", "jsonl", "npy"))
+            while True:
+                try:
+                    source, decision = next(running)
+                except StopIteration as finished:
+                    return finished.value[source.id], samples
+                if end is None:
+                    watch.start()
+                    end = monotonic() + seconds
+                if decision and monotonic() > end and watch.is_alive():
+                    samples = watch.stop()
+                    source.reader.stop()
+        finally:
+            sender.kill()
+            sender.wait()
+
+
+def account(timeline: dict, output: Path, name: str) -> dict:
+    """Chunks by what became of them, counted in each of the files."""
+    lines = [json.loads(line) for line in (output / f"{name}.jsonl").read_text().splitlines()]
+    decided = [line["chunk"] for line in lines if "chunk" in line]
+    missing = sum(line["chunks"] for line in lines if "gap" in line)
+    live = timeline["live"]
+    assert live["decided"] == len(decided) == len(set(decided))
+    assert timeline["chunks"] == decided[-1] + 1 == len(decided) + missing
+    assert np.isnan(np.load(output / f"{name}.scores.npy")[:, 0]).sum() == missing
+    gaps = sum(round((gap["end"] - gap["start"]) / timeline["seconds_per_chunk"]) for gap in timeline["gaps"])
+    assert gaps == missing
+    return {"chunks": timeline["chunks"], "decided": len(decided), "dropped_or_unseen": missing, **live}
+
+
+def main() -> None:
+    """Parse, run, write the record, and say whether the promise holds."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("video", type=Path)
+    parser.add_argument("-c", "--checkpoint")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--record", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--send", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.send:
+        return send(given.video, given.send)
+    with tempfile.TemporaryDirectory() as folder:
+        timeline, samples = detect(given.checkpoint, given.video, given.minutes * 60, Path(folder))
+        (name,) = (path.stem for path in Path(folder).glob("*.jsonl"))
+        counts = account(timeline, Path(folder), name)
+    later = samples[samples[:, 0] >= 60]
+    growth = float(later[:, 1].max() - later[0, 1])
+    minutes = samples[:: max(1, len(samples) // round(max(1, given.minutes)))]
+    write_json(
+        given.record,
+        {
+            "machine": f"{platform.platform()}, {os.cpu_count()} cores",
+            "versions": {"python": platform.python_version(), "pyav": av.__version__},
+            "date": date.today().isoformat(),
+            "weights": "random",
+            "minutes": given.minutes,
+            "chunks": counts,
+            "speed": timeline["speed"],
+            "after_the_first_minute": {
+                "growth_mb": round(growth, 1),
+                "threads": [int(later[:, 2].min()), int(later[:, 2].max())],
+                "open_files": [int(later[:, 3].min()), int(later[:, 3].max())],
+            },
+            "each_minute_mb": [round(float(sample), 1) for sample in minutes[:, 1]],
+        },
+    )
+    print(f"memory grew by {growth:.1f} MB after the first minute, of {GROWTH_MB} allowed")
+    if growth > GROWTH_MB:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

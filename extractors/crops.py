@@ -1,0 +1,35 @@
+"""A frame or the flow of a chunk as the networks see it: resized, then cropped once or ten times."""
+
+import cv2
+import numpy as np
+
+
+def fit(image: np.ndarray, short_side: int) -> np.ndarray:
+    """(H, W, C) uint8 so that its shorter side is `short_side` pixels, bilinear."""
+    height, width = image.shape[:2]
+    scale = short_side / min(height, width)
+    size = (max(short_side, round(width * scale)), max(short_side, round(height * scale)))
+    return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
+
+
+def centre_crop(image: np.ndarray, crop: int) -> np.ndarray:
+    """(H, W, C) → (1, crop, crop, C), from its middle."""
+    y, x = (image.shape[0] - crop) // 2, (image.shape[1] - crop) // 2
+    return image[None, y : y + crop, x : x + crop]
+
+
+def ten_crops(image: np.ndarray, crop: int, flow: bool = True) -> np.ndarray:
+    """Four corners, centre, and their mirror images (x flow inverted): (H, W, C) uint8 → (10, crop, crop, C).
+
+    Offsets in quarter steps as SSN's transforms; the mirrored x component of `flow` is 255 − v.
+    """
+    height, width = image.shape[:2]
+    h, w = (height - crop) // 4, (width - crop) // 4
+    crops = []
+    for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
+        patch = image[y : y + crop, x : x + crop]
+        mirrored = patch[:, ::-1].copy()
+        if flow:
+            mirrored[..., ::2] = 255 - mirrored[..., ::2]
+        crops += [patch, mirrored]
+    return np.stack(crops)

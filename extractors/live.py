@@ -1,0 +1,299 @@
+"""A live source in a thread of its own: chunks at the source's time, a bounded number of them waiting.
+
+Time. With the `stream` clock it is what the source's timestamps say, from its first frame on; one that steps back goes
+on from where it was. With the `wall` clock it is when a frame came. A frame stands until the next one, as in a file,
+unless that is more than GAP_SECONDS away (or four of the source's own steps, if it is that slow): then what lies
+between was not seen. A chunk is of frames that were seen, so chunks are missing where the source was away, and chunk
+numbers keep to the time. After a reconnection the clock goes on by the time it took.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from time import monotonic
+
+from extractors.errors import StalledError, VideoError
+from extractors.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
+from extractors.live_input import Input
+from extractors.readers import PyAVReader
+
+GAP_SECONDS = 2
+SLOW_STEPS = 4  # of a source with less than two frames a second
+LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was
+SILENCE = 10.0  # seconds without a frame after which another connection is tried
+QUIET = 2.0  # seconds without a frame after which a source is said to be stalled
+DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others
+CLOCKS = ("stream", "wall")
+ON_LAG = ("drop", "wait")
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """How a live source is read."""
+
+    clock: str = "stream"
+    on_lag: str | None = None
+    """What happens to chunks that come faster than they are taken: `drop` the oldest, or `wait` and let the source
+    wait. None drops those of cameras and streams without an end, and waits for pipes and recordings."""
+    timeout: float = 30.0
+    """Seconds without a frame, attempts to connect included, after which it has stalled."""
+    waiting: int = 8
+    """Whole chunks that wait at most."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Chunks from `first` to before `end` that are not decided: `dropped`, or `unseen` because they never came."""
+
+    first: int
+    end: int
+    reason: str
+
+
+class LiveReader:
+    """Chunks of a live source, read ahead; use it as a context manager.
+
+    `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are left out, and
+    before `end` the source is left.
+    """
+
+    def __init__(
+        self,
+        given: Input,
+        long_side: int,
+        options: LiveOptions | None = None,
+        changed: threading.Condition | None = None,
+        first: int = 0,
+        end: int | None = None,
+    ):
+        self.given, self.options = given, options or LiveOptions()
+        self.changed = changed or threading.Condition()
+        self.error: BaseException | None = None
+        """What ended it, after the last chunk; None at its end."""
+        self.ended = False
+        self.dropped = self.unseen = self.gaps = self.reconnects = 0
+        self._long_side, self._first, self._end = long_side, first, end
+        self._chunks: deque[tuple[Chunk, float]] = deque()
+        self._missing: list[Gap] = []
+        self._next = first  # the chunk that follows the newest one made
+        self._stopped = threading.Event()
+        self._reader: PyAVReader | None = None
+        self._counted = [0, 0]  # frames and decode errors of earlier connections
+        self._connected = False
+        self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
+        self._heard = self._began = monotonic()
+        self._thread = threading.Thread(target=self._work, name=f"live {given.id}", daemon=True)
+
+    @property
+    def frames(self) -> int:
+        """Source frames decoded so far."""
+        return self._counted[0] + (self._reader.decoded if self._reader else 0)
+
+    @property
+    def decode_errors(self) -> int:
+        """Damaged packets and frames that were left out so far."""
+        return self._counted[1] + (self._reader.decode_errors if self._reader else 0)
+
+    @property
+    def link(self) -> str:
+        """connecting, reading, stalled, lost or ended."""
+        if self.ended:
+            return "ended"
+        if not self._connected:
+            return "connecting" if self._last is None else "lost"
+        return "stalled" if not self._chunks and monotonic() - self._heard > QUIET else "reading"
+
+    @property
+    def waiting(self) -> int:
+        """Chunks to take."""
+        return len(self._chunks)
+
+    def take(self) -> tuple[Chunk, float] | None:
+        """The oldest chunk that waits, and when on the monotonic clock it was closed; None where none waits."""
+        with self.changed:
+            if not self._chunks:
+                return None
+            taken = self._chunks.popleft()
+            self.changed.notify_all()
+            return taken
+
+    def missing_before(self, chunk: int) -> list[Gap]:
+        """What is not decided before a chunk, in order, each told once."""
+        with self.changed:
+            told = [gap for gap in self._missing if gap.end <= chunk]
+            self._missing = [gap for gap in self._missing if gap.end > chunk]
+        return _joined(told)
+
+    def stop(self) -> None:
+        """Read no more. What FFmpeg waits for now it may wait for a little longer, with nobody listening."""
+        self._stopped.set()
+        with self.changed:
+            self.changed.notify_all()
+
+    def __enter__(self) -> "LiveReader":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.stop()
+        self._thread.join(QUIET)
+
+    def _work(self) -> None:
+        try:
+            self._read()
+        except BaseException as error:  # for the one who takes the chunks, whatever it is
+            self.error = error
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def _read(self) -> None:
+        """Connect, and connect again, until it ends, stalls or is stopped."""
+        attempts = 0
+        while not self._stopped.is_set():
+            before = self.frames
+            lost = self._connection()
+            if self._stopped.is_set() or self._is_over() or (lost is None and self._ends()):
+                return
+            if lost and not self.given.lasting:
+                raise self._stalled() if isinstance(lost, StalledError) else lost
+            if lost and self._last is None and not isinstance(lost, StalledError):
+                raise lost  # it was never there: an address with a mistake is not tried again
+            attempts = 0 if self.frames > before else attempts + 1
+            left = self._heard + self.options.timeout - monotonic()
+            if left <= 0:
+                raise self._stalled() from lost
+            self._stopped.wait(min(DELAYS[min(attempts, len(DELAYS) - 1)], left))
+            if monotonic() - self._heard >= self.options.timeout:
+                raise self._stalled() from lost
+
+    def _connection(self) -> VideoError | None:
+        """Read one connection to its end; what ended it, None where the source did."""
+        left = max(0.1, self._heard + self.options.timeout - monotonic())
+        patience = min(left, SILENCE) if self.given.lasting else left
+        reader = PyAVReader(
+            self.given.source,
+            damage="skip",
+            live=True,
+            options=dict(self.given.options),
+            timeout=(patience, patience),
+            demuxer=self.given.demuxer,
+            stopped=self._stopped.is_set,
+        )
+        self._counted, self._reader = [self.frames, self.decode_errors], reader
+        try:
+            with closing(reader.frames(self._long_side)) as frames:
+                for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
+                    for chunk in chunks_of(stretch, max(self._next, first, self._first)):
+                        self._put(chunk)
+                        if self._stopped.is_set() or self._is_over():
+                            return None
+        except VideoError as error:
+            return error
+        finally:
+            self._connected = False
+        return None
+
+    def _timed(self, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
+        """A connection's frames on this reader's clock, which goes on over connections."""
+        origin = None
+        for frame in frames:
+            now = monotonic()
+            if origin is None:
+                # between two connections time went on
+                away = Fraction(now - self._heard).limit_denominator(1000) if self._last else Fraction(0)
+                origin = self._last[0] + away if self._last else Fraction(0)
+                if self._last is None:
+                    self._began = now
+                else:
+                    self.reconnects += 1
+            time = origin + frame.time
+            if self.options.clock == "wall":
+                time = Fraction(now - self._began).limit_denominator(1000)
+            before, step = self._last or (time, Fraction(0))
+            if time - before > LONGEST_GAP:
+                origin -= time - before - step
+                time = before + step
+            time = max(time, before)
+            self._last, self._heard, self._connected = (time, time - before), now, True
+            yield replace(frame, time=time)
+            if self._stopped.is_set():
+                return
+            self._heard = monotonic()  # whoever waits for a place among the chunks is not silent
+
+    def _put(self, chunk: Chunk) -> None:
+        """Let a chunk wait to be taken, in the place of the oldest where there is none free."""
+        drop = self._drops()
+        with self.changed:
+            if self._end is not None and chunk.index >= self._end:
+                self._next = chunk.index
+                return
+            if chunk.index > self._next:
+                self.unseen += chunk.index - self._next
+                self.gaps += 1
+                self._missing.append(Gap(self._next, chunk.index, "unseen"))
+            self._next = chunk.index + 1
+            if drop and len(self._chunks) >= self.options.waiting:
+                oldest, _ = self._chunks.popleft()
+                self.dropped += 1
+                self._missing = _joined([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
+            self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
+            self._chunks.append((chunk, monotonic()))
+            self.changed.notify_all()
+
+    def _drops(self) -> bool:
+        if self.options.on_lag:
+            return self.options.on_lag == "drop"
+        return self.given.drops and not self._reader.finite
+
+    def _ends(self) -> bool:
+        """Whether the end of this connection is the source's."""
+        return not self.given.lasting or self._reader.finite
+
+    def _is_over(self) -> bool:
+        return self._end is not None and self._next >= self._end
+
+    def _stalled(self) -> StalledError:
+        return StalledError(
+            f"{self._reader.name} sent no frame for {self.options.timeout:g} s.",
+            "check that it is on, and its address; --timeout is how long it may be silent.",
+        )
+
+
+def stretches(
+    frames: Iterator[SourceFrame], step: Fraction | None = None
+) -> Iterator[tuple[int, Iterator[SourceFrame]]]:
+    """Frames cut where the next one is too far away to have been seen until then: (first whole chunk, frames) each.
+
+    `step` is that of a frame before. Each stretch must be taken to its end before the next one.
+    """
+    step = step or Fraction(0)
+    ahead = next(frames, None)
+
+    def stretch() -> Iterator[SourceFrame]:
+        nonlocal ahead, step
+        while ahead is not None:
+            frame, ahead = ahead, None
+            yield frame
+            ahead = next(frames, None)
+            if ahead is not None:
+                allowed = min(max(GAP_SECONDS, SLOW_STEPS * step), SLOW_STEPS * SILENCE)
+                step = ahead.time - frame.time
+                if step > allowed:
+                    return
+
+    while ahead is not None:
+        yield -(-n_frames_until(ahead.time) // CHUNK), stretch()
+
+
+def _joined(gaps: list[Gap]) -> list[Gap]:
+    """Gaps in order, neighbours of one reason as one."""
+    joined: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: gap.first):
+        if joined and joined[-1].end == gap.first and joined[-1].reason == gap.reason:
+            gap = replace(gap, first=joined.pop().first)
+        joined.append(gap)
+    return joined

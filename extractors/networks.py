@@ -1,0 +1,91 @@
+"""One stream's network with its weights: published, a file of one's own, or seeded random ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+from extractors.errors import RecipeError
+from extractors.manifest import dataset_of
+from extractors.presets import StreamPreset
+from extractors.recipe import NetworkRecipe
+from extractors.resnet import FEATURES, build_backbone, registry
+from extractors.weights import CHANNELS, fingerprint, load_statistics, load_weights, randomise
+
+SEED = 2021  # of random weights
+IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+# (mean, std) on the 0–255 scale, as the authors of LSTR give them in the code of their later work (Stochastic
+# Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0)
+INPUTS = {
+    ("rgb", "resnet50"): IMAGENET,  # rgb_kinetics_resnet50, rgb_anet_resnet50; also mmaction2's configs
+    ("rgb", "bninception"): ((104.0, 117.0, 128.0), (1.0,) * 3),  # rgb_kinetics_bninception; blue first
+    ("flow", "resnet50"): ((127.5,) * 10, (127.5,) * 10),  # flow_anet_resnet50: .5 and .5 of the 0–1 scale
+    ("flow", "bninception"): ((128.0,) * 10, (1.0,) * 10),  # flow_kinetics_bninception: never divided
+}
+BLUE_FIRST = (("rgb", "bninception"),)  # trained by Caffe
+
+
+@dataclass(frozen=True)
+class WeightSources:
+    """Where the networks' weights come from: a published file, or None for seeded random weights."""
+
+    rgb: str | None = None
+    flow: str | None = None
+    calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Stored batch-norm statistics by stream, for random weights."""
+    calibrated_on: tuple[str, ...] = ()
+
+
+def asked(stream: str, preset: StreamPreset) -> NetworkRecipe:
+    """What a preset says of a stream, before there are weights. Raises MissingPathError or RecipeError."""
+    if preset.network in FEATURES:
+        mean, std = INPUTS[stream, preset.network]
+        part = NetworkRecipe(preset.network, "", "", preset.crops, mean, std)
+        part = replace(part, bgr=(stream, preset.network) in BLUE_FIRST)
+    else:
+        part = replace(_recogniser().read_recogniser(preset.network, stream), crops=preset.crops)
+    return replace(part, mean=preset.mean or part.mean, std=preset.std or part.std)
+
+
+def build_network(stream: str, part: NetworkRecipe, sources: WeightSources) -> tuple[nn.Module, NetworkRecipe]:
+    """The network of a stream, and `part` with the weights that it now has.
+
+    Raises RecipeError when it does not take what the stream gives, WeightsError or MissingPathError for its file.
+    """
+    path = getattr(sources, stream)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)  # for layers that `randomise` leaves as they were built
+        backbone = _backbone(stream, part)
+    if path:
+        load_weights(backbone, path, part.network)
+        origin = {"weights": dataset_of(path), "seed": None, "calibrated_on": ()}
+    else:
+        randomise(backbone, SEED)
+        if stream in sources.calibration:
+            load_statistics(backbone, sources.calibration[stream])
+        calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
+        origin = {"weights": "random", "seed": SEED, "calibrated_on": calibrated_on}
+    return backbone, replace(part, sha256=fingerprint(backbone), **origin)
+
+
+def _backbone(stream: str, part: NetworkRecipe) -> nn.Module:
+    channels = {name: n for n, name in CHANNELS.items()}[stream]
+    if len(part.mean) != channels or len(part.std) != channels:
+        raise RecipeError(
+            f"{part.network} has {len(part.mean)} means and {len(part.std)} deviations of its input, and the {stream} "
+            f"stream {channels} channels.",
+            "give one of each a channel.",
+        )
+    if part.config is None:
+        return build_backbone(part.network, channels)
+    return _recogniser().build_recogniser(part.config)
+
+
+def _recogniser() -> ModuleType:
+    """The module of mmaction2's recognisers; mmaction2 is imported where it is first needed."""
+    registry()  # quietly, or an error of ours
+    from extractors import recogniser
+
+    return recogniser

@@ -1,0 +1,168 @@
+"""What a recipe is asked to be, before there are weights: the published ones, and files of one's own.
+
+`kinetics` is what the published features of LSTR are made with (3,072 numbers a chunk), `activitynet` their variant
+with a ResNet-50 on both streams (4,096). Each is there as published, and fast.
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from extractors.errors import MissingPathError, RecipeError
+from extractors.flow import ALGORITHMS
+from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS
+from extractors.resnet import FEATURES
+from extractors.video import CHUNK
+
+FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
+
+
+@dataclass(frozen=True)
+class StreamPreset:
+    """One stream's network."""
+
+    network: str
+    """`resnet50`, `bninception`, or a mmaction2 config: its path, or the name of one that comes with mmaction2."""
+    weights: str | None = None
+    """A file, or the name or recipe of a published one; None for random weights, or what the command line gives."""
+    crops: int = 1
+    """1 (centre) or 10 (corners, centre, their mirror images; features averaged)."""
+    mean: tuple[float, ...] | None = None
+    """Of each channel on the 0–255 scale; None for the network's own. So `std`."""
+    std: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The part of a recipe that is a choice. The defaults are the authors' (LSTR issues 2 and 5; facts, section 0)."""
+
+    rgb: StreamPreset | None
+    flow: StreamPreset | None
+    flow_algorithm: str = "tvl1"
+    """`tvl1` as published (denseflow -a=tvl1 -b=20), `dis` or `farneback`."""
+    precision: str = "float32"
+    """`float32`, `bf16`, or `fast`."""
+    rgb_frame: int = RGB_FRAME
+    long_side: int = 320
+    """320 × 180 for THUMOS'14."""
+    short_side: int = 256
+    crop: int = 224
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return tuple(stream for stream in STREAMS if getattr(self, stream))
+
+    @property
+    def algorithm(self) -> str | None:
+        """Of optical flow; None where there is none."""
+        return self.flow_algorithm if self.flow else None
+
+    def narrowed(self, streams: Collection[str]) -> "Preset":
+        """What of it makes the features of some streams."""
+        if "rgb" not in streams:
+            return replace(self, rgb=None, rgb_frame=RGB_FRAME)
+        return self if "flow" in streams else replace(self, flow=None)
+
+
+# Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
+KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10))
+# ResNet-50 twice (LSTR issue 14, README). The authors' later code takes the centre crop of its flow alone: that is
+# `activitynet-fast` with --precision float32
+ACTIVITYNET = replace(KINETICS, flow=StreamPreset("resnet50", crops=10))
+
+
+def _fast(preset: Preset) -> Preset:
+    """One crop a stream, and bf16 where the processor has it."""
+    return replace(preset, flow=replace(preset.flow, crops=1), precision=FAST)
+
+
+PRESETS = {
+    "kinetics": KINETICS,
+    "kinetics-fast": _fast(KINETICS),
+    "activitynet": ACTIVITYNET,
+    "activitynet-fast": _fast(ACTIVITYNET),
+    "faithful": KINETICS,
+    "fast": _fast(KINETICS),
+}
+"""By what `--recipe` takes; the last two are the short names of the first two."""
+
+ENTRIES = ("based_on", *(f.name for f in fields(Preset)))
+STREAM_ENTRIES = tuple(f.name for f in fields(StreamPreset))
+
+
+def read_preset(path: str | Path) -> Preset:
+    """A recipe file of one's own: a JSON object of what differs from the recipe that `based_on` names (`kinetics`).
+
+    Paths in it are relative to its folder. Raises MissingPathError, and RecipeError that names the entry.
+    """
+    path = Path(path)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MissingPathError(f"{path} cannot be read ({error.strerror}).", "check the path of the recipe.") from error
+    except ValueError as error:
+        raise RecipeError(f"{path} is not JSON ({error}).", "see `--recipe FILE` in the README.") from error
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path} is no JSON object.", f"write entries among: {', '.join(ENTRIES)}.")
+    _check_names(path, "", values, ENTRIES)
+    named = values.pop("based_on", "kinetics")
+    if named not in PRESETS:
+        raise RecipeError(f"{path}: based_on is {named!r}.", f"choose one of: {', '.join(PRESETS)}.")
+    preset = PRESETS[named]
+    for stream in STREAMS:
+        if stream in values and values[stream] is not None:
+            values[stream] = _stream(path, stream, values[stream], getattr(preset, stream))
+    return _checked(path, replace(preset, **values))
+
+
+def _stream(path: Path, stream: str, values, preset: StreamPreset) -> StreamPreset:
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: {stream} is {values!r}.", f"write null, or entries: {', '.join(STREAM_ENTRIES)}.")
+    _check_names(path, f"{stream}.", values, STREAM_ENTRIES)
+    for name, value in values.items():
+        if name in ("mean", "std"):
+            numbers = isinstance(value, list) and all(type(v) in (int, float) for v in value)
+            _demand(numbers and (name == "mean" or all(value)), path, f"{stream}.{name}", value, "a list of numbers")
+            values[name] = tuple(map(float, value))
+        elif name != "crops":
+            fits = (isinstance(value, str) and value != "") or (name == "weights" and value is None)
+            _demand(fits, path, f"{stream}.{name}", value, "a text")
+            if value and value not in FEATURES and (path.parent / value).exists():
+                values[name] = str(path.parent / value)
+    if values.get("network", preset.network) != preset.network:
+        preset = replace(preset, mean=None, std=None)
+    return replace(preset, **values)
+
+
+def _check_names(path: Path, prefix: str, values: dict, known: tuple[str, ...]) -> None:
+    for name in values:
+        if name not in known:
+            raise RecipeError(f"{path} has an unknown entry {prefix + name!r}.", f"known are: {', '.join(known)}.")
+
+
+def _checked(path: Path, preset: Preset) -> Preset:
+    if not preset.streams:
+        raise RecipeError(f"{path}: rgb and flow are both null.", "keep at least one of the two streams.")
+    for stream in preset.streams:
+        crops = getattr(preset, stream).crops
+        _demand(type(crops) is int and crops in CROPS, path, f"{stream}.crops", crops, "1 or 10")
+    for name, choices in (("flow_algorithm", tuple(ALGORITHMS)), ("precision", (*PRECISIONS, FAST))):
+        value = getattr(preset, name)
+        _demand(isinstance(value, str) and value in choices, path, name, value, f"one of {', '.join(choices)}")
+    for name, least in (("long_side", 64), ("short_side", 32), ("crop", 32)):
+        value = getattr(preset, name)
+        _demand(type(value) is int and least <= value <= 4096, path, name, value, f"a number from {least} to 4096")
+    _demand(preset.crop <= preset.short_side, path, "crop", preset.crop, "at most short_side")
+    inception = any(getattr(preset, stream).network == "bninception" for stream in preset.streams)
+    # strides round down and pools round up, so its branches meet only there (facts, section 2)
+    _demand(not (inception and preset.crop % 32), path, "crop", preset.crop, "a multiple of 32 for bninception")
+    frame = preset.rgb_frame
+    _demand(type(frame) is int and 0 <= frame < CHUNK, path, "rgb_frame", frame, f"a number from 0 to {CHUNK - 1}")
+    return preset
+
+
+def _demand(fits: bool, path: Path, entry: str, value, wanted: str) -> None:
+    if not fits:
+        raise RecipeError(f"{path}: {entry} is {json.dumps(value)}.", f"give {wanted}.")

@@ -1,0 +1,153 @@
+"""Any 2D recogniser of mmaction2 as the network of a stream, by its config: other backbones need no code.
+
+The config gives the backbone and the scale of its input; its head is left out, and what the backbone makes is averaged
+over space. A backbone that looks at several frames together (TSM, TIN, TANet) sees a chunk as mmaction2 sees a video
+of six frames: its segments are spread over the chunk, and their features averaged.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from mmaction.models.recognizers import Recognizer2D
+from mmengine.config import Config
+from torch import Tensor, nn
+
+from extractors.errors import MissingPathError, RecipeError
+from extractors.recipe import NetworkRecipe
+from extractors.resnet import quiet, registry
+from extractors.weights import CHANNELS
+
+SIDE = 64  # pixels of the image that tells what a backbone makes
+HINT = "give the config of a 2D recogniser, as mmaction2's configs/recognition/tsn/*.py."
+
+
+class Features(Recognizer2D):
+    """A 2D recogniser without its head: images (B, C, H, W) → maps (B, D, h, w), torchvision's and timm's pooled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the backbone makes, as mmaction2 runs it."""
+        return self.extract_feat(x[:, None], stage="backbone")[0]
+
+
+def read_recogniser(given: str, stream: str) -> NetworkRecipe:
+    """What a mmaction2 config says of a stream's network: a path, or the name of a config that comes with mmaction2.
+
+    Raises MissingPathError when there is none, RecipeError when it is no 2D recogniser for that stream.
+    """
+    path = find_config(given)
+    try:
+        with quiet():
+            config = Config.fromfile(str(path))
+    except FileNotFoundError as error:
+        raise MissingPathError(f"{given} builds on a config that is not there ({error}).", HINT) from error
+    except Exception as error:  # a config is a program
+        raise RecipeError(f"{given} is no mmaction2 config ({_first_line(error)}).", HINT) from error
+    model = config.get("model")
+    if not isinstance(model, Mapping) or "backbone" not in model:
+        raise RecipeError(f"{given} has no model with a backbone.", HINT)
+    kind = _name(model.get("type"))
+    if kind != "Recognizer2D":
+        raise RecipeError(f"{given} is a {kind}, which takes no single frames.", HINT)
+    if model.get("neck"):
+        raise RecipeError(f"{given} has a neck, which needs several maps of the backbone.", HINT)
+    backbone = _plain(path, model["backbone"])
+    built = build_recogniser(backbone)
+    channels = next(w.shape[1] for w in built.state_dict().values() if w.dim() == 4)
+    if CHANNELS.get(channels) != stream:
+        takes = {3: "frames", 10: "five flow fields"}.get(channels, f"{channels} channels")
+        wanted = {"rgb": "frames (3 channels)", "flow": "five flow fields (in_channels=10)"}[stream]
+        raise RecipeError(
+            f"{given} takes {takes}, the {stream} stream gives {wanted}.", "give it a network of its own."
+        )
+    mean, std, bgr = _scale(path, config, model, channels)
+    segments = getattr(built.backbone, "num_segments", None) or 1
+    if stream == "flow" and segments > 1:
+        raise RecipeError(f"{given} looks at {segments} segments, and a chunk has flow for one.", HINT)
+    name = re.sub(r"[^\w.-]+", "-", path.stem)
+    width = _width(path, built, channels, segments)
+    return NetworkRecipe(name, "", "", 1, mean, std, config=backbone, width=width, segments=segments, bgr=bgr)
+
+
+def find_config(given: str) -> Path:
+    """The file of a config. Raises MissingPathError."""
+    if Path(given).is_file():
+        return Path(given)
+    registry()
+    import mmaction
+
+    shipped = Path(mmaction.__file__).parent / ".mim" / "configs"
+    found = sorted(shipped.rglob(f"{Path(given).stem}.py")) if given == Path(given).name else []
+    if not found:
+        raise MissingPathError(
+            f"{given} is neither a file nor a config of mmaction2.",
+            "give resnet50, bninception, the path of a config, or the name of one in mmaction2's configs/recognition.",
+        )
+    return found[0]
+
+
+def build_recogniser(backbone: Mapping) -> Features:
+    """A recogniser around a backbone in mmaction2's config language, in evaluation mode, with no weights loaded.
+
+    Raises RecipeError when it cannot be built here.
+    """
+    registry()
+    try:
+        with quiet():
+            network = Features(backbone=json.loads(json.dumps(backbone)))  # a copy: mmaction2 takes parts out
+    except (ImportError, KeyError, TypeError, ValueError, AssertionError, AttributeError) as error:
+        raise RecipeError(
+            f"The backbone {backbone.get('type')} cannot be built here ({_first_line(error)}).",
+            "install what registers it, or correct its config.",
+        ) from error
+    network.eval()
+    return network
+
+
+def _plain(path: Path, backbone: Mapping) -> dict:
+    """A backbone's config as JSON has it, without where its first weights would be fetched from."""
+    plain = {k: v for k, v in backbone.items() if k not in ("pretrained", "weights", "init_cfg")}
+    plain["type"] = _name(plain.get("type"))
+    try:
+        return json.loads(json.dumps(plain))
+    except TypeError as error:
+        raise RecipeError(f"The backbone of {path} is not plain data ({error}).", HINT) from error
+
+
+def _name(kind) -> str:
+    return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+
+
+def _scale(path: Path, config: Mapping, model: Mapping, channels: int) -> tuple[tuple, tuple, bool]:
+    """Mean and standard deviation a channel, and whether blue comes first: 1.x has them in the model, 0.x beside it."""
+    said = model.get("data_preprocessor") or config.get("img_norm_cfg") or {}
+    parts = []
+    for name in ("mean", "std"):
+        values = said.get(name)
+        if not values:
+            raise RecipeError(f"{path} does not say the {name} of its input.", "add it to its data_preprocessor.")
+        values = [float(v) for v in values]
+        parts.append(tuple(values * (channels // len(values)) if channels % len(values) == 0 else values))
+    # decoded frames are RGB, so what a config calls to_rgb (1.x) or to_bgr (0.x) turns them round
+    return *parts, bool(said.get("to_rgb") if "data_preprocessor" in model else said.get("to_bgr"))
+
+
+@torch.no_grad()
+def _width(path: Path, network: nn.Module, channels: int, segments: int) -> int:
+    """Features that a backbone makes of an image, from one try."""
+    for side in (SIDE, 224):  # some take one size only
+        try:
+            made = network(torch.zeros(segments, channels, side, side))
+        except (ImportError, RuntimeError, ValueError, AssertionError) as error:
+            failed = error
+        else:
+            if isinstance(made, Tensor) and made.dim() == 4 and len(made) == segments:
+                return made.shape[1]
+            failed = "it makes several maps, or maps over time"
+    raise RecipeError(f"The backbone of {path} cannot be used ({_first_line(failed)}).", HINT)
+
+
+def _first_line(error) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

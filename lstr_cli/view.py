@@ -1,0 +1,309 @@
+"""What a person sees while `lstr detect` runs, as lines of text with roles; `lstr_cli.console` gives them colours.
+
+A block a source: how far it is, a bar for each action, the fill of both memories, and speed; under the blocks the last
+events. It takes what the terminal has: fewer actions where it is low, a line a source where there are many.
+"""
+
+import unicodedata
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+
+from extractors.video import CHUNK, CHUNK_SECONDS
+from lstr.labels import AMBIGUOUS, BACKGROUND
+from pipelines.decisions import Decision
+from pipelines.status import Status
+from pipelines.timeline import Event
+
+Line = list[tuple[str, str]]
+"""Text and role (name, on, bar, quiet, alert or nothing), one after the other."""
+
+MOST_ACTIONS, MOST_EVENTS = 5, 6
+WIDE = 72  # columns from which there is room for more
+RATE_SECONDS = 10.0  # over which speeds are taken
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+GAP = "  "
+LINKS = {"connecting": "connecting", "stalled": "sends nothing", "lost": "connection lost", "ended": "ended"}
+
+
+@dataclass
+class Watched:
+    """A source in the view: its status, the newest decision, the actions that are on with their starts."""
+
+    status: Status
+    classes: tuple[str, ...]
+    newest: Decision | None = None
+    on: dict[str, float] = field(default_factory=dict)
+    n_actions: int = 0
+    look: Callable[[], object] | None = None
+    """Brings the status up to date, where nobody does while nothing is decided."""
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+    _counts: deque[tuple[float, int, int]] = field(default_factory=deque)
+
+    def push(self, decision: Decision) -> None:
+        """Take the newest decision."""
+        self.newest = decision
+        for event in decision.events:
+            self.events.append(event)
+            if event.event == "started":
+                self.on[event.label] = event.start
+                self.n_actions += 1
+            elif event.event == "ended":
+                self.on.pop(event.label, None)
+
+    def rates(self, now: float) -> tuple[float, float]:
+        """Decisions and frames a second over the last seconds, until `now`."""
+        frames = self.status.frames or self.status.decided * CHUNK
+        self._counts.append((now, self.status.decided, frames))
+        while len(self._counts) > 2 and now - self._counts[0][0] > RATE_SECONDS:
+            self._counts.popleft()
+        then, decided, before = self._counts[0]
+        if now <= then:
+            return 0.0, 0.0
+        return (self.status.decided - decided) / (now - then), (frames - before) / (now - then)
+
+    def actions(self, most: int) -> list[tuple[str, float]]:
+        """Actions with their scores now, in the order of the classes: those that are on, then the likeliest."""
+        if self.newest is None:
+            return []
+        scores = dict(zip(self.classes, map(float, self.newest.scores), strict=True))
+        names = [label for label in self.classes if label not in (BACKGROUND, AMBIGUOUS)]
+        chosen = sorted(names, key=lambda label: (label not in self.on, -scores[label]))[:most]
+        return [(label, scores[label]) for label in names if label in chosen]
+
+
+class View:
+    """The sources that run now, in the order in which they began; `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic, ascii_only: bool = False):
+        self._clock = clock
+        self._ascii = ascii_only
+        self._watched: list[Watched] = []
+
+    def add(self, status: Status, classes: Sequence[str], look: Callable[[], object] | None = None) -> Watched:
+        """Show a source from now on; `look` is called before it is drawn, to bring its status up to date."""
+        one = Watched(status, tuple(classes), look=look)
+        one.rates(self._clock())
+        self._watched.append(one)
+        return one
+
+    @contextmanager
+    def watching(self, status: Status, classes: Sequence[str]) -> Iterator[Watched]:
+        """Show a source while it runs, and after a Ctrl-C for good."""
+        one = self.add(status, classes)
+        try:
+            yield one
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self._watched.remove(one)
+            raise
+        self._watched.remove(one)
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The view in at most `height` lines, made for `width` columns."""
+        watched = list(self._watched)
+        if not watched:
+            return []
+        for one in watched:
+            if one.look:
+                one.look()
+        most = max(len(one.actions(MOST_ACTIONS)) for one in watched)
+        for actions in range(most, min(1, most) - 1, -1):
+            blocks = [line for one in watched for line in self._block(one, width, actions)]
+            if len(blocks) + min(2, MOST_EVENTS) <= height:
+                break
+        else:
+            blocks = [self._row(one, width) for one in watched]
+            if len(blocks) > height:
+                blocks[height - 1 :] = [[(f"and {len(blocks) - height + 1} more", "quiet")]]
+        return blocks + self._events(watched, min(MOST_EVENTS, height - len(blocks)), width)
+
+    def summary(self) -> list[str]:
+        """A line a source: what it has come to so far."""
+        return [summary_of(one) for one in self._watched]
+
+    def _block(self, one: Watched, width: int, n_actions: int) -> list[Line]:
+        lines = [self._head(one, width)]
+        actions = one.actions(n_actions)
+        names = max((cells(clean(label)) for label, _ in actions), default=0)
+        names = min(names, width // 3)
+        for label, score in actions:
+            on = label in one.on
+            since = f"{one.status.time - one.on[label]:6.1f} s" if on else " " * 8
+            full, rest = self._bar(score, max(5, width - names - 20))
+            role = "on" if on else ""
+            mark = ("*" if self._ascii else "●") if on else " "
+            lines.append(
+                [(f" {mark} {fit(clean(label), names)} ", role), (full, role or "bar"), (rest, "quiet")]
+                + [(f" {score:4.2f}", role), (since, "quiet")]
+            )
+        return (
+            lines
+            + self._wrapped(self._memory(one, 10 if width >= WIDE else 6), width)
+            + self._wrapped(self._speed(one), width)
+        )
+
+    def _head(self, one: Watched, width: int) -> Line:
+        status = one.status
+        at = clock(status.time)
+        if status.total:
+            share = status.decided / status.total
+            at += f" of {clock(status.total * CHUNK_SECONDS)} {share:4.0%}"
+        state = LINKS.get(status.link, "")
+        room = max(8, width - len(at) - len(state) - 4)
+        line = [(shorten(clean(status.name), room), "name"), (f"  {at}", "")]
+        return [*line, (f"  {state}", "alert")] if state else line
+
+    def _row(self, one: Watched, width: int) -> Line:
+        """A source in one line."""
+        names = max(8, width // 5)
+        line = [(f"{fit(clean(one.status.name), names)} {clock(one.status.time):>8} ", "")]
+        if state := LINKS.get(one.status.link):
+            line.append((fit(state, names + 14), "alert"))
+        for label, score in one.actions(1) if not state else ():
+            full, rest = self._bar(score, 8)
+            role = "on" if label in one.on else ""
+            line += [(full, role or "bar"), (rest, "quiet"), (f" {score:4.2f} {fit(clean(label), names)}", role)]
+        if width >= WIDE:
+            line.append((f" {one.rates(self._clock())[0]:5.1f}/s", "quiet"))
+        if one.status.dropped:
+            line.append((f" dropped {one.status.dropped}", "alert"))
+        return line
+
+    def _memory(self, one: Watched, size: int) -> list[Line]:
+        """The fill of the memories, and what is missing of the source."""
+        status = one.status
+        lines = []
+        for name, (chunks, most) in (("memory work", status.work), ("long", status.long)):
+            if most:
+                full, rest = self._bar(chunks / most, size)
+                seconds = f" {chunks * CHUNK_SECONDS:.0f}/{most * CHUNK_SECONDS:.0f} s"
+                lines.append([(f"{name} ", "quiet"), (full, "bar"), (rest, "quiet"), (seconds, "")])
+        lines.append([(f"dropped {status.dropped}", "alert" if status.dropped else "")])
+        for text, count in (
+            ("waiting", status.waiting),
+            ("gaps", status.gaps),
+            ("reconnected", status.reconnects),
+            ("damaged", status.decode_errors),
+        ):
+            if count:
+                lines.append([(f"{text} {count}", "alert")])
+        return lines
+
+    def _speed(self, one: Watched) -> list[Line]:
+        decisions, frames = one.rates(self._clock())
+        factor = f"{decisions * CHUNK_SECONDS:.2f} {'x' if self._ascii else '×'} real time"
+        said = [f"{decisions:.1f} decisions/s", f"{frames:.0f} frames/s", factor]
+        if found := one.status.latency_ms(50, 95):
+            said.append("latency p50 {:.0f}, p95 {:.0f} ms".format(*found))
+        return [[(text, "")] for text in said]
+
+    def _events(self, watched: list[Watched], most: int, width: int) -> list[Line]:
+        found = [(event, one) for one in watched for event in list(one.events)]
+        found = sorted(found, key=lambda pair: pair[0].time)[-most:] if most > 0 else []
+        lines = []
+        for event, one in reversed(found):
+            source = f"{shorten(clean(one.status.name), width // 4)}  " if len(watched) > 1 else ""
+            lines.append([(f"{clock(event.time):>9}  ", "quiet"), (source, "quiet"), (event_text(event), "")])
+        return lines
+
+    def _bar(self, share: float, width: int) -> tuple[str, str]:
+        """The full part and the rest of a bar."""
+        share = min(max(share, 0.0), 1.0) if share == share else 0.0  # NaN is nothing
+        if self._ascii:
+            full = "#" * round(share * width)
+            return full, "." * (width - len(full))
+        eighths = round(share * width * 8)
+        full = "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+        return full, "·" * (width - len(full))
+
+    def _wrapped(self, parts: list[Line], width: int) -> list[Line]:
+        """Parts side by side, in as many lines as they need."""
+        lines: list[Line] = []
+        used = 0
+        for part in parts:
+            size = sum(cells(text) for text, _ in part)
+            if lines and used + len(GAP) + size <= width:
+                lines[-1] += [(GAP, ""), *part]
+                used += len(GAP) + size
+            else:
+                lines.append([(GAP, ""), *part])
+                used = len(GAP) + size
+        return lines
+
+
+def event_text(event: Event) -> str:
+    """An event in words."""
+    label = clean(event.label)
+    if event.event == "ended":
+        return f"{label} ended, {clock(event.start)} to {clock(event.end)}, {event.score:.2f}"
+    if event.event == "lapsed":
+        return f"{label} no longer expected for {clock(event.start)}"
+    when = f" for {clock(event.start)}" if event.event == "expected" else ""
+    return f"{label} {event.event}{when}, {event.score:.2f}"
+
+
+def status_text(one: Watched, now: float) -> str:
+    """A source in one plain line, for who watches no terminal."""
+    status = one.status
+    of = f"/{status.total}" if status.total else ""
+    said = [f"{status.decided}{of} decisions", f"{one.rates(now)[0]:.1f} a second"]
+    if found := status.latency_ms(50, 95):
+        said.append("latency {:.0f} and {:.0f} ms (p50, p95)".format(*found))
+    if status.dropped:
+        said.append(f"dropped {status.dropped}")
+    said += [LINKS[status.link]] * (status.link in LINKS)
+    if one.newest:
+        said.append(f"{clean(one.newest.label)} {one.newest.score:.2f}")
+    return f"{clean(status.name)}: {', '.join(said)}"
+
+
+def summary_of(one: Watched) -> str:
+    """What a source has come to."""
+    status = one.status
+    said = [f"{clock(status.time)} watched", f"{status.decided} decisions", f"actions: {one.n_actions}"]
+    said += [f"dropped {status.dropped}"] * bool(status.dropped) + [f"gaps {status.gaps}"] * bool(status.gaps)
+    return f"{clean(status.name)}: {', '.join(said)}"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss.ss, of an hour and more as h:mm:ss."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)}:{int(seconds // 60 % 60):02}:{int(seconds % 60):02}"
+    return f"{int(seconds // 60)}:{seconds % 60:05.2f}"
+
+
+def clean(text: str) -> str:
+    """Text that cannot steer a terminal: what is not printable is a question mark in a box."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def cells(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Text of at most `width` columns, its middle left out where it is longer."""
+    if cells(text) <= width:
+        return text
+    half = max(1, (width - 1) // 2)
+    head, tail = "", ""
+    for letter in text:
+        if cells(head + letter) > half:
+            break
+        head += letter
+    for letter in reversed(text):
+        if cells(letter + tail) > width - 1 - cells(head):
+            break
+        tail = letter + tail
+    return f"{head}…{tail}"
+
+
+def fit(text: str, width: int) -> str:
+    """Text in exactly `width` columns."""
+    text = shorten(text, width)
+    return text + " " * (width - cells(text))

@@ -1,0 +1,74 @@
+"""The recipe of the features a checkpoint was trained on, held against the features and networks it is given."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from extractors.errors import RecipeError
+from extractors.flow import ALGORITHMS
+from extractors.recipe import STREAMS, Recipe, differences
+from extractors.twostream import TwoStream, WeightSources, build_as
+from lstr.checkpoint import Checkpoint
+from lstr.errors import CheckpointError
+
+ALLOW = "--allow-recipe-mismatch"
+
+
+def recipe_of(loaded: Checkpoint) -> Recipe | None:
+    """The recipe of the features a checkpoint was trained on, of the streams it takes; None when it does not say."""
+    streams = [stream for stream in STREAMS if getattr(loaded.config, f"{stream}_dim")]
+    return Recipe.from_dict(loaded.recipe).narrowed(streams) if loaded.recipe else None
+
+
+def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path, allow: bool = False) -> list[str]:
+    """Raise RecipeError, with the difference, when features and checkpoint have different recipes.
+
+    What the checkpoint does not take may differ. With `allow` the difference is returned, as a sentence to warn with.
+    """
+    trained = recipe_of(loaded)
+    if not trained or not recipe:
+        return []
+    shared = set(recipe.streams) & set(trained.streams)
+    different = differences(recipe.narrowed(trained.streams) if shared else recipe, trained)
+    if different and not allow:
+        raise RecipeError(
+            f"{features} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
+            f"extract the videos again with `--recipe {loaded.path}`, or add {ALLOW}.",
+        )
+    return _mismatch(loaded, different)
+
+
+def _mismatch(loaded: Checkpoint, different: list[str]) -> list[str]:
+    said = f"{loaded.path} was trained on features of another recipe ({'; '.join(different)}): its scores can be wrong."
+    return [said] if different else []
+
+
+def networks_of(
+    loaded: Checkpoint,
+    rgb_weights: str | None,
+    flow_weights: str | None,
+    device: str,
+    algorithm: str | None = None,
+    allow: bool = False,
+) -> tuple[TwoStream, list[str]]:
+    """The feature networks a checkpoint needs for raw video, of the streams its model takes, and what to warn of.
+
+    `algorithm` of optical flow is the recipe's where none is given. With `allow`, other weights or flow than the
+    recipe's are taken, and the difference is the warning; without, RecipeError has it. Raises CheckpointError when it
+    does not record its recipe, WeightsError when the weights are not at hand.
+    """
+    recipe = recipe_of(loaded)
+    if recipe is None:
+        raise CheckpointError(
+            f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
+            "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
+        )
+    asked = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
+    sources = WeightSources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
+    twostream = build_as(asked, sources, device)
+    different = differences(twostream.recipe, recipe)
+    if different and not allow:
+        raise RecipeError(
+            f"The networks here are not those that {loaded.path} was trained with ({'; '.join(different)}).",
+            f"give the weights and the flow of its features, or add {ALLOW}.",
+        )
+    return twostream, _mismatch(loaded, different)

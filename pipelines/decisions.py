@@ -1,0 +1,104 @@
+"""What is said at the end of a chunk, and the causal loop that says it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+
+from extractors.live import Gap
+from extractors.stages import closed_after
+from extractors.twostream import FeatureRow
+from extractors.video import CHUNK_SECONDS
+from lstr import streaming
+from lstr.checkpoint import Checkpoint
+from pipelines.status import Status
+from pipelines.timeline import Event, Timeline
+
+TOP = 3
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is said at the end of one chunk. `time` in seconds, scores (C,), latency from features to scores.
+
+    For a live source the latency is from the frame that closed the chunk. `ahead` is (seconds, label, score) for each
+    later chunk that the model anticipates; `gaps` are the chunks since the decision before that were not decided.
+    """
+
+    chunk: int
+    time: float
+    label: str
+    score: float
+    top: list[tuple[str, float]]
+    latency_ms: float
+    events: list[Event]
+    scores: np.ndarray = field(repr=False)
+    ahead: list[tuple[float, str, float]] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+    def to_dict(self) -> dict:
+        """The chunk's JSON object; `ahead` is there for a model that anticipates."""
+        ahead = [[seconds, label, round(score, 4)] for seconds, label, score in self.ahead]
+        return {
+            "chunk": self.chunk,
+            "time": self.time,
+            "label": self.label,
+            "score": round(self.score, 4),
+            "top": [[label, round(score, 4)] for label, score in self.top],
+            "latency_ms": round(self.latency_ms, 2),
+            **({"ahead": ahead} if ahead else {}),
+        }
+
+    def lines(self) -> list[dict]:
+        """All that there is to say at the end of the chunk, an object a line: gaps, the chunk itself, events."""
+        gaps = [{"gap": gap.reason, "time": self.time, **span(gap), "chunks": gap.end - gap.first} for gap in self.gaps]
+        return [*gaps, self.to_dict(), *(event.to_dict() for event in self.events)]
+
+
+def span(gap: Gap) -> dict[str, float]:
+    """A gap's start and end in seconds."""
+    return {"start": gap.first * CHUNK_SECONDS, "end": gap.end * CHUNK_SECONDS}
+
+
+def decision_of(
+    loaded: Checkpoint,
+    timeline: Timeline,
+    row: FeatureRow,
+    said: np.ndarray,
+    latency_ms: float,
+    gaps: Sequence[Gap] = (),
+) -> Decision:
+    """The decision on a chunk that a model said (1 + n_ahead, C) of; the timeline learns of it."""
+    scores, later = said[0], said[1:]
+    ahead = [
+        ((h + 1) * CHUNK_SECONDS, loaded.classes[scores.argmax()], float(scores.max()))
+        for h, scores in enumerate(later)
+    ]
+    order = np.argsort(-scores)[:TOP]
+    top = [(loaded.classes[c], float(scores[c])) for c in order]
+    events = timeline.push(row.end_time, scores, later)
+    return Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores, ahead, list(gaps))
+
+
+def decide(
+    loaded: Checkpoint,
+    rows: Iterable[FeatureRow],
+    timeline: Timeline,
+    precision: str = "float32",
+    status: Status | None = None,
+) -> Iterator[Decision]:
+    """The causal loop: one feature row in, one decision out, over an explicit stream state.
+
+    `precision` as for `lstr.streaming.create`; `status` is told of each decision before it is given.
+    """
+    state = streaming.create(loaded.model, precision=precision)
+    status = Status("") if status is None else status
+    with closed_after(rows) as source:
+        for row in source:
+            start = perf_counter()
+            said = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()  # (1 + n_ahead, C)
+            latency_ms = (perf_counter() - start) * 1000
+            decision = decision_of(loaded, timeline, row, said, latency_ms)
+            status.decide(decision.time, latency_ms, int(state.chunks[0]), loaded.config)
+            yield decision

@@ -1,0 +1,273 @@
+"""Detection on live sources, several at once, which share the networks and the model's steps."""
+
+import threading
+from collections import deque
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TextIO
+
+import numpy as np
+import torch
+
+from extractors.addresses import without_credentials
+from extractors.flow import FlowWorkers, default_workers
+from extractors.frames import Chunk
+from extractors.live import LiveOptions, LiveReader
+from extractors.live_input import Input
+from extractors.twostream import FeatureRow, TwoStream
+from lstr import streaming
+from lstr.checkpoint import Checkpoint
+from lstr.streaming import StreamState
+from pipelines.decisions import Decision, decision_of
+from pipelines.record import Record
+from pipelines.sources import ALL, Limits
+from pipelines.status import Status
+from pipelines.timeline import Thresholds, Timeline
+
+ON_GAP = ("keep", "reset")
+COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
+
+
+@dataclass
+class LiveSource:
+    """A source while it runs: who reads it, what became of it, and its timeline of events."""
+
+    id: str
+    origin: str
+    """Its address as it may be shown."""
+    reader: LiveReader
+    timeline: Timeline
+    status: Status
+    begun: int = 0
+    """Chunks given to the networks."""
+    pending: int = 0
+    """Of these, those not yet decided."""
+    over: bool = False
+    """No decision will follow."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it, if that was a failure."""
+        return self.reader.error if self.over else None
+
+    def look(self) -> Status:
+        """Its status, as of now."""
+        self.status.link = "ended" if self.over else self.reader.link
+        self.status.waiting = self.reader.waiting
+        for name in COUNTED:
+            setattr(self.status, name, getattr(self.reader, name))
+        return self.status
+
+    def describe(self) -> dict:
+        """How it was read and what came of it, as a timeline file has it."""
+        error = self.reader.error
+        return {
+            "clock": self.reader.options.clock,
+            **{name: getattr(self.look(), name) for name in ("decided", *COUNTED)},
+            **({"error": str(error)} if error else {}),
+        }
+
+
+@dataclass
+class Batch:
+    """Chunks of different sources on their way through the networks."""
+
+    sources: list[LiveSource]
+    closed: list[float]
+    """When each chunk was, on the monotonic clock."""
+    rows: Future
+
+
+@contextmanager
+def open_live(
+    inputs: Iterable[Input],
+    loaded: Checkpoint,
+    long_side: int,
+    options: LiveOptions | None = None,
+    limits: Limits = ALL,
+    thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
+) -> Iterator[list[LiveSource]]:
+    """Live sources that are being read from now on, of different ids; they end with the context."""
+    changed = threading.Condition()
+    with ExitStack() as stack:
+        sources: list[LiveSource] = []
+        for given in inputs:
+            named = sum(source.id.partition("~")[0] == given.id for source in sources)
+            name = f"{given.id}~{named + 1}" if named else given.id
+            origin = without_credentials(given.source) if isinstance(given.source, str) else given.id
+            reader = LiveReader(given, long_side, options, changed, limits.first, limits.end)
+            timeline = Timeline(loaded.classes, thresholds or Thresholds())
+            sources.append(LiveSource(name, origin, stack.enter_context(reader), timeline, Status(name)))
+        yield sources
+
+
+class LiveChain:
+    """Networks and model for several sources at once; use it as a context manager. `decisions` is the causal loop.
+
+    A chunk goes into the networks as soon as it is there, with those of other sources that are there too, and a batch
+    never holds two of one source: the scores of a source are those it has alone.
+    """
+
+    def __init__(
+        self,
+        sources: list[LiveSource],
+        loaded: Checkpoint,
+        twostream: TwoStream,
+        workers: FlowWorkers | None,
+        precision: str = "float32",
+        on_gap: str = "keep",
+        max_chunks: int | None = None,
+    ):
+        self.sources, self.loaded = sources, loaded
+        self._twostream, self._workers = twostream, workers
+        self._on_gap, self._max_chunks = on_gap, max_chunks
+        self._changed = sources[0].reader.changed
+        self._places = {source.id: i for i, source in enumerate(sources)}
+        self._state: StreamState = streaming.create(loaded.model, len(sources), precision=precision)
+        cpu = torch.device(twostream.device).type == "cpu"
+        self._threads = (workers.workers if workers else default_workers()) if cpu else 1
+        self._largest = twostream.batch
+        self._flying: deque[Batch] = deque()
+        self._turn = 0
+
+    def __enter__(self) -> "LiveChain":
+        self._twostream.prepare()
+        self._pool = ThreadPoolExecutor(self._threads, "networks", torch.set_num_threads, (1,))
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def decisions(self) -> Iterator[tuple[LiveSource, Decision | None]]:
+        """Each decision with its source, as they are made, and None when the source is over, until all are.
+
+        What ended a source is its `error`.
+        """
+        while not all(source.over for source in self.sources):
+            with self._changed:
+                self._changed.wait_for(self._has_work)
+            while len(self._flying) <= self._threads and (ready := self._ready()):
+                self._begin(ready)
+            while self._flying and self._flying[0].rows.done():
+                yield from self._decide(self._flying.popleft())
+            for source in self.sources:
+                if not source.over and source.pending == 0 and self._is_done(source):
+                    source.over = True
+                    source.look()
+                    yield source, None
+
+    def _has_work(self) -> bool:
+        if self._flying and self._flying[0].rows.done():
+            return True
+        if len(self._flying) <= self._threads and any(self._has_chunk(source) for source in self.sources):
+            return True
+        return any(not source.over and source.pending == 0 and self._is_done(source) for source in self.sources)
+
+    def _has_chunk(self, source: LiveSource) -> bool:
+        return source.reader.waiting > 0 and not self._is_full(source)
+
+    def _is_full(self, source: LiveSource) -> bool:
+        return self._max_chunks is not None and source.begun >= self._max_chunks
+
+    def _is_done(self, source: LiveSource) -> bool:
+        return self._is_full(source) or (source.reader.ended and source.reader.waiting == 0)
+
+    def _ready(self) -> list[LiveSource]:
+        """Sources to take a chunk of for the next batch: as many as let the free threads share the work."""
+        n = len(self.sources)
+        waiting = [s for i in range(n) if self._has_chunk(s := self.sources[(self._turn + i) % n])]
+        free = max(1, self._threads - len(self._flying))
+        ready = waiting[: min(self._largest, -(-len(waiting) // free))]
+        if ready:
+            self._turn = self._places[ready[-1].id] + 1
+        return ready
+
+    def _begin(self, ready: list[LiveSource]) -> None:
+        """Send the oldest chunk of each of these sources through the networks."""
+        taken = [source.reader.take() for source in ready]
+        for source in ready:
+            source.begun += 1
+            source.pending += 1
+            if self._is_full(source):
+                source.reader.stop()
+        chunks: list[Chunk] = [chunk for chunk, _ in taken]
+        rows = self._twostream.submit(self._pool, chunks, self._workers)
+        rows.add_done_callback(self._notify)
+        self._flying.append(Batch(ready, [closed for _, closed in taken], rows))
+
+    def _notify(self, _: Future) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _decide(self, batch: Batch) -> Iterator[tuple[LiveSource, Decision]]:
+        """One step of the model for all sources of a batch."""
+        rows: list[FeatureRow] = batch.rows.result()
+        gaps = [s.reader.missing_before(row.index) for s, row in zip(batch.sources, rows, strict=True)]
+        places = [self._places[source.id] for source in batch.sources]
+        if self._on_gap == "reset":
+            away = [p for p, missing in zip(places, gaps, strict=True) if any(g.reason == "unseen" for g in missing)]
+            streaming.reset(self._state, away)
+        features = [_stacked([getattr(row, stream) for row in rows]) for stream in ("rgb", "flow")]
+        said = streaming.step_some(self.loaded.model, self._state, places, *features).numpy()  # (n, 1 + n_ahead, C)
+        for i, (source, row) in enumerate(zip(batch.sources, rows, strict=True)):
+            source.pending -= 1
+            latency_ms = (monotonic() - batch.closed[i]) * 1000
+            decision = decision_of(self.loaded, source.timeline, row, said[i], latency_ms, gaps[i])
+            source.status.decide(decision.time, latency_ms, int(self._state.chunks[places[i]]), self.loaded.config)
+            source.look()
+            yield source, decision
+
+
+def _stacked(features: list[np.ndarray | None]) -> np.ndarray | None:
+    return None if features[0] is None else np.stack(features)
+
+
+def run_live(
+    chain: LiveChain,
+    output: Path | None,
+    formats: Collection[str],
+    lines: TextIO | None = None,
+    truth: Mapping[str, list[dict]] | None = None,
+    warnings: Sequence[str] = (),
+    embed: int = 0,
+) -> Generator[tuple[LiveSource, Decision | None], None, dict[str, dict]]:
+    """Detect on live sources, writing as it goes; yields as `LiveChain.decisions`, returns timelines by id.
+
+    As `pipelines.detect.run` for each source, whose files are written as soon as it is over, also where it failed or
+    the run is interrupted. A source that gave nothing has none. `truth` is by source.
+    """
+    finished: dict[str, dict] = {}
+    with ExitStack() as stack:
+        records: dict[str, Record] = {}
+        for source in chain.sources:
+            shared = len(chain.sources) > 1
+            record = Record(
+                source.id, source.origin, chain.loaded, source.timeline, output, formats, lines, shared, live=True
+            )
+            records[source.id] = stack.enter_context(record)
+
+        def finish(source: LiveSource) -> None:
+            with closing(records.pop(source.id)) as record:
+                if record.decided:
+                    known, more = (truth or {}).get(source.id), {"live": source.describe()}
+                    finished[source.id] = record.finish(None, warnings, None, known, embed, more)
+
+        try:
+            for source, decision in chain.decisions():
+                if decision is None:
+                    finish(source)
+                else:
+                    records[source.id].take(decision)
+                yield source, decision
+        except GeneratorExit:
+            raise
+        except BaseException:  # Ctrl-C is how a camera is left
+            for source in chain.sources:
+                if source.id in records:
+                    finish(source)
+            raise
+    return finished

@@ -1,0 +1,132 @@
+"""What `--recipe` means: a preset, a file of one's own, or how features that are already there were made."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from extractors.errors import RecipeError, WeightsError
+from extractors.presets import PRESETS, Preset, StreamPreset, read_preset
+from extractors.recipe import STREAMS, Recipe
+from lstr import checkpoint
+from pipelines.store import open_features
+from pipelines.weights import find_weights
+
+CHECKPOINTS = (".pt", ".pth", ".tar")
+
+
+@dataclass(frozen=True)
+class StoredRecipe:
+    """A whole recipe, to be followed to the weights: of a feature folder or a checkpoint."""
+
+    recipe: Recipe
+    origin: str
+    """Where it was found, for people."""
+    calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Batch-norm statistics of its random networks, by stream."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return self.recipe.streams
+
+    @property
+    def algorithm(self) -> str | None:
+        """Of optical flow; None where there is none."""
+        return self.recipe.algorithm
+
+
+def find_recipe(given: str) -> Preset | StoredRecipe:
+    """A preset's name, a JSON file of one's own, or a recipe.json, feature folder or checkpoint to do the same as.
+
+    Raises RecipeError, MissingPathError or CheckpointError.
+    """
+    path = Path(given)
+    if given in PRESETS:
+        return PRESETS[given]
+    if path.is_dir():
+        if not (path / "recipe.json").is_file():
+            raise RecipeError(f"{path} has no recipe.json.", "give the folder of features that `lstr extract` made.")
+        folder = open_features(path)
+        return StoredRecipe(folder.recipe, given, folder.calibration())
+    if path.suffix in CHECKPOINTS and path.is_file():
+        loaded = checkpoint.load(path)
+        if loaded.recipe is None:
+            raise RecipeError(f"{path} does not say how its features were made.", f"choose: {', '.join(PRESETS)}.")
+        return StoredRecipe(Recipe.from_dict(loaded.recipe), given, loaded.calibration)
+    if path.is_file():
+        if path.name == "recipe.json" and (path.parent / "calibration.pt").exists():
+            return replace(find_recipe(str(path.parent)), origin=given)
+        return StoredRecipe(_whole(path), given) if _is_whole(path) else read_preset(path)
+    raise RecipeError(
+        f"{given!r} is neither a recipe nor a file.",
+        f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature folder or a checkpoint.",
+    )
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file holds a whole recipe, as features carry it, rather than one to be made."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    parts = [values.get(stream) for stream in STREAMS] if isinstance(values, dict) else []
+    return any(isinstance(part, dict) and "sha256" in part for part in parts)
+
+
+def _whole(path: Path) -> Recipe:
+    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def choose_recipe(
+    given: str,
+    streams: str | None = None,
+    networks: Mapping[str, str | None] | None = None,
+    algorithm: str | None = None,
+    precision: str | None = None,
+) -> Preset | StoredRecipe:
+    """A recipe with what else was asked for; None and `both` leave it as it is.
+
+    streams: `rgb`, `flow` or `both`. networks: by stream, as `StreamPreset.network`. Raises RecipeError where a whole
+    recipe says otherwise, or a stream is asked for that is not there.
+    """
+    recipe = find_recipe(given)
+    wanted = {name: value for name, value in (networks or {}).items() if value}
+    streams = STREAMS if streams in (None, "both") else (streams,)
+    if isinstance(recipe, StoredRecipe):
+        asked = {"precision": precision, "flow": algorithm}
+        has = {"precision": recipe.recipe.precision, "flow": recipe.algorithm}
+        options = [f"--{name} {value}" for name, value in asked.items() if value not in (None, has[name])]
+        options += [f"--{stream}-network" for stream in wanted]
+        if options:
+            raise RecipeError(f"{given} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
+    present = [stream for stream in recipe.streams if stream in streams]
+    if not present:
+        raise RecipeError(f"The recipe {given} has no {streams[0]} stream.", "leave out --streams.")
+    given_for = {f"--{stream}-network": stream for stream in wanted} | ({"--flow": "flow"} if algorithm else {})
+    for option, stream in given_for.items():
+        if stream not in present:
+            raise RecipeError(f"{option} is of the {stream} stream, which is left out.", f"leave out {option}.")
+    if isinstance(recipe, StoredRecipe):
+        return replace(recipe, recipe=recipe.recipe.narrowed(present))
+    for stream, network in wanted.items():
+        part: StreamPreset = getattr(recipe, stream)
+        recipe = replace(recipe, **{stream: replace(part, network=network, weights=None, mean=None, std=None)})
+    changes = {"flow_algorithm": algorithm, "precision": precision}
+    return replace(recipe.narrowed(present), **{name: value for name, value in changes.items() if value})
+
+
+def weights_for(recipe: Preset | StoredRecipe, rgb: str | None, flow: str | None) -> dict[str, str | None]:
+    """Paths of the weights by stream: what the command line gives, else what the recipe names.
+
+    Raises WeightsError for weights of a stream that the recipe has not, or that are not on this machine.
+    """
+    found = {}
+    for stream, given in (("rgb", rgb), ("flow", flow)):
+        if given and stream not in recipe.streams:
+            raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --{stream}-weights.")
+        named = getattr(recipe, stream).weights if isinstance(recipe, Preset) and getattr(recipe, stream) else None
+        found[stream] = given or (named and find_weights(named, stream))
+    return found

@@ -1,0 +1,178 @@
+"""What decisions are made on: videos and stored features, as feature rows that fit a checkpoint."""
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import ExtractorError, VideoError
+from extractors.flow import FlowWorkers, default_workers
+from extractors.frames import CHUNK_SECONDS, Chunk, chunks_of
+from extractors.recipe import STREAMS
+from extractors.stages import closed_after, torch_threads
+from extractors.twostream import FeatureRow, TwoStream, default_device
+from extractors.video import find_videos
+from lstr.checkpoint import Checkpoint
+from pipelines.checkpoint_recipe import check_recipe, networks_of
+from pipelines.extract_video import open_chunks
+from pipelines.store import FeatureFolder, open_features
+from pipelines.timeline import TOLERANCE
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something to detect on: its id, where it came from, its length, and its feature rows in order."""
+
+    id: str
+    origin: str
+    video: Path | None
+    """The file to show beside the timeline; None for stored features."""
+    duration: float
+    n_chunks: int
+    rows: Iterable[FeatureRow]
+    warnings: list[str] = field(default_factory=list)
+    """What a reader of its scores must know."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which chunks are decided: from `start` on, for `duration`, in seconds of the source, and `max_chunks` at most."""
+
+    start: float = 0.0
+    duration: float | None = None
+    max_chunks: int | None = None
+
+    @property
+    def first(self) -> int:
+        """The chunk in which `start` lies."""
+        return math.floor(self.start / CHUNK_SECONDS + TOLERANCE)
+
+    @property
+    def end(self) -> int | None:
+        """The chunk before which `duration` is over; None without one."""
+        if self.duration is None:
+            return None
+        return max(self.first + 1, math.ceil((self.start + self.duration) / CHUNK_SECONDS - TOLERANCE))
+
+    def of(self, n_chunks: int, name: str) -> range:
+        """Those of a source of `n_chunks`. Raises VideoError where there is none."""
+        chosen = range(self.first, n_chunks if self.end is None else min(n_chunks, self.end))[: self.max_chunks]
+        if not chosen:
+            raise VideoError(
+                f"{name} ends after {n_chunks * CHUNK_SECONDS:g} s, before --start {self.start:g}.",
+                "start earlier; `lstr info` says how long a video is.",
+            )
+        return chosen
+
+
+ALL = Limits()
+
+
+def open_video_source(
+    video_id: str,
+    path: Path,
+    twostream: TwoStream,
+    workers: FlowWorkers | None,
+    warnings: Iterable[str] = (),
+    limits: Limits = ALL,
+) -> Source:
+    """A video file as a source. Raises VideoError or MissingPathError."""
+    long_side = twostream.recipe.long_side
+    video, reader, _ = open_chunks(path, long_side)
+    chosen = limits.of(video.n_chunks, str(path))
+    rows = twostream.rows(_first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen)), workers)
+    duration = video.duration if chosen.stop == video.n_chunks else chosen.stop * CHUNK_SECONDS
+    return Source(video_id, str(path), path, duration, len(chosen), rows, list(warnings))
+
+
+def _first_of(chunks: Iterator[Chunk], n: int) -> Iterator[Chunk]:
+    with closed_after(chunks) as source:
+        yield from islice(source, n)
+
+
+def open_stored_source(
+    folder: FeatureFolder, video_id: str, warnings: Iterable[str] = (), limits: Limits = ALL
+) -> Source:
+    """A video of a feature folder as a source. Raises RecipeError when its arrays are damaged."""
+    rgb, flow = folder.load(video_id)
+    name = f"{folder.path}:{video_id}"
+    chosen = limits.of(len(rgb), name)
+    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in chosen)
+    return Source(video_id, name, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, list(warnings))
+
+
+def is_feature_folder(path: Path) -> bool:
+    """Whether a folder holds features rather than videos."""
+    return path.is_dir() and ((path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in STREAMS))
+
+
+def open_sources(
+    given: Iterable[str | Path],
+    loaded: Checkpoint,
+    rgb_weights: str | None = None,
+    flow_weights: str | None = None,
+    workers: int | None = None,
+    flow_backend: str = "auto",
+    device: str | None = None,
+    algorithm: str | None = None,
+    allow_mismatch: bool = False,
+    limits: Limits = ALL,
+) -> Iterator[Source | ExtractorError]:
+    """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
+
+    `algorithm` and `allow_mismatch` as for `networks_of`. Networks and flow workers are made when the first video
+    needs them, and end with the generator. Raises MissingPathError for a path that is not there, RecipeError for
+    features of another recipe, FlowError where the backend is not there.
+    """
+    raw: list[Path] = []
+    stored: list[tuple[FeatureFolder, str, list[str]]] = []
+    for path in map(Path, given):
+        if is_feature_folder(path):
+            folder = open_features(path)
+            warnings = check_recipe(loaded, folder.recipe, path, allow_mismatch)
+            stored += [(folder, video_id, warnings) for video_id in folder.ids()]
+        else:
+            raw.append(path)
+    videos = find_videos(raw)
+    for folder, video_id, warnings in stored:
+        try:
+            yield open_stored_source(folder, video_id, warnings, limits)
+        except VideoError as error:
+            yield error
+    if not videos:
+        return
+    options = (rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch)
+    with open_networks(loaded, *options) as (twostream, pool, warnings):
+        for video_id, path in videos.items():
+            try:
+                yield open_video_source(video_id, path, twostream, pool, warnings, limits)
+            except VideoError as error:
+                yield error
+
+
+@contextmanager
+def open_networks(
+    loaded: Checkpoint,
+    rgb_weights: str | None = None,
+    flow_weights: str | None = None,
+    workers: int | None = None,
+    flow_backend: str = "auto",
+    device: str | None = None,
+    algorithm: str | None = None,
+    allow_mismatch: bool = False,
+) -> Iterator[tuple[TwoStream, FlowWorkers | None, list[str]]]:
+    """The networks for raw video, the threads for its flow if there is any, and what to warn of.
+
+    Raises as `networks_of`, and FlowError where the backend is not there.
+    """
+    device = device or default_device()
+    twostream, warnings = networks_of(loaded, rgb_weights, flow_weights, device, algorithm, allow_mismatch)
+    algorithm = twostream.recipe.algorithm
+    pool_or_none = FlowWorkers(workers or default_workers(), algorithm, flow_backend) if algorithm else nullcontext()
+    # the model decides while networks and flow compute the next chunks, so it must leave them their cores
+    with torch_threads(1), pool_or_none as pool:
+        yield twostream, pool, warnings

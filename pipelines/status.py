@@ -1,0 +1,58 @@
+"""Where the detection on one source stands: plain numbers, for whoever shows them."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lstr.config import LSTRConfig
+
+LATENCIES = 1000  # newest ones that are kept
+
+
+@dataclass
+class Status:
+    """What a source has given and what became of it, changed in place while it runs; may be read from any thread.
+
+    A chunk of its time is decided, dropped or unseen: together they are the chunks from the first to the newest.
+    """
+
+    name: str
+    total: int | None = None
+    """Chunks it will have; None where nobody knows, as of a live source."""
+    link: str = "reading"
+    """connecting, reading, stalled (sends nothing), lost (to be connected again), or ended."""
+    time: float = 0.0
+    """Seconds of the source, to the end of the newest chunk decided."""
+    decided: int = 0
+    dropped: int = 0
+    """Chunks left out because the machine was slower than the source."""
+    unseen: int = 0
+    """Chunks that the source never gave: while it was away, or where its clock jumped."""
+    gaps: int = 0
+    """Stretches of unseen chunks."""
+    frames: int = 0
+    """Frames decoded, at the source's own rate."""
+    decode_errors: int = 0
+    reconnects: int = 0
+    waiting: int = 0
+    """Whole chunks that are read and not begun."""
+    work: tuple[int, int] = (0, 0)
+    """Chunks in the work memory, and how many it takes."""
+    long: tuple[int, int] = (0, 0)
+    """Chunks that the long memory spans, and how many it may; (0, 0) for a model without one."""
+    latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
+    """Of the newest decisions: from the frame that closed the chunk, of a recorded source from its features."""
+
+    def decide(self, time: float, latency_ms: float, chunks: int, config: LSTRConfig) -> None:
+        """Count a decision, made at the end of a chunk at `time`, by a stream that has now seen so many chunks."""
+        self.time, self.decided = time, self.decided + 1
+        self.latencies_ms.append(latency_ms)
+        spanned = config.long_length if config.n_long else 0
+        self.work = (min(chunks, config.work_length), config.work_length)
+        self.long = (min(max(chunks - config.work_length, 0), spanned), spanned)
+
+    def latency_ms(self, *percentiles: float) -> list[float]:
+        """Percentiles (0 to 100) of the newest latencies, milliseconds; empty before the first decision."""
+        kept = list(self.latencies_ms)
+        return [float(value) for value in np.percentile(kept, percentiles)] if kept else []
