@@ -115,7 +115,7 @@ def account(timeline: dict, output: Path, name: str) -> dict:
     decided = [line["chunk"] for line in lines if "chunk" in line]
     missing = sum(line["chunks"] for line in lines if "gap" in line)
     live = timeline["live"]
-    assert live["decided"] == len(decided) == len(set(decided))
+    assert timeline["decided"] == len(decided) == len(set(decided))
     assert timeline["chunks"] == decided[-1] + 1 == len(decided) + missing
     assert np.isnan(np.load(output / f"{name}.scores.npy")[:, 0]).sum() == missing
     gaps = sum(round((gap["end"] - gap["start"]) / timeline["seconds_per_chunk"]) for gap in timeline["gaps"])
