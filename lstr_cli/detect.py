@@ -125,6 +125,7 @@ def command(
     from lstr_cli.live_sources import watch
     from lstr_cli.view import View
     from pipelines.detect import load_checkpoint, run, truth_of, warnings_of
+    from pipelines.fonts import illegible_warning
     from pipelines.index_page import write_index
     from pipelines.sources import Limits, open_sources
     from pipelines.status import Status
@@ -139,6 +140,8 @@ def command(
         console.say(f"What has started is told {late['started']:g} s later, what has ended {late['ended']:g} s later.")
     truth = read_labels(labels) if labels else None
     folder = Path(output) if output else None
+    if folder and {"mp4", "png"} & {*formats} and (text := illegible_warning(loaded.classes)):
+        console.warn(text)
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
     failed, finished, code = [], [], SOME_FAILED

@@ -73,6 +73,7 @@ def convert(sources, to, given, output, subsets, classes, as_labels, features, n
 
     from lstr_cli import console
     from pipelines.convert import convert as job
+    from pipelines.fonts import illegible_warning
     from pipelines.timeline import changed
 
     named = tuple(part.strip() for part in classes.split(",")) if classes else ()
@@ -101,6 +102,8 @@ def convert(sources, to, given, output, subsets, classes, as_labels, features, n
         console.warn(f"{to} has no place for {', '.join(sorted(done.lost))}.")
     if done.left_out:
         console.warn(f"{len(done.left_out)} videos have no features and were left out: {', '.join(done.left_out[:3])}.")
+    if to in ("mp4", "png") and (text := illegible_warning(done.annotated.classes)):
+        console.warn(text)
     held = done.annotated.held()
     if to == "activitynet" and not held & {"scores", "subsets"}:
         console.warn("no video has a subset, which training needs: add --subset training.")

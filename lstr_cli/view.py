@@ -13,7 +13,7 @@ from time import monotonic
 
 from extractors.video import CHUNK, CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
-from pipelines.detect import Decision
+from pipelines.decisions import Decision
 from pipelines.status import Status
 from pipelines.timeline import Event
 
@@ -37,6 +37,8 @@ class Watched:
     newest: Decision | None = None
     on: dict[str, float] = field(default_factory=dict)
     n_actions: int = 0
+    look: Callable[[], object] | None = None
+    """Brings the status up to date, where nobody does while nothing is decided."""
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     _counts: deque[tuple[float, int, int]] = field(default_factory=deque)
 
@@ -80,9 +82,9 @@ class View:
         self._ascii = ascii_only
         self._watched: list[Watched] = []
 
-    def add(self, status: Status, classes: Sequence[str]) -> Watched:
-        """Show a source from now on."""
-        one = Watched(status, tuple(classes))
+    def add(self, status: Status, classes: Sequence[str], look: Callable[[], object] | None = None) -> Watched:
+        """Show a source from now on; `look` is called before it is drawn, to bring its status up to date."""
+        one = Watched(status, tuple(classes), look=look)
         one.rates(self._clock())
         self._watched.append(one)
         return one
@@ -105,6 +107,9 @@ class View:
         watched = list(self._watched)
         if not watched:
             return []
+        for one in watched:
+            if one.look:
+                one.look()
         most = max(len(one.actions(MOST_ACTIONS)) for one in watched)
         for actions in range(most, min(1, most) - 1, -1):
             blocks = [line for one in watched for line in self._block(one, width, actions)]
@@ -235,6 +240,8 @@ def event_text(event: Event) -> str:
     label = clean(event.label)
     if event.event == "ended":
         return f"{label} ended, {clock(event.start)} to {clock(event.end)}, {event.score:.2f}"
+    if event.event == "lapsed":
+        return f"{label} no longer expected for {clock(event.start)}"
     when = f" for {clock(event.start)}" if event.event == "expected" else ""
     return f"{label} {event.event}{when}, {event.score:.2f}"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from lstr.labels import AMBIGUOUS, BACKGROUND
+from pipelines.fonts import families
 from pipelines.store import replacing
 
 MOST_LANES = 40
@@ -27,8 +28,10 @@ def write_figure(
     classes = list(timeline["classes"])
     lanes = lanes_of(timeline, scores, truth)
     seconds = max(timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0, 1e-3)
+    written = [*lanes, Path(str(timeline["source"])).name, *timeline.get("warnings", ())]
     # text as text: an SVG can be searched and edited, and a viewer brings its own letters
-    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none", "font.size": 9}):
+    settings = {"svg.fonttype": "none", "font.size": 9, "font.family": families(written)}
+    with warnings.catch_warnings(), rc_context(settings):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=(10, 1.1 + 0.42 * max(1, len(lanes))), layout="constrained")
         axes = figure.add_subplot()

@@ -52,5 +52,5 @@ def write_index(
         ],
     }
     path = Path(folder) / ("_index.html" if "index" in timelines else "index.html")
-    write_text(path, build_page("index", ("index.css",), ("index.js",), document))
+    write_text(path, build_page("index", "Action timelines", ("index.css",), ("index.js",), document))
     return path

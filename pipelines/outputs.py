@@ -59,7 +59,9 @@ def write_outputs(
     cannot be read again, all else being written.
     """
     seconds = timeline["duration"]
-    known = {"media": str(video), "fps": frame_rate(video)} if video else {}
+    known = {"media": str(video)} if video else {}
+    if video and "labelstudio" in formats:  # which counts in frames
+        known["fps"] = frame_rate(video)
     annotated = from_segments(timeline["segments"], duration=seconds, **known)
     one = AnnotationSet({video_id: annotated}, tuple(timeline["classes"]))
     files, failed = [], None

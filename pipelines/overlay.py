@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 import av
@@ -14,6 +15,7 @@ from extractors.containers import best_video, open_container
 from extractors.errors import OutputError, VideoError
 from extractors.video import CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
+from pipelines.fonts import runs
 from pipelines.store import replacing
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
@@ -204,10 +206,12 @@ class Panel:
 @lru_cache(maxsize=1024)
 def _letters(text: str, size: int) -> np.ndarray:
     """The coverage (height, width) of a line of text, 0 to 1."""
-    from matplotlib import get_data_path
     from PIL import Image, ImageDraw, ImageFont
 
-    font = ImageFont.truetype(str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
-    image = Image.new("L", (max(1, round(font.getlength(text)) + 2), round(size * 1.4)))
-    ImageDraw.Draw(image).text((0, 0), text, fill=255, font=font)
+    parts = [(part, ImageFont.truetype(str(path), size)) for part, path in runs(text)]
+    widths = [font.getlength(part) for part, font in parts]
+    image = Image.new("L", (max(1, round(sum(widths)) + 2), round(size * 1.4)))
+    base = parts[0][1].getmetrics()[0] if parts else 0
+    for (part, font), x in zip(parts, accumulate(widths, initial=0), strict=False):
+        ImageDraw.Draw(image).text((x, base), part, fill=255, font=font, anchor="ls")
     return np.asarray(image, np.float32) / 255

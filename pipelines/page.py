@@ -12,11 +12,13 @@ import numpy as np
 
 from extractors.addresses import without_credentials
 
-STYLE_FIRST, SCRIPT_FIRST = "look.css", "page.js"  # what all pages share
+FRAME, STYLE_FIRST, SCRIPT_FIRST = "frame.html", "look.css", "page.js"  # what all pages share
 
 
-def build_page(name: str, styles: Sequence[str], scripts: Sequence[str], document: dict, media: str = "") -> str:
-    """The page `web/NAME.html` with its parts, data (read by the script as `report`) and embedded video (base64).
+def build_page(
+    name: str, title: str, styles: Sequence[str], scripts: Sequence[str], document: dict, media: str = ""
+) -> str:
+    """The page of `web/NAME.html` with its parts, data (read by the script as `report`) and embedded video (base64).
 
     The content security policy names the hashes of the one script and the one style, and no remote origin.
     """
@@ -26,7 +28,8 @@ def build_page(name: str, styles: Sequence[str], scripts: Sequence[str], documen
         f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
         "media-src file: 'self' blob:; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    page = read_part(f"{name}.html").replace("{{policy}}", policy)
+    page = read_part(FRAME).replace("{{policy}}", policy).replace("{{title}}", title)
+    page = page.replace("{{body}}", read_part(f"{name}.html"))
     page = page.replace("{{style}}", style).replace("{{script}}", script)
     # the data goes in last: nothing is filled in inside what a label or a path may hold
     before, between, after = (half for part in page.split("{{data}}") for half in part.split("{{media}}"))

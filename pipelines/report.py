@@ -63,7 +63,7 @@ def write_report(
         "scores": {"full_scale": FULL_SCALE, "missing": MISSING, "base64": encode_scores(scores)},
     }
     media = base64.b64encode(shown.read_bytes()).decode("ascii") if held else ""
-    write_text(path, build_page("report", STYLES, SCRIPTS, document, media))
+    write_text(path, build_page("report", "Action timeline", STYLES, SCRIPTS, document, media))
     if held and document["proxy"]:
         shown.unlink()
 

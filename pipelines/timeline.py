@@ -29,9 +29,9 @@ class ThresholdError(ExtractorError):
 
 @dataclass(frozen=True)
 class Event:
-    """`started` or `ended` of an action, or `expected`; times in seconds.
+    """`started` or `ended` of an action, or `expected` or `lapsed` of one to come; times in seconds.
 
-    `time` is when it was decided, `start` when the action began (or is expected to).
+    `time` is when it was decided, `start` when the action began (or is, or was, expected to).
     """
 
     event: str
@@ -133,8 +133,8 @@ class Timeline:
     segments: list[dict] = field(default_factory=list)
     expected: list[dict] = field(default_factory=list)
     _runs: dict[int, _Run] = field(default_factory=dict)
-    _announced: set[int] = field(default_factory=set)
-    """Classes that are expected and have not begun."""
+    _announced: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Classes that are expected and have not started: (start, score) as it was said."""
 
     def __post_init__(self) -> None:
         self._rules = {
@@ -147,7 +147,8 @@ class Timeline:
         """Events decided at the end of a chunk, `time` in seconds, scores (C,).
 
         `ahead` (H, C) are the scores of the chunks to come, of a model that anticipates: a class that is not on and
-        reaches its `on` within 2 s is `expected`, once until it begins or none of them reaches its `off`.
+        reaches its `on` within 2 s is `expected`, once until it has `started`, or `lapsed` because none of them reaches
+        its `off`.
         """
         chunk = round(time / CHUNK_SECONDS) - 1
         events = []
@@ -158,10 +159,9 @@ class Timeline:
         return events
 
     def finish(self, time: float) -> list[Event]:
-        """End what is still on when the source ends at `time` seconds; the timeline can then begin anew."""
+        """End what is still on, and expected, when the source ends at `time` seconds; it can then begin anew."""
         events = [event for c in sorted(self._runs) for event in self._end(c, time)]
-        self._announced.clear()
-        return events
+        return events + [event for c in sorted(self._announced) for event in self._lapse(c, time)]
 
     def describe(self) -> dict:
         """The rules as a timeline file has them: one for all classes, or one a class."""
@@ -200,16 +200,23 @@ class Timeline:
         return [Event("ended", label, time, start, run.mean, end)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: np.ndarray) -> list[Event]:
-        if c in self._runs or ahead.max() < rules.off:
-            self._announced.discard(c)
+        run = self._runs.get(c)
+        if run and run.started:
+            self._announced.pop(c, None)
+        if run:
             return []
+        if ahead.max() < rules.off:
+            return self._lapse(c, time) if c in self._announced else []
         if c in self._announced or ahead.max() < rules.on:
             return []
-        self._announced.add(c)
-        first = int(np.argmax(ahead >= rules.on))
-        event = Event("expected", self.classes[c], time, time + first * CHUNK_SECONDS, float(ahead.max()))
+        first = time + int(np.argmax(ahead >= rules.on)) * CHUNK_SECONDS
+        self._announced[c] = first, float(ahead.max())
+        event = Event("expected", self.classes[c], time, *self._announced[c])
         self.expected.append({key: value for key, value in event.to_dict().items() if key != "event"})
         return [event]
+
+    def _lapse(self, c: int, time: float) -> list[Event]:
+        return [Event("lapsed", self.classes[c], time, *self._announced.pop(c))]
 
 
 def thresholds_of(loaded: Checkpoint, given: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:

@@ -12,6 +12,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from browser import CHROMIUM, FLAGS, report_on, until, write_greys
 from hypothesis import HealthCheck, settings
 
 # A test never fails because the machine was slow.
@@ -179,3 +180,50 @@ def own_home(monkeypatch, tmp_path):
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "lstr home"))
     monkeypatch.delenv("LSTR_CHECKPOINT", raising=False)
     monkeypatch.delenv("LSTR_DEBUG", raising=False)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless browser; skips, with the reason, where there is none."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install -e .[test]"
+    )
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: `apt-get install chromium`")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(chromium):
+    """Open a report: show(path, width) -> page. Words on the console and requests beyond files fail the test."""
+    complaints, pages = [], []
+
+    def open_page(path, width: int = 1280, missing: str = "", **settings):
+        page = chromium.new_page(viewport={"width": width, "height": 900}, **settings)
+        pages.append(page)
+        page.on("console", lambda message: (missing and missing in message.text) or complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.on(
+            "request",
+            lambda request: request.url.startswith(("file:", "data:", "blob:")) or complaints.append(request.url),
+        )
+        page.goto(path.as_uri())
+        until(page, "typeof frameAsked === 'undefined' || !frameAsked")
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert not complaints
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A report of a real file of ten seconds, with labels and events, opened from disk."""
+    folder = tmp_path_factory.mktemp("a report #1")
+    write_greys(folder / "greys.mp4")
+    return report_on(folder / "greys.mp4", folder / "report.html")

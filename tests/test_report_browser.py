@@ -1,168 +1,10 @@
 """The HTML report in a real headless Chromium: it draws, plays, seeks, filters, and takes two hours of 50 classes."""
 
-import shutil
-from fractions import Fraction
-
-import av
-import cv2
 import numpy as np
 import pytest
+from browser import CLASSES, GREYS, HOSTILE, SECONDS, click_at, ink, seconds, segment, until, wait_for_picture
 
-from pipelines.index_page import write_index
 from pipelines.report import FULL_SCALE, write_report
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = (
-    "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
-    "--disable-sync --autoplay-policy=no-user-gesture-required"
-).split()
-CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
-HOSTILE = CLASSES[1]
-SECONDS = 10
-GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """A headless browser; skips, with the reason, where there is none."""
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install -e .[test]"
-    )
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine: `apt-get install chromium`")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-def until(page, expression: str) -> None:
-    """Wait until a script says true. Asked again and again from outside: the page's own policy forbids eval."""
-    for _ in range(400):
-        if page.evaluate(expression):
-            return
-        page.wait_for_timeout(25)
-    raise AssertionError(f"never came: {expression}")
-
-
-@pytest.fixture
-def show(chromium):
-    """Open a report: show(path, width) -> page. Words on the console and requests beyond files fail the test."""
-    complaints, pages = [], []
-
-    def open_page(path, width: int = 1280, missing: str = "", **settings):
-        page = chromium.new_page(viewport={"width": width, "height": 900}, **settings)
-        pages.append(page)
-        page.on("console", lambda message: (missing and missing in message.text) or complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        page.on(
-            "request",
-            lambda request: request.url.startswith(("file:", "data:", "blob:")) or complaints.append(request.url),
-        )
-        page.goto(path.as_uri())
-        until(page, "typeof frameAsked === 'undefined' || !frameAsked")
-        return page
-
-    yield open_page
-    for page in pages:
-        page.close()
-    assert not complaints
-
-
-def write_greys(path, codec: str = "libx264") -> None:
-    """A file of plain greys, another each two seconds."""
-    with av.open(str(path), "w") as container:
-        options = {"g": "12", "preset": "ultrafast", "x265-params": "log-level=none"}
-        stream = container.add_stream(codec, rate=Fraction(24), options=options)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for k in range(SECONDS * 24):
-            image = np.full((48, 64, 3), GREYS[k // 48], np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode())
-
-
-def segment(label: str, start: float, end: float, score: float) -> dict:
-    return {"label": label, "start": start, "end": end, "score": score}
-
-
-SEGMENTS = [segment("kick", 2, 4, 0.9), segment("hug", 5, 5.5, 0.6), segment(HOSTILE, 6, 8, 0.8)]
-EVENTS = [{"event": "started", "label": s["label"], "start": s["start"], "time": s["start"] + 0.5} for s in SEGMENTS]
-TRUTH = [
-    {"label": "kick", "start": 1.25, "end": 4},  # found, announced 1.25 s after its start
-    {"label": HOSTILE, "start": 0, "end": 1},  # missed
-    {"label": "wave", "start": 8, "end": 9},  # unknown to the checkpoint
-]
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """A report of a real file of ten seconds, with labels and events, opened from disk."""
-    folder = tmp_path_factory.mktemp("a report #1")
-    write_greys(folder / "greys.mp4")
-    return report_on(folder / "greys.mp4", folder / "report.html")
-
-
-def report_on(video, path, **more):
-    """Write the report of a video of greys; its path."""
-    chunks = SECONDS * 4
-    scores = np.full((chunks, len(CLASSES)), 0.1, np.float32)
-    for c, label in enumerate(CLASSES):
-        for found in SEGMENTS:
-            if found["label"] == label:
-                scores[int(found["start"] * 4) : int(found["end"] * 4), c] = found["score"]
-    timeline = {
-        "source": "rtsp://admin:hunter2@camera/live",
-        "duration": float(SECONDS),
-        "checkpoint": "run/checkpoint.pt",
-        "recipe": "8f3ac01d",
-        "classes": CLASSES,
-        "seconds_per_chunk": 0.25,
-        "chunks": chunks,
-        "segments": SEGMENTS,
-        "speed": {"realtime_factor": 3.5},
-        "warnings": [HOSTILE],
-    }
-    write_report(path, timeline, scores, video=video, truth=TRUTH, events=EVENTS, **more)
-    return path
-
-
-def seconds(page) -> float:
-    """Where the cursor is, as a screen reader hears it."""
-    until(page, "!frameAsked || playing")
-    return float(page.get_attribute("#surface", "aria-valuenow"))
-
-
-def click_at(page, time: float, element: str = "#surface") -> None:
-    box = page.locator(element).bounding_box()
-    page.mouse.click(box["x"] + box["width"] * time / SECONDS, box["y"] + 10)
-
-
-def wait_for_picture(page, grey: int) -> None:
-    """Until the video's middle has a grey, read from the screen: scripts may not look into a video from disk."""
-    for _ in range(200):
-        shot = cv2.imdecode(np.frombuffer(page.locator("#video").screenshot(), np.uint8), cv2.IMREAD_GRAYSCALE)
-        seen = int(shot[shot.shape[0] // 2, shot.shape[1] // 2])
-        if abs(seen - grey) < 8:
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"the picture is {seen}, not {grey}")
-
-
-def ink(page, lane: int) -> int:
-    """How many pixels of a lane's canvas are drawn, once it is."""
-    stale = f"document.querySelectorAll('.line')[{lane}].stale"
-    until(page, f"!(typeof lanes === 'undefined' ? {stale} : lanes[{lane}].dirty)")
-    return page.evaluate(
-        """(lane) => {
-          const canvas = document.querySelectorAll(".lane canvas, .line canvas")[lane], { width, height } = canvas;
-          const pen = new OffscreenCanvas(width, height).getContext("2d");
-          pen.drawImage(canvas, 0, 0);
-          const pixels = pen.getImageData(0, 0, width, height).data;
-          return pixels.filter((value, index) => index % 4 === 3 && value).length;
-        }""",
-        lane,
-    )
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
@@ -330,30 +172,6 @@ def test_a_tap_seeks_and_two_fingers_zoom(show, report):
     assert seconds(page) == pytest.approx(3, abs=0.1)
 
 
-@pytest.mark.parametrize(("name", "codec"), [("old.avi", "mpeg4"), ("old.mp4", "mpeg4"), ("new.mp4", "libx265")])
-def test_what_browsers_cannot_play_plays_as_a_copy(show, tmp_path, name, codec):
-    write_greys(tmp_path / name, codec)
-    page = show(report_on(tmp_path / name, tmp_path / "report.html"))
-    until(page, "watchable")
-    assert page.evaluate("video.duration") == pytest.approx(SECONDS, abs=0.05)
-    assert "report.lstr-proxy.mp4, a small H.264 copy" in page.locator("#run").inner_text()
-    click_at(page, 5.1)
-    wait_for_picture(page, GREYS[2])
-
-
-@pytest.mark.parametrize("name", ["old.avi", "plain.mp4"])
-def test_an_embedded_video_needs_no_other_file(show, tmp_path, name):
-    write_greys(tmp_path / name, "mpeg4" if name == "old.avi" else "libx264")
-    path = report_on(tmp_path / name, tmp_path / "report.html", embed=10**6)
-    (tmp_path / name).unlink()
-    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
-    page = show(path)
-    until(page, "watchable")
-    click_at(page, 5.1)
-    wait_for_picture(page, GREYS[2])
-    assert page.locator("#media").count() == 0
-
-
 def test_thresholds_and_what_a_model_expects_are_drawn(show, tmp_path):
     timeline = {"source": "a.mp4", "duration": 10.0, "classes": ["Background", "hug", "kick"], "chunks": 40}
     timeline |= {"segments": [], "thresholds": {"on": 0.5, "off": 0.35, "min_length": 0.5, "merge_gap": 0.0}}
@@ -365,43 +183,6 @@ def test_thresholds_and_what_a_model_expects_are_drawn(show, tmp_path):
     run = page.locator("#run").inner_text()
     assert "on at 0.5, off below 0.35" in run and "Shortest action\n0.5 s" in run
     assert page.locator("#none").is_visible()
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-def test_the_index_leads_to_each_report(show, report, tmp_path, width):
-    timeline = {"duration": 10.0, "classes": CLASSES, "segments": SEGMENTS, "warnings": [HOSTILE]}
-    shutil.copy(report, tmp_path / "a clip #2.html")
-    timelines = {"a clip #2": timeline, "a clip #10": timeline | {"segments": SEGMENTS[:1], "duration": 20.0}}
-    page = show(write_index(tmp_path, timelines, failed=["c.mp4 is empty (0 bytes)."]), width, missing="NOT_FOUND")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert ink(page, 0) > ink(page, 1) > 0
-    assert page.locator("td a").all_inner_texts() == ["a clip #2", "a clip #10"]
-    page.click("button[data-key=duration]")
-    page.click("button[data-key=duration]")
-    assert page.locator("td a").all_inner_texts() == ["a clip #10", "a clip #2"]
-    page.click("button[data-key=id]")
-    assert page.locator("td a").all_inner_texts() == ["a clip #2", "a clip #10"]
-    page.select_option("#class", label=HOSTILE)
-    assert page.locator("#count").inner_text() == "1 of 2 videos"
-    page.select_option("#class", "")
-    page.fill("#find", "CLIP #1")
-    assert page.locator("td a:visible").all_inner_texts() == ["a clip #10"]
-    page.fill("#find", "")
-    page.focus("td a")
-    page.keyboard.press("Enter")
-    page.locator("#title", has_text="live").wait_for()
-
-
-def test_a_video_that_is_gone_leaves_a_timeline_that_works(show, report, tmp_path):
-    shutil.copy(report, tmp_path / "alone.html")
-    page = show(tmp_path / "alone.html", missing="ERR_FILE_NOT_FOUND")
-    page.locator("#no-video", has_text="cannot play live").wait_for()
-    page.click("#play")
-    until(page, "now > 0.1")
-    page.click("#play")
-    click_at(page, 2.5)
-    assert seconds(page) == pytest.approx(2.5, abs=0.05)
-    assert page.locator("#decision").inner_text() == "kick"
 
 
 def test_two_hours_of_fifty_classes(show, tmp_path):

@@ -121,10 +121,39 @@ def test_expected_once_until_it_begins():
     assert [e.event for e in timeline.push(0.75, kick, ahead(0.9, 0.9, 0.9, 0.1))] == ["started"]
     assert [e.event for e in timeline.push(1.0, quiet, ahead(0.1, 0.1, 0.1, 0.1))] == ["ended"]
     assert [e.event for e in timeline.push(1.25, quiet, ahead(0.1, 0.1, 0.1, 0.6))] == ["expected"]
-    assert timeline.push(1.5, quiet, ahead(0.1, 0.1, 0.1, 0.1)) == [], "taken back"
+    assert timeline.push(1.5, quiet, ahead(0.1, 0.1, 0.1, 0.36)) == [], "not yet given up"
+    (lapsed,) = timeline.push(1.5, quiet, ahead(0.1, 0.1, 0.1, 0.1))
+    assert lapsed.to_dict() == {"event": "lapsed", "label": "kick", "time": 1.5, "start": 2.0, "score": 0.6}
     assert [e.event for e in timeline.push(1.75, quiet, ahead(0.1, 0.1, 0.6, 0.6))] == ["expected"]
     assert [set(entry) for entry in timeline.expected] == [{"label", "time", "start", "score"}] * 3
     assert timeline.expected[2]["start"] == 2.25
+
+
+@given(
+    st.lists(st.tuples(*[st.sampled_from([0.1, 0.4, 0.6])] * 4), max_size=40),
+    st.integers(1, 3),
+    st.integers(0, 2),
+)
+def test_what_is_expected_starts_or_lapses(rows, min_chunks, gap_chunks):
+    """Each once, before it is expected anew, and at the end nothing is left open."""
+    timeline = Timeline(("Background", "kick"), Thresholds(min_length=min_chunks / 4, merge_gap=gap_chunks / 4))
+    said = []
+    for k, (now, *later) in enumerate(rows):
+        said += timeline.push((k + 1) / 4, np.array([0.0, now]), ahead(*later))
+    said += timeline.finish(len(rows) / 4)
+    names = [event.event for event in said]
+    open_since = None
+    for event in said:
+        if event.event == "expected":
+            assert open_since is None
+            open_since = event
+        elif event.event == "lapsed":
+            assert (event.start, event.score) == (open_since.start, open_since.score) and event.time >= open_since.time
+            open_since = None
+        elif event.event == "started":
+            open_since = None
+    assert open_since is None
+    assert names.count("expected") == len(timeline.expected)
 
 
 def test_nothing_is_expected_later_than_two_seconds():

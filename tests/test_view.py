@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, status_text, summary_of
-from pipelines.detect import Decision
+from pipelines.decisions import Decision
 from pipelines.status import Status
 from pipelines.timeline import Event
 
@@ -83,6 +83,13 @@ def test_before_the_first_decision():
     with view.watching(Status("camera:0", link="connecting"), CLASSES):
         assert text(view)[0] == "camera:0  0:00.00  connecting"
     assert view.lines(80, 23) == [] and view.summary() == []
+
+
+def test_a_source_that_is_silent_is_looked_at():
+    view = View()
+    status = Status("camera:0")
+    view.add(status, CLASSES, lambda: setattr(status, "link", "stalled"))
+    assert text(view)[0].endswith("sends nothing")
 
 
 def test_who_is_interrupted_stays_to_be_seen():

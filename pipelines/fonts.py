@@ -1,0 +1,83 @@
+"""Fonts for labels in pictures: for each letter the first font of this machine that has it."""
+
+import unicodedata
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from itertools import groupby
+from pathlib import Path
+
+FIRST = "DejaVuSans.ttf"  # comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew and signs
+UNSEEN = ("Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs")  # general categories that need no glyph of their own
+
+
+def font_of(letter: str) -> Path | None:
+    """The font to draw a letter with; None where no font here has it."""
+    if unicodedata.category(letter) in UNSEEN or ord(letter) in _letters_of(first_font()):
+        return first_font()
+    return next((path for path in _other_fonts() if ord(letter) in _letters_of(path)), None)
+
+
+def runs(text: str) -> list[tuple[str, Path]]:
+    """A text in parts of one font each; letters that no font has are in the first font, which shows them as boxes."""
+    return [("".join(part), path) for path, part in groupby(text, lambda letter: font_of(letter) or first_font())]
+
+
+def families(texts: Iterable[str]) -> list[str]:
+    """Names of the fonts that some texts need, the first font's first, for matplotlib's `font.family`."""
+    return [_name_of(path) for path in dict.fromkeys([first_font(), *(p for text in texts for _, p in runs(text))])]
+
+
+def illegible_warning(labels: Iterable[str]) -> str:
+    """That some labels cannot be written in pictures, in a sentence; empty where all can."""
+    boxes = illegible(labels)
+    if not boxes:
+        return ""
+    named = ", ".join(boxes[:3]) + " …" * (len(boxes) > 3)
+    return (
+        f"no font here has all letters of {named}: pictures show boxes instead. "
+        "`apt-get install fonts-noto` brings most letters."
+    )
+
+
+def illegible(texts: Iterable[str]) -> list[str]:
+    """Those texts that have a letter which no font here has."""
+    return [text for text in texts if any(font_of(letter) is None for letter in text)]
+
+
+def first_font() -> Path:
+    """The font that draws whatever it can."""
+    from matplotlib import get_data_path
+
+    return Path(get_data_path()) / "fonts" / "ttf" / FIRST
+
+
+@lru_cache(maxsize=1)
+def _other_fonts() -> list[Path]:
+    """The fonts of this machine that can be drawn with, upright ones of usual weight first."""
+    from matplotlib import font_manager
+
+    odd = ("bold", "italic", "oblique", "light", "thin", "black", "mono", "serif", "condensed", "narrow")
+    found = map(Path, font_manager.findSystemFonts())
+    return sorted(found, key=lambda path: (sum(word in path.name.lower() for word in odd), path.name))
+
+
+@cache
+def _name_of(path: Path) -> str:
+    """A font's name, by which matplotlib knows it from now on."""
+    from matplotlib import font_manager
+
+    font_manager.fontManager.addfont(path)
+    return font_manager.FontProperties(fname=path).get_name()
+
+
+@cache
+def _letters_of(path: Path) -> frozenset[int]:
+    """The code points that a font has glyphs for; none where it cannot be drawn with at any size."""
+    from matplotlib.ft2font import FT2Font
+    from PIL import ImageFont
+
+    try:
+        ImageFont.truetype(str(path), 12)  # a font of coloured bitmaps has one size alone
+        return frozenset(FT2Font(str(path)).get_charmap())
+    except (OSError, RuntimeError, ValueError):
+        return frozenset()

@@ -1,0 +1,116 @@
+"""Driving a report in a headless Chromium, and the reports to look at: a file of greys with three segments."""
+
+import shutil
+from fractions import Fraction
+
+import av
+import cv2
+import numpy as np
+
+from pipelines.report import write_report
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
+    "--disable-sync --autoplay-policy=no-user-gesture-required"
+).split()
+CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
+HOSTILE = CLASSES[1]
+SECONDS = 10
+GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
+
+
+def until(page, expression: str) -> None:
+    """Wait until a script says true. Asked again and again from outside: the page's own policy forbids eval."""
+    for _ in range(400):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(25)
+    raise AssertionError(f"never came: {expression}")
+
+
+def write_greys(path, codec: str = "libx264") -> None:
+    """A file of plain greys, another each two seconds."""
+    with av.open(str(path), "w") as container:
+        options = {"g": "12", "preset": "ultrafast", "x265-params": "log-level=none"}
+        stream = container.add_stream(codec, rate=Fraction(24), options=options)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for k in range(SECONDS * 24):
+            image = np.full((48, 64, 3), GREYS[k // 48], np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def segment(label: str, start: float, end: float, score: float) -> dict:
+    return {"label": label, "start": start, "end": end, "score": score}
+
+
+SEGMENTS = [segment("kick", 2, 4, 0.9), segment("hug", 5, 5.5, 0.6), segment(HOSTILE, 6, 8, 0.8)]
+EVENTS = [{"event": "started", "label": s["label"], "start": s["start"], "time": s["start"] + 0.5} for s in SEGMENTS]
+TRUTH = [
+    {"label": "kick", "start": 1.25, "end": 4},  # found, announced 1.25 s after its start
+    {"label": HOSTILE, "start": 0, "end": 1},  # missed
+    {"label": "wave", "start": 8, "end": 9},  # unknown to the checkpoint
+]
+
+
+def report_on(video, path, **more):
+    """Write the report of a video of greys; its path."""
+    chunks = SECONDS * 4
+    scores = np.full((chunks, len(CLASSES)), 0.1, np.float32)
+    for c, label in enumerate(CLASSES):
+        for found in SEGMENTS:
+            if found["label"] == label:
+                scores[int(found["start"] * 4) : int(found["end"] * 4), c] = found["score"]
+    timeline = {
+        "source": "rtsp://admin:hunter2@camera/live",
+        "duration": float(SECONDS),
+        "checkpoint": "run/checkpoint.pt",
+        "recipe": "8f3ac01d",
+        "classes": CLASSES,
+        "seconds_per_chunk": 0.25,
+        "chunks": chunks,
+        "segments": SEGMENTS,
+        "speed": {"realtime_factor": 3.5},
+        "warnings": [HOSTILE],
+    }
+    write_report(path, timeline, scores, video=video, truth=TRUTH, events=EVENTS, **more)
+    return path
+
+
+def seconds(page) -> float:
+    """Where the cursor is, as a screen reader hears it."""
+    until(page, "!frameAsked || playing")
+    return float(page.get_attribute("#surface", "aria-valuenow"))
+
+
+def click_at(page, time: float, element: str = "#surface") -> None:
+    box = page.locator(element).bounding_box()
+    page.mouse.click(box["x"] + box["width"] * time / SECONDS, box["y"] + 10)
+
+
+def wait_for_picture(page, grey: int) -> None:
+    """Until the video's middle has a grey, read from the screen: scripts may not look into a video from disk."""
+    for _ in range(200):
+        shot = cv2.imdecode(np.frombuffer(page.locator("#video").screenshot(), np.uint8), cv2.IMREAD_GRAYSCALE)
+        seen = int(shot[shot.shape[0] // 2, shot.shape[1] // 2])
+        if abs(seen - grey) < 8:
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"the picture is {seen}, not {grey}")
+
+
+def ink(page, lane: int) -> int:
+    """How many pixels of a lane's canvas are drawn, once it is."""
+    stale = f"document.querySelectorAll('.line')[{lane}].stale"
+    until(page, f"!(typeof lanes === 'undefined' ? {stale} : lanes[{lane}].dirty)")
+    return page.evaluate(
+        """(lane) => {
+          const canvas = document.querySelectorAll(".lane canvas, .line canvas")[lane], { width, height } = canvas;
+          const pen = new OffscreenCanvas(width, height).getContext("2d");
+          pen.drawImage(canvas, 0, 0);
+          const pixels = pen.getImageData(0, 0, width, height).data;
+          return pixels.filter((value, index) => index % 4 === 3 && value).length;
+        }""",
+        lane,
+    )
