@@ -17,8 +17,8 @@ from test_video import write_video
 
 from extractors.errors import MissingPathError, StalledError, VideoError
 from extractors.frames import SourceFrame
-from extractors.inputs import PROMPT, Input, parse_live
 from extractors.live import LiveOptions, LiveReader, stretches
+from extractors.live_input import PROMPT, Input, parse_live
 from extractors.readers import PyAVReader
 from extractors.video import read_chunks
 
