@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("-c", "--checkpoint")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--record", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--conditions", help="what else the machine was doing, for the record")
     parser.add_argument("--send", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.send:
@@ -148,6 +149,7 @@ def main() -> None:
             "versions": {"python": platform.python_version(), "pyav": av.__version__},
             "date": date.today().isoformat(),
             "weights": "random",
+            **({"conditions": given.conditions} if given.conditions else {}),
             "minutes": given.minutes,
             "chunks": counts,
             "speed": timeline["speed"],

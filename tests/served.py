@@ -2,12 +2,15 @@
 
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import sleep
 
 TS_HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\n\r\n"
+SDP = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=camera\r\nt=0 0\r\nm=video 0 RTP/AVP 33\r\na=control:track1\r\n"
+PACKETS = 7 * 188  # bytes of MPEG-TS in an RTP packet
 Part = bytes | float | Callable[[], object]
 """Bytes to send, seconds to sleep, or something to wait for."""
 
@@ -89,3 +92,47 @@ def _send(send: Callable[[bytes], object], parts, ended: threading.Event) -> Non
             part()
         elif part is not None:
             sleep(part)
+
+
+@contextmanager
+def camera(*plays: bytes) -> Iterator[int]:
+    """The port of an RTSP camera, which plays MPEG-TS over its connection (RFC 2326, 10.12), once for each visitor."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def visit(connection: socket.socket, data: bytes) -> None:
+        asked = connection.makefile("rb")
+        while request := asked.readline().decode().split():
+            headers = dict(line.split(": ", 1) for line in iter(lambda: asked.readline().decode().strip(), ""))
+            reply, body = {"CSeq": headers["CSeq"], "Session": "1"}, b""
+            if request[0] == "DESCRIBE":
+                body = SDP
+                reply["Content-Type"] = "application/sdp"
+            elif request[0] == "SETUP":
+                reply["Transport"] = "RTP/AVP/TCP;unicast;interleaved=0-1"
+            reply["Content-Length"] = str(len(body))
+            lines = "".join(f"{name}: {value}\r\n" for name, value in reply.items())
+            connection.sendall(f"RTSP/1.0 200 OK\r\n{lines}\r\n".encode() + body)
+            if request[0] == "PLAY":
+                break
+        for number, start in enumerate(range(0, len(data), PACKETS)):
+            head = struct.pack(">BBHII", 0x80, 33, number % 65536, number * 900, 1)
+            packet = head + data[start : start + PACKETS]
+            connection.sendall(b"$\0" + struct.pack(">H", len(packet)) + packet)
+
+    def work() -> None:
+        for data in plays:
+            with suppress(OSError):
+                connection, _ = server.accept()
+                with connection, suppress(OSError):
+                    visit(connection, data)
+        server.close()
+
+    thread = threading.Thread(target=work, name="camera", daemon=True)
+    thread.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join(5)

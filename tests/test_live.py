@@ -12,7 +12,7 @@ from time import sleep
 import av
 import numpy as np
 import pytest
-from served import TS_HEAD, piped, served
+from served import TS_HEAD, camera, piped, served
 from test_video import write_video
 
 from extractors.errors import MissingPathError, StalledError, VideoError
@@ -126,6 +126,18 @@ def test_pictures_over_http(tmp_path):
     with served(parts, head=head) as port:
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=0.3)
     assert reader.frames == 30 and indices(chunks) == list(range(len(chunks))) and len(chunks) >= 4
+
+
+def test_a_camera_by_rtsp(clips):
+    """It is asked for with a password, goes away after its two seconds, and comes back once."""
+    from_file = read_chunks(PyAVReader(clips["folder"] / "first.ts"), SIDE)
+    with camera(clips["first"], clips["next"]) as port:
+        given = parse_live(f"rtsp://me:secret@127.0.0.1:{port}/stream")
+        reader, chunks = read(given, on_lag="wait", timeout=2)
+    found = indices(chunks)
+    assert reader.reconnects == 1 and isinstance(reader.error, StalledError) and "secret" not in str(reader.error)
+    assert found[:7] == list(range(7)) and len(found) >= 12 and reader.unseen == found[-1] + 1 - len(found) > 0
+    assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks[:7], from_file, strict=False))
 
 
 def test_a_slow_taker_misses_the_oldest_chunks_and_each_is_counted():
