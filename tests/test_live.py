@@ -117,15 +117,16 @@ def test_a_playlist_of_segments_over_http(clips):
 
 
 def test_pictures_over_http(tmp_path):
-    """MJPEG as cameras send it: a part for each picture, no times; they are taken for frames at a steady rate."""
+    """MJPEG as cameras send it, ten pictures a second and no times: arrival is the time; FFmpeg would suppose 25."""
     path = write_video(tmp_path / "v.avi", range(0, 600, 20), codec="mjpeg", pixels="yuvj420p")
     with av.open(str(path)) as container:
         pictures = [bytes(packet) for packet in container.demux(video=0) if packet.size]
     head = b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n\r\n"
     parts = [b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(p), p) for p in pictures]
-    with served(parts, head=head) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=0.3)
-    assert reader.frames == 30 and indices(chunks) == list(range(len(chunks))) and len(chunks) >= 4
+    slowly = [part for p in parts for part in (p, 0.1)]
+    with served(slowly, head=head) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=0.5)
+    assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
 
 
 def test_a_camera_by_rtsp(clips):
@@ -308,6 +309,13 @@ def test_what_is_live():
         with pytest.raises(MissingPathError, match=words) as caught:
             parse_live(text)
         assert caught.value.hint and caught.value.exit_code == 2
+
+
+def test_a_camera_that_cannot_be_read():
+    """Through Video4Linux, which finds that this device is none."""
+    reader, chunks = read(Input("camera-0", "/dev/null", demuxer="v4l2"))
+    assert isinstance(reader.error, VideoError) and not chunks
+    assert "The camera /dev/null cannot be read" in str(reader.error) and "group" not in str(reader.error)
 
 
 @pytest.mark.parametrize("address", ["rtsp://me:secret@127.0.0.1:1/x", "http://me:secret@127.0.0.1:1/x.m3u8"])
