@@ -163,7 +163,7 @@ class LiveReader:
             lost = self._connection()
             if self._stopped.is_set() or self._is_over() or (lost is None and self._ends()):
                 return
-            if lost and not self.given.lasting:
+            if lost and self._ends():  # connected again, a recording would begin anew
                 raise self._stalled() if isinstance(lost, StalledError) else lost
             if lost and self._last is None and not isinstance(lost, StalledError):
                 raise lost  # it was never there: an address with a mistake is not tried again
@@ -216,15 +216,16 @@ class LiveReader:
                 else:
                     self.reconnects += 1
             time = origin + frame.time
+            before, step = self._last or (time, Fraction(0))
             if self.clock == "wall":
                 time = Fraction(now - self._began).limit_denominator(1000)
-            before, step = self._last or (time, Fraction(0))
-            if time - before > LONGEST_GAP:
+            elif frame.time and time - before > LONGEST_GAP:
                 origin -= time - before - step
                 time = before + step
             time = max(time, before)
             self._last, self._heard, self._connected = (time, time - before), now, True
-            yield replace(frame, time=time)
+            # a container may say that a frame lasts until its clock has jumped
+            yield replace(frame, time=time, duration=min(frame.duration, Fraction(GAP_SECONDS)))
             if self._stopped.is_set():
                 return
             self._heard = monotonic()  # whoever waits for a place among the chunks is not silent
