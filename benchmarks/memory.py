@@ -26,7 +26,7 @@ from extractors.flow import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video import probe
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 from pipelines.store import write_json
 
 ALLOWED_MB = 300

@@ -19,7 +19,7 @@ from extractors.flow import FlowWorkers
 from extractors.frames import n_frames_until
 from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, WeightSources, build_twostream
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 from pipelines.store import write_json
 
 

@@ -11,6 +11,8 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from time import perf_counter
 
 import cv2
@@ -24,6 +26,7 @@ BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields a chunk: neighbours inside the chunk, none across its border
 ALGORITHMS = {"tvl1": "tvl1-opencv5", "dis": "dis-medium", "farneback": "farneback"}
 """What `--flow` takes, and what the recipe says."""
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time a period, and the period
 BACKENDS = ("auto", "native", "opencv", "cuda")
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 # Farnebäck as in OpenCV's tutorial: pyramid scale, levels, window, iterations, neighbourhood, its sigma, flags
@@ -176,5 +179,9 @@ class FlowWorkers:
 
 
 def default_workers() -> int:
-    """One a usable core."""
-    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    """One a usable core; a container's quota of processor time counts as so many cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # without a quota the file says "max", or is not there
+        quota, period = map(int, CPU_QUOTA.read_text().split())
+        cores = min(cores, quota // period)
+    return max(1, cores)

@@ -1,88 +1,100 @@
-"""What is read while it happens: a camera, an address, or standard input, as FFmpeg is told to open it."""
+"""What a person names as input: video files, folders of them, patterns and lists."""
 
-import re
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO
-from urllib.parse import urlsplit
+import glob
+import os
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path, PurePath
 
-from extractors.containers import NETWORK
 from extractors.errors import MissingPathError
 
-CAMERA = re.compile(r"camera:(\d+)|/dev/video(\d+)")
-ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-# five seconds of FFmpeg's own looking before the first frame would be five seconds of delay
-PROMPT = {"analyzeduration": "1000000"}  # microseconds
-OPTIONS = {"rtsp": {"rtsp_transport": "tcp"}, "rtsps": {"rtsp_transport": "tcp"}}  # over UDP frames go missing
+VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
+PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers
+LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
+OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
+"""Of videos that lstr makes, so that a folder of them and of their sources holds the sources alone."""
 
 
-@dataclass(frozen=True)
-class Input:
-    """A live source: `source` (an address, a device, or a binary file) with FFmpeg's options and demuxer."""
+def find_videos(
+    inputs: Iterable[str | Path], suffixes: Collection[str] = VIDEO_SUFFIXES, root: str | Path | None = None
+) -> dict[str, Path]:
+    """Files, folders (searched recursively, links followed) and patterns as {video id: path}, sorted in each.
 
-    id: str
-    """A name for files: of the host and path, never of a user or a query."""
-    source: str | BinaryIO = field(repr=False)
-    demuxer: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    lasting: bool = True
-    """Whether it goes on until it is stopped, so that its end is a lost connection."""
-    drops: bool = True
-    """Whether it goes on by itself, so that a slow reader must leave something out."""
-
-
-def parse_live(given: str | Path) -> Input | None:
-    """A live source as it is given to `lstr detect`; None where it is a path.
-
-    Raises MissingPathError where there is no such camera, nobody writes to standard input, or nothing reads such
-    addresses.
+    The id is the path without its ending, relative to the given folder, or to the part of a pattern before its first
+    wildcard; for a file, its stem. With `root` all ids are relative to that folder. In folders, files with one of
+    `suffixes` are videos. Raises MissingPathError for a path that is not there or not in `root`, a folder or pattern
+    without videos, or two videos of one id.
     """
-    text = str(given)
-    if text == "-":
-        if sys.stdin.isatty():
+    found: dict[str, Path] = {}
+    for given in map(Path, inputs):
+        for path, beginning in _videos_of(given, suffixes):
+            video_id = _id_of(path, Path(root) if root else beginning)
+            if found.setdefault(video_id, path).resolve() != path.resolve():
+                raise _one_name(found[video_id], path, video_id)
+    return found
+
+
+def _videos_of(given: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, Path]]:
+    """(video, folder that its id is relative to) for each video that one input means."""
+    if given.is_dir():
+        paths = list(_walk(given, suffixes))
+        if not paths:
             raise MissingPathError(
-                "Nothing is piped to standard input.", "pipe a video in: `ffmpeg -i … -f mpegts - | lstr detect -`."
+                f"{given} holds no video.", f"give a folder with {', '.join(list(suffixes)[:5])} … files, or see --ext."
             )
-        return Input("stdin", sys.stdin.buffer, options=PROMPT, lasting=False, drops=False)
-    if camera := CAMERA.fullmatch(text):
-        return _camera(int(camera[1] or camera[2]))
-    if text.startswith("camera:"):
-        raise MissingPathError(f"{text} is no camera.", "number it, as in camera:0; `ls /dev/video*` shows them.")
-    address = ADDRESS.match(text)
-    if not address:
-        return None
-    scheme = address[1].lower()
-    if scheme not in NETWORK:
-        known = ", ".join(f"{name}://" for name in NETWORK)
-        raise MissingPathError(f"{scheme}:// is no source.", f"give a path, a camera, or an address with {known}.")
-    options = PROMPT | OPTIONS.get(scheme, {})
-    # a bare TCP connection is closed when what was to be sent has been
-    return Input(_id(text), text, options=options, lasting=scheme != "tcp", drops=scheme != "tcp")
+        yield from ((path, given) for path in paths)
+    elif given.exists():
+        yield given, given.parent
+    elif glob.has_magic(str(given)):
+        plain = next(i for i, part in enumerate(given.parts) if glob.has_magic(part))
+        beginning = Path(*given.parts[:plain])
+        named = {given.suffix.lower()} - {""} if not glob.has_magic(given.suffix) else set()
+        paths = []
+        for match in map(Path, sorted(glob.glob(str(given), recursive=True))):
+            paths += _walk(match, suffixes) if match.is_dir() else [match] * _is_video(match, {*suffixes, *named})
+        if not paths:
+            raise MissingPathError(f"No video matches {given}.", "check the pattern; `ls` its folder.")
+        yield from ((path, beginning) for path in dict.fromkeys(paths))
+    else:
+        raise MissingPathError(f"{given} does not exist.", "check the path; `ls` its folder.")
 
 
-def _camera(number: int) -> Input:
-    device = Path(f"/dev/video{number}")
-    if sys.platform != "linux":
-        raise MissingPathError(
-            "Cameras are read here through Video4Linux, which only Linux has.",
-            "pipe it in: `ffmpeg -f … -i … -f mpegts - | lstr detect -`.",
-        )
-    if not device.exists():
-        there = ", ".join(sorted(map(str, device.parent.glob("video*")))) or "none"
-        raise MissingPathError(
-            f"There is no camera {device}.", f"plug it in, and see `ls /dev/video*`; there is {there}."
-        )
-    return Input(f"camera-{number}", str(device), demuxer="v4l2")
+def _walk(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
+    """The videos below a folder, sorted; of folders linked into themselves, once."""
+    seen, paths = set(), []
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()  # so that of two links to one folder it is always the same that counts
+        paths += [path for name in names if _is_video(path := Path(place, name), suffixes)]
+    return iter(sorted(paths))
 
 
-def _id(address: str) -> str:
-    """A file name of an address: its host, port and path, without a user, a query or secret parts of the path."""
+def _is_video(path: Path, suffixes: Collection[str]) -> bool:
+    return is_video_name(path, suffixes) and path.is_file()
+
+
+def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
+    """Whether a file in a folder is a video to be read, by its name."""
+    return path.suffix.lower() in suffixes and not path.name.endswith(OWN_SUFFIXES)
+
+
+def _id_of(path: Path, beginning: Path) -> str:
     try:
-        parts = urlsplit(address)
-        place = [parts.hostname or "", str(parts.port or ""), *parts.path.split("/")]
+        relative = Path(os.path.abspath(path)).relative_to(os.path.abspath(beginning))
     except ValueError:
-        place = []
-    words = [re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.") for part in place if "=" not in part and "@" not in part]
-    return "-".join(filter(None, words)) or "stream"
+        raise MissingPathError(
+            f"{path} is not in {beginning}.", "give --root a folder that all inputs are in."
+        ) from None
+    return relative.with_suffix("").as_posix()
+
+
+def _one_name(first: Path, second: Path, video_id: str) -> MissingPathError:
+    if first.parent.resolve() == second.parent.resolve():
+        hint = f"keep one of them, or choose by ending: --ext {second.suffix[1:]}."
+    else:
+        common = os.path.commonpath([os.path.abspath(first), os.path.abspath(second)])
+        hint = f"add --root '{common}', so that the ids keep the folder names."
+    return MissingPathError(f"{first} and {second} would both be called {video_id!r}.", hint)

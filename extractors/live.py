@@ -17,7 +17,7 @@ from time import monotonic
 
 from extractors.errors import StalledError, VideoError
 from extractors.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
-from extractors.inputs import Input
+from extractors.live_input import Input
 from extractors.readers import PyAVReader
 
 GAP_SECONDS = 2

@@ -127,7 +127,7 @@ def _stream(path: Path, stream: str, values, preset: StreamPreset) -> StreamPres
             _demand(numbers and (name == "mean" or all(value)), path, f"{stream}.{name}", value, "a list of numbers")
             values[name] = tuple(map(float, value))
         elif name != "crops":
-            fits = isinstance(value, str) or (name == "weights" and value is None)
+            fits = (isinstance(value, str) and value != "") or (name == "weights" and value is None)
             _demand(fits, path, f"{stream}.{name}", value, "a text")
             if value and value not in FEATURES and (path.parent / value).exists():
                 values[name] = str(path.parent / value)

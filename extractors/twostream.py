@@ -68,6 +68,8 @@ class TwoStream:
         self.recipe = recipe
         self.device = device
         self.seconds = StageSeconds()
+        self.threads = default_workers()
+        """Batches at once on a CPU, where there are no threads of flow to go by."""
         self._folded: dict[str, nn.Module] = {}
 
     def rgb_input(self, frames: np.ndarray) -> np.ndarray:
@@ -130,7 +132,7 @@ class TwoStream:
         n_flow = workers.workers if with_flow else 0
         # one thread of torch a batch, and as many batches at once as there are cores, or flow threads: cores change
         # between flow and networks as either has work, and none waits for another within a layer
-        threads = 1 if self.device != "cpu" else n_flow or default_workers()
+        threads = 1 if self.device != "cpu" else n_flow or self.threads
         reading = ahead(self._read(chunks, workers if with_flow else None), batch + 2 * n_flow, "reader")
         return self._compute(reading, batch, threads)
 

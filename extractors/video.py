@@ -22,13 +22,14 @@ read by `PyAVReader`.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 from extractors.decord_process import DecordError
-from extractors.errors import MissingPathError, VideoError
+from extractors.errors import VideoError
 from extractors.frames import CHUNK, CHUNK_SECONDS, FPS, Chunk, SourceFrame, chunks_of
+from extractors.inputs import LANES_SUFFIX, PROXY_SUFFIX, find_videos
 from extractors.probe import Video, damaged, probe
 from extractors.readers import DecordReader, PyAVReader
 
@@ -54,11 +55,6 @@ DECODERS = ("decord", "pyav")
 BEGINNINGS = (b"\x1aE\xdf\xa3", b"RIFF", b"FLV")  # of Matroska, AVI and FLV
 FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free")  # of MP4 and QuickTime, after four bytes of length
 PROBED = 2**20  # bytes by which FFmpeg tells what a file is
-VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
-PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers
-LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
-OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
-"""Of videos that lstr makes, so that a folder of them and of their sources holds the sources alone."""
 
 
 class FrameReader:
@@ -136,35 +132,3 @@ def read_chunks(reader: FrameReader | PyAVReader, long_side: int) -> Iterator[Ch
     Raises what the reader raises.
     """
     return chunks_of(reader.frames(long_side))
-
-
-def find_videos(inputs: Iterable[str | Path]) -> dict[str, Path]:
-    """Files and folders (searched recursively) as {video id: path}, sorted.
-
-    The id is the path relative to the given folder without its ending, folders kept; for a file, its stem.
-    Raises MissingPathError for a path that is not there, a folder without videos, or two videos of one id.
-    """
-    found: dict[str, Path] = {}
-    for given in map(Path, inputs):
-        if given.is_dir():
-            paths = sorted(
-                p
-                for p in given.rglob("*")
-                if p.suffix.lower() in VIDEO_SUFFIXES and not p.name.endswith(OWN_SUFFIXES) and p.is_file()
-            )
-            if not paths:
-                raise MissingPathError(
-                    f"{given} holds no video.", f"give a folder with {', '.join(VIDEO_SUFFIXES[:5])} … files."
-                )
-            items = [(p.relative_to(given).with_suffix("").as_posix(), p) for p in paths]
-        elif given.exists():
-            items = [(given.stem, given)]
-        else:
-            raise MissingPathError(f"{given} does not exist.", "check the path; `ls` its folder.")
-        for video_id, path in items:
-            if found.setdefault(video_id, path).resolve() != path.resolve():
-                raise MissingPathError(
-                    f"{found[video_id]} and {path} would both be called {video_id!r}.",
-                    "give their common folder instead, so that the ids keep the folder names.",
-                )
-    return found

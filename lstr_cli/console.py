@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
@@ -39,6 +39,15 @@ def warn(text: str) -> None:
 def show(text: str) -> None:
     """A line of the result on standard output."""
     _out.print(without_credentials(text), markup=False, soft_wrap=True)
+
+
+def size(n: float) -> str:
+    """Bytes for people: 1.5 GB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n < 1000:
+            break
+        n, unit = n / 1000, {"bytes": "kB", "kB": "MB", "MB": "GB", "GB": "TB"}[unit]
+    return f"{n:.0f} {unit}" if n >= 100 or unit == "bytes" else f"{n:.1f} {unit}"
 
 
 def show_json(value) -> None:
@@ -81,7 +90,7 @@ def takes_unicode() -> bool:
     return not _err.options.ascii_only
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """Seconds as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
@@ -126,7 +135,7 @@ class Bar:
         start, before = self._begun.setdefault(what, (now, done))
         if now - self._said >= PLAIN_SECONDS:
             self._said = now
-            left = f", {_clock((now - start) / (done - before) * (total - done))} left" if done > before else ""
+            left = f", {clock((now - start) / (done - before) * (total - done))} left" if done > before else ""
             say(f"{what}: {done}/{total} {self.unit} {note}".rstrip() + left)
 
     def __enter__(self) -> "Bar":
@@ -137,6 +146,45 @@ class Bar:
     def __exit__(self, *exception) -> None:
         if self._rich:
             self._rich.stop()
+
+
+class JobBar(Bar):
+    """Progress of a job over many files: of each one in hand, and above them of all together with how fast they go.
+
+    `total` units are planned; `speed` puts units a second into words. Give `update` what is in hand, and `finish` each
+    one that is over with the units that were planned for it, however far it came.
+    """
+
+    def __init__(self, unit: str, total: int, speed: Callable[[float], str]):
+        super().__init__(unit)
+        self._total, self._speed = total, speed
+        self._over = 0
+        self._in_hand: dict[str, tuple[int, int]] = {}
+        self._since: dict[str, float] = {}
+        self._start = monotonic()
+
+    def update(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Show that `done` of `total` units of `what` are finished."""
+        since = self._since.setdefault(what, monotonic())
+        self._in_hand[what] = (done, total)
+        self._show_all()
+        if self._rich:
+            super().update(what, done, total, note or self._speed(done / max(monotonic() - since, 1e-3)))
+
+    def finish(self, what: str, planned: int) -> None:
+        """It is over, and no longer in hand."""
+        self._over += planned
+        self._in_hand.pop(what, None)
+        self._since.pop(what, None)
+        if what in self._tasks:
+            self._rich.remove_task(self._tasks.pop(what))
+        self._show_all()
+
+    def _show_all(self) -> None:
+        done = min(self._over + sum(done for done, _ in self._in_hand.values()), self._total)
+        rate = done / max(monotonic() - self._start, 1e-3)
+        names = "" if self._rich else "; ".join(f"{what} {n}/{total}" for what, (n, total) in self._in_hand.items())
+        super().update("all", done, max(self._total, 1), f"{self._speed(rate)}{names and ': '}{names}")
 
 
 class Screen:

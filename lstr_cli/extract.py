@@ -1,17 +1,26 @@
 """`lstr extract`: videos to a feature folder."""
 
 import sys
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
 
-from lstr_cli.options import device_option, recipe_options, workers_option
+from lstr_cli.options import (
+    device_option,
+    flow_backend_option,
+    inputs_options,
+    processes_option,
+    recipe_options,
+)
 
 SOME_FAILED = 3
 
 
 @click.command("extract")
-@click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR...")
+@click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
+@inputs_options
 @click.option("-o", "--output", required=True, metavar="FEATURES", help="Feature folder to write.")
 @recipe_options
 @click.option(
@@ -20,78 +29,184 @@ SOME_FAILED = 3
     help="Give random networks batch-norm statistics from these videos: the training subset of a label file, "
     "or a text file with an id or path a line.",
 )
-@workers_option
+@processes_option
+@flow_backend_option
 @device_option
 @click.option(
     "--allow-damaged", is_flag=True, help="Of a damaged video keep what precedes the damage, instead of failing it."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="ray: on a Ray cluster, a task a video; sources and features must be where every node reaches them.",
+)
+@click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="Of the Ray cluster.  [default: $RAY_ADDRESS, else the one running here, else this machine alone]",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done: how much, how long, how much disk.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan of a --dry-run, as JSON.")
 def command(
     videos,
+    lists,
+    endings,
+    root,
     output,
     recipe,
     rgb_weights,
     flow_weights,
     calibrate,
     workers,
+    threads,
     flow_backend,
     device,
     allow_damaged,
+    engine,
+    ray_address,
     dry_run,
+    as_json,
 ):
     """Decode, compute optical flow, run both TSN networks, and write one array a stream and video.
 
-    Run the same command again to go on after an interruption: finished videos are kept.
+    A PATTERN in quotes, as 'videos/**/*.mp4', is expanded here. Sources and FEATURES may be URLs that fsspec knows,
+    as s3://bucket/videos. Run the same command again to go on after an
+    interruption: finished videos are kept. What fails is named in FEATURES/failed.jsonl and does not stop the rest.
 
     \b
     Examples:
       lstr extract videos/ -o features --calibrate labels.json
+      lstr extract videos/ -o features --dry-run
+      lstr extract --list videos.txt --root /data -o features --workers 8
       lstr extract videos/ -o features --rgb-weights kinetics --flow-weights kinetics
       lstr extract videos/ -o features --streams rgb --rgb-network tsn_mobilenet.py --rgb-weights tsn_mobilenet.pth
+      lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
+    from extractors.flow import choose_backend
+    from extractors.inputs import VIDEO_SUFFIXES
     from extractors.twostream import WeightSources, default_device
-    from extractors.video import find_videos
     from lstr_cli import console
-    from pipelines.extract import extract, plan
+    from pipelines.extract import extract, run
+    from pipelines.extract_plan import make_plan
+    from pipelines.extract_processes import over_processes
+    from pipelines.extract_summary import Summary
+    from pipelines.extract_worker import WorkerConfig
+    from pipelines.machine import share, this_machine
     from pipelines.networks import flow_workers, prepare
+    from pipelines.ray_extract import cluster, nodes, over_cluster, portion_of, share_cluster
+    from pipelines.remote import place
+    from pipelines.remote_videos import find_sources
 
-    output = Path(output)
-    found = find_videos(videos)
+    if not videos and not lists:
+        raise click.UsageError("Give a video, a folder, a pattern or a --list.")
+    output = place(output)
+    found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root)
+    if engine == "ray":
+        click.get_current_context().with_resource(cluster(ray_address))
+        portion = portion_of(nodes().values(), device, threads)
+        sharing = partial(share_cluster, portion, most=workers)
+        there, device, backend_here = portion.device, "cpu", "auto"  # all that is made here is the recipe
+    else:
+        there = device = device or default_device()
+        sharing = partial(share, this_machine(device), processes=workers, threads=threads)
+        backend_here = flow_backend
+    machine = this_machine(device)
+    backend = choose_backend(recipe.algorithm, backend_here) if recipe.algorithm else ""
+    plan = make_plan(found, output, recipe, backend, there, sharing)
     if dry_run:
-        rows = plan(found, output)
-        console.show_table("plan", ("video", "seconds", "chunks", "state"), rows, right=(1, 2))
+        _show_plan(console, plan, as_json)
         return
-    device = device or default_device()
-    with flow_workers(recipe, workers, flow_backend) as pool, console.Bar("chunks") as bar:
-        twostream, folder = prepare(
-            found,
-            output,
-            recipe,
-            WeightSources(rgb_weights, flow_weights),
-            Path(calibrate) if calibrate else None,
-            pool,
-            device,
-            bar.update,
-        )
+    console.say(_line(console, plan))
+    _warn_of_disk(console, plan)
+    sources = WeightSources(rgb_weights, flow_weights)
+    with flow_workers(recipe, threads or machine.cores, backend_here) as pool:
+        with console.Bar("chunks") as bar:
+            listed = Path(calibrate) if calibrate else None
+            twostream, folder = prepare(found, output, recipe, sources, listed, pool, device, bar.update)
         if twostream.recipe.is_random:
             state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see --calibrate)"
             console.warn(
                 f"{twostream.recipe.random_streams} networks carry random weights{state}; "
                 "bring published ones with --rgb-weights and --flow-weights."
             )
-        outcomes = []
-        for outcome in extract(found, folder, twostream, pool, bar.update, allow_damaged):
-            outcomes.append(outcome)
-            if outcome.state == "failed":
-                console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
-            elif outcome.state == "done":
-                speed = outcome.chunks / 4 / outcome.seconds
-                console.say(
-                    f"done: {outcome.id}: {outcome.chunks} chunks in {outcome.seconds:.1f} s ({speed:.2f} × real time)"
-                )
-                if outcome.reason:
-                    console.warn(f"{outcome.id} is {outcome.reason}")
-    counts = {state: sum(o.state == state for o in outcomes) for state in ("done", "kept", "failed")}
-    console.say(", ".join(f"{n} {state}" for state, n in counts.items()) + f"; features in {folder.path}")
-    if counts["failed"]:
+        summary = Summary()
+        with console.JobBar("chunks", plan.chunks, _speed) as bar:
+            config = WorkerConfig(output, sources, there, plan.share.threads, flow_backend, allow_damaged)
+            if engine == "ray":
+                how = {"portion": portion, "most": workers, "notice": console.warn}
+                outcomes = run(plan.longest_first(), folder, partial(over_cluster, config=config, **how))
+            elif plan.share.processes == 1:
+                outcomes = extract(found, folder, twostream, pool, bar.update, allow_damaged)
+            else:
+                how = {"processes": plan.share.processes, "gpus": machine.gpus, "progress": bar.update}
+                del twostream  # each process has its own
+                outcomes = run(plan.longest_first(), folder, partial(over_processes, config=config, **how))
+            planned = {video.id: video.chunks for video in plan.of("to do")}
+            with closing(outcomes):
+                for outcome in outcomes:
+                    summary.add(outcome)
+                    bar.finish(outcome.id, planned.get(outcome.id, 0))
+                    _say_outcome(console, outcome)
+    _say_summary(console, summary, folder.path)
+    if as_json:
+        console.show_json({"output": str(folder.path), **summary.to_dict()})
+    if summary.failed:
         sys.exit(SOME_FAILED)
+
+
+def _speed(chunks_per_second: float) -> str:
+    return f"{chunks_per_second:.1f} a second, {chunks_per_second / 4:.2f} × real time"
+
+
+def _show_plan(console, plan, as_json: bool) -> None:
+    if as_json:
+        console.show_json(plan.to_dict())
+        return
+    rows = []
+    for video in plan.videos:
+        state = "failed before" if video.failed_before and video.state == "to do" else video.state
+        rows.append((video.id, f"{video.seconds:.1f}", video.chunks, state, video.reason or video.failed_before))
+    console.show_table("plan", ("video", "seconds", "chunks", "state", "reason"), rows, right=(1, 2))
+    console.show(_line(console, plan))
+    _warn_of_disk(console, plan)
+
+
+def _line(console, plan) -> str:
+    states = {"done": len(plan.of("done")), "to do": len(plan.of("to do")), "unreadable": len(plan.of("unreadable"))}
+    counts = ", ".join(f"{n} {state}" for state, n in states.items() if n or state != "unreadable")
+    before = f" ({plan.failed_before} failed before)" if plan.failed_before else ""
+    line = f"plan: {len(plan.videos)} files, {console.clock(plan.hours * 3600)} of video: {counts}{before}"
+    if plan.chunks:
+        time = "time" if plan.seconds is None else f"about {console.clock(plan.seconds)}"
+        line += f"; to do: {console.clock(plan.hours_to_do * 3600)} of video, {console.size(plan.bytes)} of disk, "
+        line += f"{time} with {plan.share} ({plan.rate.origin})"
+    return line
+
+
+def _warn_of_disk(console, plan) -> None:
+    if plan.free_bytes is not None and plan.bytes > plan.free_bytes:
+        console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
+
+
+def _say_outcome(console, outcome) -> None:
+    if outcome.state == "failed":
+        console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
+    elif outcome.state == "done":
+        speed = outcome.chunks / 4 / outcome.seconds
+        console.say(f"done: {outcome.id}: {outcome.chunks} chunks in {outcome.seconds:.1f} s ({speed:.2f} × real time)")
+        if outcome.reason:
+            console.warn(f"{outcome.id} is {outcome.reason}")
+
+
+def _say_summary(console, summary, path: Path) -> None:
+    told = summary.to_dict()
+    if summary.chunks:
+        stages = (f"{name.replace('_', ' ')} {s['chunks_per_thread_second']:.1f}" for name, s in told["stages"].items())
+        console.say(
+            f"{summary.chunks} chunks in {console.clock(told['seconds'])}: {_speed(told['chunks_per_second'])}; "
+            f"of one thread: {', '.join(stages)}"
+        )
+    counts = ", ".join(f"{told[state]} {state}" for state in ("done", "kept", "failed"))
+    console.say(f"{counts}; features in {path}")

@@ -119,18 +119,75 @@ def mismatch_option(command):
     )(command)
 
 
-def workers_option(command):
-    """`--workers` and `--flow-backend`: threads that compute flow, None for one a core, and with what."""
-    command = click.option(
+def flow_backend_option(command):
+    """`--flow-backend`."""
+    return click.option(
         "--flow-backend",
         type=click.Choice(["auto", "native", "opencv", "cuda"]),
         default="auto",
         show_default=True,
         help="What computes TV-L1, with the same result; auto is the compiled kernel, else OpenCV.",
     )(command)
+
+
+def workers_option(command):
+    """`--workers` and `--flow-backend`: threads that compute flow, None for one a core, and with what."""
     return click.option(
         "--workers", type=click.IntRange(min=1), help="Threads that compute optical flow.  [default: one a core]"
+    )(flow_backend_option(command))
+
+
+def processes_option(command):
+    """`--workers` and `--threads`: processes and the threads of each, None for what suits the machine."""
+    command = click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        help="Threads of each process, of flow and of the networks on a CPU.  [default: the cores, shared out]",
     )(command)
+    return click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Processes that share videos, cores and GPUs.  [default: one for four cores, and for each GPU]",
+    )(command)
+
+
+def inputs_options(command):
+    """`--list`, `--ext` and `--root`, given as the paths `lists`, the suffixes `endings` and `root`."""
+    for option in (
+        click.option("--root", metavar="DIR", help="Ids are paths relative to DIR: for files of several folders."),
+        click.option(
+            "--ext",
+            "endings",
+            metavar="LIST",
+            callback=_endings,
+            help="Endings of videos in folders, as in mp4,mkv.  [default: the usual ones]",
+        ),
+        click.option(
+            "--list",
+            "lists",
+            metavar="FILE",
+            multiple=True,
+            callback=_listed,
+            help="A file with a path, folder or pattern a line; - is standard input.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _endings(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(f".{part.strip().lower().lstrip('.')}" for part in (value or "").split(",") if part.strip(" ."))
+
+
+def _listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    paths = []
+    for value in values:
+        try:
+            with click.open_file(value, encoding="utf-8", errors="surrogateescape") as file:
+                paths += [line for line in file.read().split("\n") if line.strip()]
+        except OSError as error:
+            raise click.BadParameter(f"{value} cannot be read ({error.strerror}).") from error
+    return paths
 
 
 def events_options(command):

@@ -83,6 +83,8 @@ def fetch_command(names, mirror):
                 console.warn(f"the authors of {entry.name} published no hash; the SHA-256 of what came is {sha256}.")
             console.show(str(path))
             if entry.recipe:
+                if entry.recipe != "kinetics" and not options:
+                    options.append(f"--recipe {entry.recipe}")
                 options.append(f"--{entry.stream}-weights {entry.recipe}")
     if options:
         console.say(f"hint: lstr extract VIDEOS -o FEATURES {' '.join(options)}")

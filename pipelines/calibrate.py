@@ -12,7 +12,7 @@ from lstr.batch import predict
 from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.dataset import Split
-from pipelines.extract import Progress
+from pipelines.extract_video import Progress
 from pipelines.timeline import DEFAULT, Thresholds
 
 MOST_LEVELS = 50  # scores tried as `on`

@@ -6,9 +6,11 @@ from pathlib import Path
 from extractors.errors import RecipeError
 from extractors.flow import ALGORITHMS
 from extractors.recipe import STREAMS, Recipe, differences
-from extractors.twostream import TwoStream, WeightSources, build_as, rebuild_twostream
+from extractors.twostream import TwoStream, WeightSources, build_as
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
+
+ALLOW = "--allow-recipe-mismatch"
 
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:
@@ -25,11 +27,12 @@ def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path
     trained = recipe_of(loaded)
     if not trained or not recipe:
         return []
-    different = differences(recipe.narrowed(trained.streams), trained)
+    shared = set(recipe.streams) & set(trained.streams)
+    different = differences(recipe.narrowed(trained.streams) if shared else recipe, trained)
     if different and not allow:
         raise RecipeError(
             f"{features} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
-            "extract the videos with the options the checkpoint's features were made with (`lstr info` shows them).",
+            f"extract the videos again with `--recipe {loaded.path}`, or add {ALLOW}.",
         )
     return _mismatch(loaded, different)
 
@@ -50,8 +53,8 @@ def networks_of(
     """The feature networks a checkpoint needs for raw video, of the streams its model takes, and what to warn of.
 
     `algorithm` of optical flow is the recipe's where none is given. With `allow`, other weights or flow than the
-    recipe's are taken, and the difference is the warning. Raises CheckpointError when it does not record its recipe,
-    WeightsError when the weights are not at hand, RecipeError for another algorithm.
+    recipe's are taken, and the difference is the warning; without, RecipeError has it. Raises CheckpointError when it
+    does not record its recipe, WeightsError when the weights are not at hand.
     """
     recipe = recipe_of(loaded)
     if recipe is None:
@@ -59,17 +62,13 @@ def networks_of(
             f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
+    asked = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
     sources = WeightSources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
-    if algorithm and recipe.flow:
-        asked = replace(recipe, flow_algorithm=ALGORITHMS[algorithm])
-    else:
-        asked = recipe
-    if not allow:
-        if asked != recipe:
-            raise RecipeError(
-                f"The features of {loaded.path} have other flow ({'; '.join(differences(asked, recipe))}).",
-                "leave out --flow, or add --allow-recipe-mismatch.",
-            )
-        return rebuild_twostream(recipe, sources, device), []
     twostream = build_as(asked, sources, device)
-    return twostream, _mismatch(loaded, differences(twostream.recipe, recipe))
+    different = differences(twostream.recipe, recipe)
+    if different and not allow:
+        raise RecipeError(
+            f"The networks here are not those that {loaded.path} was trained with ({'; '.join(different)}).",
+            f"give the weights and the flow of its features, or add {ALLOW}.",
+        )
+    return twostream, _mismatch(loaded, different)

@@ -14,7 +14,8 @@ from pipelines.dataset import read_split
 from pipelines.detect import leave_default, truth_of
 from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate
-from pipelines.extract import Progress, extract
+from pipelines.extract import extract
+from pipelines.extract_video import Progress
 from pipelines.networks import prepare
 from pipelines.outputs import DEFAULT
 from pipelines.scenes import SceneConfig, render_scenes

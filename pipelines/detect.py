@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TextIO
 
 from extractors.errors import ExtractorError
-from extractors.inputs import Input, parse_live
 from extractors.live import LiveOptions
+from extractors.live_input import Input, parse_live
 from extractors.twostream import default_device
 from lstr import checkpoint as checkpoints
 from lstr.checkpoint import Checkpoint

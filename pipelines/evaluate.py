@@ -13,7 +13,7 @@ from lstr.errors import CheckpointError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.checkpoint_recipe import check_recipe
 from pipelines.dataset import LabelledVideo, Split
-from pipelines.extract import Progress
+from pipelines.extract_video import Progress
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from extractors.errors import MissingPathError
 from extractors.video import FrameReader, find_videos, probe
 from lstr import checkpoint
 from pipelines.checkpoint_recipe import recipe_of
-from pipelines.extract import read_jsonl
 from pipelines.norm_plot import plot_norms
 from pipelines.sources import is_feature_folder
-from pipelines.store import open_features
+from pipelines.store import open_features, read_jsonl
 from pipelines.timeline import FORMAT
 from pipelines.verify import Progress, norms, verify
 

@@ -16,8 +16,8 @@ import torch
 from extractors.addresses import without_credentials
 from extractors.flow import FlowWorkers, default_workers
 from extractors.frames import Chunk
-from extractors.inputs import Input
 from extractors.live import LiveOptions, LiveReader
+from extractors.live_input import Input
 from extractors.twostream import FeatureRow, TwoStream
 from lstr import streaming
 from lstr.checkpoint import Checkpoint

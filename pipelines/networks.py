@@ -11,9 +11,11 @@ from extractors.presets import Preset
 from extractors.twostream import TwoStream, WeightSources, build_twostream, calibration_of, rebuild_twostream
 from extractors.video import probe
 from lstr.labels import read_labels
-from pipelines.extract import Progress, open_chunks
+from pipelines.extract_video import Progress, open_chunks
 from pipelines.recipes import StoredRecipe
-from pipelines.store import FeatureFolder, create_features, open_features
+from pipelines.remote import Place, place
+from pipelines.remote_features import Features, create_folder, open_folder
+from pipelines.remote_videos import at_hand
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
 
@@ -27,7 +29,7 @@ def flow_workers(
     return FlowWorkers(count or default_workers(), recipe.algorithm, backend)
 
 
-def training_ids(calibrate: Path, videos: dict[str, Path]) -> list[str]:
+def training_ids(calibrate: Path, videos: dict[str, Place]) -> list[str]:
     """Ids to calibrate on: the training subset of a label file (.json), or the lines of a text file.
 
     Raises MissingPathError when the file is not there or names none of the videos.
@@ -39,7 +41,7 @@ def training_ids(calibrate: Path, videos: dict[str, Path]) -> list[str]:
     else:
         named = [line.strip() for line in calibrate.read_text().splitlines() if line.strip()]
     by_path = {path.resolve(): video_id for video_id, path in videos.items()}
-    ids = sorted({i if i in videos else by_path.get(Path(i).resolve(), "") for i in named} - {""})
+    ids = sorted({i if i in videos else by_path.get(place(i).resolve(), "") for i in named} - {""})
     if not ids:
         raise MissingPathError(
             f"{calibrate} names none of the {len(videos)} videos given.", "name them by id, or give their folder too."
@@ -49,7 +51,7 @@ def training_ids(calibrate: Path, videos: dict[str, Path]) -> list[str]:
 
 def calibrate_twostream(
     twostream: TwoStream,
-    videos: dict[str, Path],
+    videos: dict[str, Place],
     workers: FlowWorkers | None,
     progress: Progress,
     n_chunks: int = CALIBRATION_CHUNKS,
@@ -59,8 +61,8 @@ def calibrate_twostream(
     A video that cannot be read is left out; extraction names it later. Raises VideoError when none can.
     """
     lengths = {}
-    for video_id, path in videos.items():
-        with suppress(VideoError):
+    for video_id, source in videos.items():
+        with suppress(VideoError), at_hand(source) as (path, _):
             lengths[video_id] = probe(path).n_chunks
     total = sum(lengths.values())
     picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
@@ -71,8 +73,8 @@ def calibrate_twostream(
         start += length
         if not wanted:
             continue
-        with suppress(VideoError):
-            for chunk in open_chunks(videos[video_id], twostream.recipe.long_side)[2]:
+        with suppress(VideoError), at_hand(videos[video_id]) as (path, _):
+            for chunk in open_chunks(path, twostream.recipe.long_side)[2]:
                 if chunk.index in wanted:
                     taken += 1
                     if "rgb" in streams:
@@ -97,8 +99,8 @@ def calibrate_twostream(
 
 
 def prepare(
-    videos: dict[str, Path],
-    output: Path,
+    videos: dict[str, Place],
+    output: Place,
     recipe: Preset | StoredRecipe,
     sources: WeightSources,
     calibrate: Path | None,
@@ -106,7 +108,7 @@ def prepare(
     device: str,
     progress: Progress,
     precision: str | None = None,
-) -> tuple[TwoStream, FeatureFolder]:
+) -> tuple[TwoStream, Features]:
     """The networks and the folder: as the folder was begun when it exists, new otherwise.
 
     `precision` of the networks is float32, bf16, or None for that of the folder; of a new one, what the recipe prefers.
@@ -114,12 +116,12 @@ def prepare(
     """
     if isinstance(recipe, StoredRecipe):
         return _same(recipe, output, sources, calibrate, device)
-    if (output / "recipe.json").exists():
-        existing = open_features(output)
+    existing = open_folder(output)
+    if existing:
         begun = existing.recipe
         kept = WeightSources(sources.rgb, sources.flow, existing.calibration(), begun.calibrated_on)
         asked = build_twostream(recipe, kept, device, precision or begun.precision)
-        folder = create_features(output, asked.recipe, {})
+        folder = create_folder(output, asked.recipe, {})
         if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
             raise RecipeError(
                 f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
@@ -131,15 +133,15 @@ def prepare(
         statistics = calibrate_twostream(twostream, {i: videos[i] for i in ids}, workers, progress)
         calibrated = WeightSources(sources.rgb, sources.flow, statistics, tuple(ids))
         twostream = build_twostream(recipe, calibrated, device, precision)
-    return twostream, create_features(output, twostream.recipe, calibration_of(twostream))
+    return twostream, create_folder(output, twostream.recipe, calibration_of(twostream))
 
 
 def _same(
-    stored: StoredRecipe, output: Path, sources: WeightSources, calibrate: Path | None, device: str
-) -> tuple[TwoStream, FeatureFolder]:
+    stored: StoredRecipe, output: Place, sources: WeightSources, calibrate: Path | None, device: str
+) -> tuple[TwoStream, Features]:
     """The networks of a recipe that is there already, checked against its hashes, and a folder of it."""
     if calibrate:
         raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out --calibrate.")
     brought = WeightSources(sources.rgb, sources.flow, stored.calibration, stored.recipe.calibrated_on)
     twostream = rebuild_twostream(stored.recipe, brought, device)
-    return twostream, create_features(output, twostream.recipe, calibration_of(twostream))
+    return twostream, create_folder(output, twostream.recipe, calibration_of(twostream))

@@ -72,7 +72,8 @@ def _is_whole(path: Path) -> bool:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(values, dict) and any("sha256" in (values.get(s) or ()) for s in STREAMS)
+    parts = [values.get(stream) for stream in STREAMS] if isinstance(values, dict) else []
+    return any(isinstance(part, dict) and "sha256" in part for part in parts)
 
 
 def _whole(path: Path) -> Recipe:

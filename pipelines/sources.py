@@ -18,7 +18,7 @@ from extractors.twostream import FeatureRow, TwoStream, default_device
 from extractors.video import find_videos
 from lstr.checkpoint import Checkpoint
 from pipelines.checkpoint_recipe import check_recipe, networks_of
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 from pipelines.store import FeatureFolder, open_features
 from pipelines.timeline import TOLERANCE
 

@@ -6,7 +6,6 @@ elsewhere and is accepted as it is.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import tempfile
@@ -18,11 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from extractors.errors import MissingPathError, OutputError, RecipeError
-from extractors.manifest import sha256_of
+from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.recipe import STREAMS, Recipe, differences
-
-HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of float32
+from pipelines.arrays import signature
 
 
 @contextmanager
@@ -34,7 +31,8 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = handle = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.tmp-")
+        # a part of the name, so that a long one stays within what file systems take
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.tmp-")
         with suppress(OSError):  # some file systems know no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         temporary = Path(name)
@@ -87,56 +85,47 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
+def to_json(value: object, indent: int | None = None) -> str:
+    """JSON that can be written as UTF-8, also where a file name is no Unicode (Python then has surrogates in it)."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if _is_unicode(text) else json.dumps(value, indent=indent)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def write_json(path: Path, value) -> None:
     """Write a JSON file, indented, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, to_json(value, indent=1) + "\n")
 
 
 def write_jsonl(path: Path, values: list) -> None:
     """Write one JSON object a line, whole or not at all."""
-    write_text(path, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
+    write_text(path, "".join(to_json(value) + "\n" for value in values))
 
 
-class RowFile:
-    """An .npy of float32 (rows, width) that grows a row at a time, so that a long video needs no memory."""
-
-    def __init__(self, path: Path, width: int):
-        self.path = path
-        self.width = width
-        self.rows = 0
-        self._file = path.open("wb")
-        self._file.write(b"\0" * HEADER_BYTES)
-
-    def append(self, row: np.ndarray) -> None:
-        """Add one row (width,)."""
-        self._file.write(np.ascontiguousarray(row, dtype="<f4").tobytes())
-        self.rows += 1
-
-    def finish(self) -> None:
-        """Write the header, now that the number of rows is known, and put everything on disk."""
-        entry = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
-        header = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little") + entry.encode()
-        self._file.seek(0)
-        self._file.write(header.ljust(HEADER_BYTES - 1) + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def close(self) -> None:
-        """Give up the file unfinished."""
-        self._file.close()
+def append_jsonl(path: Path, value: object) -> None:
+    """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
+    try:
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(to_json(value) + "\n")
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
 
 
-def signature(array: np.memmap) -> str:
-    """16 hex digits that tell a stored array from any other at the cost of three rows, and from one with bytes more."""
-    rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
-    excess = Path(array.filename).stat().st_size - array.offset - array.nbytes
-    return hashlib.sha256(f"{array.dtype.str} {array.shape} {excess}".encode() + rows.tobytes()).hexdigest()[:16]
-
-
-def fingerprints(path: Path) -> dict[str, str]:
-    """What a record keeps of an array: the SHA-256 of its file, and its signature."""
-    return {"sha256": sha256_of(path), "signature": signature(np.load(path, mmap_mode="r"))}
+def read_jsonl(path: Path) -> list[dict]:
+    """The objects of a JSONL file, but for a line that a kill cut short; empty when it is not there."""
+    values = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                values.append(json.loads(line))
+    return values
 
 
 @dataclass(frozen=True)
@@ -199,6 +188,37 @@ class FeatureFolder:
             )
         return rgb, flow
 
+    @contextmanager
+    def staged(self, video_id: str) -> Iterator["FeatureFolder"]:
+        """This folder, ready for a video's arrays: an old record is of another source or not whole, and goes.
+
+        Raises OutputError.
+        """
+        try:
+            self.record(video_id).unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        yield self
+
+    def sweep(self) -> None:
+        """Remove the temporary files of killed runs."""
+        sweep(self.path)
+
+    def failures(self) -> list[dict]:
+        """What `failed.jsonl` says."""
+        return read_jsonl(self.path / "failed.jsonl")
+
+    def note_failure(self, failure: dict) -> None:
+        """Tell it in `failed.jsonl` at once: a kill must not lose it."""
+        append_jsonl(self.path / "failed.jsonl", failure)
+
+    def compile(self, failures: list[dict]) -> None:
+        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing."""
+        records = (self.read_record(video_id) for video_id in self.ids())
+        write_jsonl(self.path / "videos.jsonl", [record for record in records if record])
+        if failures or (self.path / "failed.jsonl").exists():
+            write_jsonl(self.path / "failed.jsonl", failures)
+
     def calibration(self) -> dict:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
         path = self.path / "calibration.pt"
@@ -223,7 +243,7 @@ class FeatureFolder:
                 for stream, array in zip(STREAMS, self.load(video_id), strict=True)
                 if stream in self.streams
             )
-        except (OSError, TypeError, KeyError, RecipeError):
+        except (OSError, TypeError, KeyError, RecipeError, VideoError):
             return False
 
 
@@ -277,16 +297,26 @@ def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> Feat
         raise OutputError(f"{path} is a file, not a folder.", "give -o a folder.")
     if (path / "recipe.json").exists():
         existing = open_features(path)
-        if existing.recipe != recipe:
-            raise RecipeError(
-                f"{path} holds features of another recipe ({'; '.join(differences(existing.recipe, recipe))}).",
-                "choose another folder with -o, or the options the folder was made with.",
-            )
+        check_same(path, existing.recipe, recipe)
         return existing
     elif path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
-        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
+        raise without_recipe(path)
     if calibration:
         with replacing(path / "calibration.pt") as temporary:
             torch.save(calibration, temporary)
     write_text(path / "recipe.json", recipe.to_json() + "\n")
     return open_features(path)
+
+
+def check_same(path: object, begun: Recipe, asked: Recipe) -> None:
+    """Raise RecipeError, with the difference, where a folder was begun by another recipe than is asked for."""
+    if begun != asked:
+        raise RecipeError(
+            f"{path} holds features of another recipe ({'; '.join(differences(begun, asked))}).",
+            f"choose another folder with -o, or go on with this one by `--recipe {path}`.",
+        )
+
+
+def without_recipe(path: object) -> RecipeError:
+    """The typed error of a folder that is to be written to and holds features from elsewhere."""
+    return RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")

@@ -317,7 +317,7 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     detect = ("detect", small_set.videos / "scene_03.mp4", "-c", run / "checkpoint.pt")
     assert lstr(*detect, *mine)[0] == 0
     mistake(lstr(*detect), 4, "custom resnet50 weights", "--rgb-weights")
-    mistake(lstr(*detect, *other), 4, "The rgb network here is custom")
+    mistake(lstr(*detect, *other), 4, "rgb.sha256")
     mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")
 
 

@@ -14,7 +14,7 @@ from extractors.frames import resample, shrink
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video import FrameReader, probe
-from pipelines.extract import open_chunks
+from pipelines.extract_video import open_chunks
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 LONG = "long_1080p_lowbitrate.mp4"

@@ -1,12 +1,14 @@
 """Recipes: what the presets are, files of one's own, and doing the same as features that are there."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.presets import PRESETS, read_preset
+from extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from extractors.recipe import NetworkRecipe, Recipe, differences
 from extractors.twostream import WeightSources, build_twostream
 from pipelines.recipes import StoredRecipe, choose_recipe, find_recipe, weights_for
@@ -96,6 +98,16 @@ def test_a_recipe_file_says_what_differs(tmp_path):
     assert (preset.algorithm, preset.long_side, preset.precision) == ("dis", 340, "fast")
     (tmp_path / "own.json").write_text('{"flow": null}')
     assert read_preset(tmp_path / "own.json") == PRESETS["kinetics"].narrowed(["rgb"])
+
+
+def test_the_recipe_file_in_readme_is_one(tmp_path):
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+    (example,) = (block for block in re.findall(r"```json\n(.*?)```", readme, re.DOTALL) if "based_on" in block)
+    (tmp_path / "mine.json").write_text(example)
+    preset = read_preset(tmp_path / "mine.json")
+    assert (preset.streams, preset.rgb.network, preset.long_side) == (("rgb",), "tsn_mobilenet.py", 340)
+    for entry in (*ENTRIES, *STREAM_ENTRIES):
+        assert f"`{entry}`" in readme, "each entry is documented"
 
 
 @pytest.mark.parametrize(

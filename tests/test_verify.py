@@ -8,8 +8,9 @@ import pytest
 
 from extractors.errors import MissingPathError, OutputError
 from extractors.recipe import NetworkRecipe, Recipe
+from pipelines.arrays import RowFile, fingerprints
 from pipelines.info import plot_features
-from pipelines.store import RowFile, create_features, fingerprints, open_features, write_json
+from pipelines.store import create_features, open_features, write_json
 from pipelines.verify import norms, verify
 
 L = 12

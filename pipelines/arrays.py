@@ -1,0 +1,58 @@
+"""Features as .npy files: written row by row, and told from any other by a few of their rows."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from extractors.manifest import sha256_of
+
+HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of float32
+
+
+class RowFile:
+    """An .npy of float32 (rows, width) that grows a row at a time, so that a long video needs no memory."""
+
+    def __init__(self, path: Path, width: int):
+        self.path = path
+        self.width = width
+        self.rows = 0
+        self._file = path.open("wb")
+        self._file.write(b"\0" * HEADER_BYTES)
+
+    def append(self, row: np.ndarray) -> None:
+        """Add one row (width,)."""
+        self._file.write(np.ascontiguousarray(row, dtype="<f4").tobytes())
+        self.rows += 1
+
+    def finish(self) -> None:
+        """Write the header, now that the number of rows is known, and put everything on disk."""
+        entry = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
+        header = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little") + entry.encode()
+        self._file.seek(0)
+        self._file.write(header.ljust(HEADER_BYTES - 1) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def close(self) -> None:
+        """Give up the file unfinished."""
+        self._file.close()
+
+
+def signature(array: np.memmap) -> str:
+    """16 hex digits that tell a stored array from any other at the cost of three rows, and from one with bytes more."""
+    excess = Path(array.filename).stat().st_size - array.offset - array.nbytes
+    rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
+    return signature_of(array.dtype, array.shape, excess, rows.tobytes())
+
+
+def signature_of(dtype: np.dtype, shape: tuple[int, ...], excess: int, rows: bytes) -> str:
+    """The signature of an array of which only its first, middle and last row are at hand."""
+    return hashlib.sha256(f"{dtype.str} {shape} {excess}".encode() + rows).hexdigest()[:16]
+
+
+def fingerprints(path: Path) -> dict[str, str]:
+    """What a record keeps of an array: the SHA-256 of its file, and its signature."""
+    return {"sha256": sha256_of(path), "signature": signature(np.load(path, mmap_mode="r"))}

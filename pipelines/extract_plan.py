@@ -1,0 +1,199 @@
+"""What an extraction would do, before it does it: how much is left, how long it takes, how much disk it needs."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from extractors.errors import MissingPathError, VideoError
+from extractors.folding import fast_precision
+from extractors.presets import FAST, Preset
+from extractors.recipe import Recipe
+from extractors.resnet import FEATURES
+from extractors.video import CHUNK_SECONDS, probe
+from pipelines.extract import together
+from pipelines.machine import Share
+from pipelines.recipes import StoredRecipe
+from pipelines.remote import Place, RemoteFile
+from pipelines.remote_features import open_folder
+from pipelines.remote_videos import announced_seconds
+
+RECORD_BYTES = 2048
+# Seconds of one core a chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)
+FLOW_SECONDS = {"native": 0.29, "opencv": 3.1, "dis": 0.023, "farneback": 0.1}
+NETWORK_SECONDS = {"float32": {"rgb": 0.102, "flow": 0.056}, "bf16": {"rgb": 0.06, "flow": 0.033}}  # an image
+DOCUMENTED = "an estimate by the README's table of speed"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One video: `done`, `to do` or `unreadable`, its seconds and chunks, and why it failed before, if it did."""
+
+    id: str
+    source: Place
+    state: str
+    seconds: float = 0.0
+    chunks: int = 0
+    reason: str = ""
+    failed_before: str = ""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Seconds of one core that a chunk costs, and where they are from; None where nothing is known."""
+
+    seconds: float | None
+    origin: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All videos of a job, and what the rest of it costs."""
+
+    output: Place
+    videos: tuple[Planned, ...]
+    row_bytes: int
+    """Of both streams, a chunk."""
+    rate: Rate
+    share: Share
+
+    def of(self, state: str) -> list[Planned]:
+        """The videos in a state."""
+        return [video for video in self.videos if video.state == state]
+
+    @property
+    def failed_before(self) -> int:
+        """How many of the videos that are not done have failed in a run before."""
+        return sum(bool(video.failed_before) for video in self.videos if video.state != "done")
+
+    @property
+    def hours(self) -> float:
+        """Of video, in all."""
+        return sum(video.seconds for video in self.videos) / 3600
+
+    @property
+    def hours_to_do(self) -> float:
+        """Of video, not yet done."""
+        return sum(video.seconds for video in self.of("to do")) / 3600
+
+    @property
+    def chunks(self) -> int:
+        """To do."""
+        return sum(video.chunks for video in self.of("to do"))
+
+    @property
+    def seconds(self) -> float | None:
+        """About so long the job will take; None where that is not known."""
+        if self.rate.seconds is None:
+            return None
+        return self.chunks * self.rate.seconds / (self.share.processes * self.share.threads)
+
+    @property
+    def bytes(self) -> int:
+        """About so much disk it will take."""
+        return self.chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES
+
+    @cached_property
+    def free_bytes(self) -> int | None:
+        """On the disk of the output; None where it is elsewhere."""
+        if isinstance(self.output, RemoteFile):
+            return None
+        return shutil.disk_usage(next(p for p in (self.output, *self.output.absolute().parents) if p.exists())).free
+
+    def longest_first(self) -> dict[str, Place]:
+        """{id: source} of all, so that at the end no process is left alone with a long video."""
+        return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
+
+    def to_dict(self) -> dict:
+        """As a JSON object."""
+        return {
+            "output": str(self.output),
+            "files": len(self.videos),
+            "hours": self.hours,
+            "done": len(self.of("done")),
+            "to_do": len(self.of("to do")),
+            "unreadable": len(self.of("unreadable")),
+            "failed_before": self.failed_before,
+            "hours_to_do": self.hours_to_do,
+            "chunks_to_do": self.chunks,
+            "seconds": self.seconds,
+            "seconds_from": self.rate.origin,
+            "bytes": self.bytes,
+            "free_bytes": self.free_bytes,
+            "processes": self.share.processes,
+            "threads": self.share.threads,
+            "videos": [{**asdict(video), "source": str(video.source)} for video in self.videos],
+        }
+
+
+def make_plan(
+    videos: dict[str, Place],
+    output: Place,
+    recipe: Preset | StoredRecipe,
+    backend: str,
+    device: str,
+    sharing: Callable[[int], Share],
+) -> Plan:
+    """Look at every video and at what is there of it; of those to do the packets are read, elsewhere the header.
+
+    `sharing` says who does so many videos. The time is by the videos that are done, if there are any on a device of
+    this kind, else by the README; `backend` as for `documented_rate`.
+    """
+    folder = open_folder(output)
+    recipe = folder.recipe if folder else getattr(recipe, "recipe", recipe)
+    failures = {failure["id"]: failure["reason"] for failure in folder.failures()} if folder else {}
+
+    def look(video: tuple[str, Place]) -> tuple[Planned, dict]:
+        video_id, source = video
+        before = failures.get(video_id, "")
+        if folder and folder.is_done(video_id, source):
+            record = folder.read_record(video_id)
+            return Planned(video_id, source, "done", record["duration"], record["chunks"]), record
+        if isinstance(source, RemoteFile):
+            seconds = announced_seconds(source)
+            return Planned(video_id, source, "to do", seconds, int(seconds / CHUNK_SECONDS), failed_before=before), {}
+        try:
+            video = probe(source)
+        except (VideoError, MissingPathError) as error:
+            return Planned(video_id, source, "unreadable", reason=str(error), failed_before=before), {}
+        return Planned(video_id, source, "to do", video.duration, video.n_chunks, failed_before=before), {}
+
+    seen = [found for _, found in together(look, videos.items())]
+    rate = measured_rate([record for _, record in seen], device) or documented_rate(recipe, backend, device)
+    looked_at = tuple(planned for planned, _ in seen)
+    n_left = sum(planned.state != "done" for planned in looked_at)
+    return Plan(output, looked_at, row_bytes(recipe), rate, sharing(n_left))
+
+
+def measured_rate(records: list[dict], device: str) -> Rate | None:
+    """What a chunk cost in the videos of some records; None when none was made on this kind of device."""
+    timed = [record for record in records if "threads" in record and record["device"] == device]
+    chunks = sum(record["chunks"] for record in timed)
+    if not chunks:
+        return None
+    spent = sum(record["seconds"]["total"] * record["threads"] for record in timed)
+    return Rate(spent / chunks, f"an estimate by the {len(timed)} done here")
+
+
+def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
+    """What a chunk costs by the README; `backend` is what computes TV-L1: native, opencv or cuda.
+
+    A GPU was never timed: its networks are taken to cost no core anything.
+    """
+    seconds = 0.0
+    if recipe.algorithm:
+        by = backend if recipe.algorithm == "tvl1" else recipe.algorithm
+        if by not in FLOW_SECONDS:
+            return Rate(None, "not known before the first video is done")
+        seconds += FLOW_SECONDS[by]
+    if device == "cpu":
+        precision = fast_precision(device) if recipe.precision == FAST else recipe.precision
+        images = {stream: getattr(recipe, stream).crops for stream in recipe.streams}
+        seconds += sum(n * NETWORK_SECONDS[precision][stream] for stream, n in images.items())
+    return Rate(seconds, DOCUMENTED)
+
+
+def row_bytes(recipe: Preset | Recipe) -> int:
+    """Bytes of one chunk's features; of networks whose width is not known before they are built, ResNet-50's."""
+    parts = [getattr(recipe, stream) for stream in recipe.streams]
+    return 4 * sum(getattr(part, "dim", None) or FEATURES.get(part.network, FEATURES["resnet50"]) for part in parts)

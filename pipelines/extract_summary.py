@@ -1,0 +1,46 @@
+"""How an extraction went: what became of its videos, and how fast each stage was."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from extractors.video import CHUNK_SECONDS
+from pipelines.extract_video import Outcome
+
+
+@dataclass
+class Summary:
+    """Counts the outcomes of a run as they come."""
+
+    started: float = field(default_factory=perf_counter)
+    counts: Counter = field(default_factory=Counter)
+    chunks: int = 0
+    stages: Counter = field(default_factory=Counter)
+    """Seconds each stage worked, in all threads and processes together."""
+    failed: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one video."""
+        self.counts[outcome.state] += 1
+        if outcome.state == "failed":
+            self.failed.append(outcome)
+        elif outcome.state == "done":
+            self.chunks += outcome.chunks
+            self.stages.update(outcome.stages)
+
+    def to_dict(self) -> dict:
+        """As a JSON object; speeds only of what was done in this run."""
+        seconds = perf_counter() - self.started
+        return {
+            **{state: self.counts[state] for state in ("done", "kept", "failed")},
+            "chunks": self.chunks,
+            "seconds": round(seconds, 3),
+            "chunks_per_second": round(self.chunks / seconds, 3),
+            "realtime_factor": round(self.chunks * CHUNK_SECONDS / seconds, 3),
+            "stages": {
+                name: {"thread_seconds": round(spent, 3), "chunks_per_thread_second": round(self.chunks / spent, 2)}
+                for name, spent in self.stages.items()
+                if spent > 0
+            },
+            "failures": [{"id": o.id, "source": str(o.source), "reason": o.reason} for o in self.failed],
+        }

@@ -1,0 +1,229 @@
+"""Extraction on a Ray cluster: a task a video, on whichever node has room, and again elsewhere when a node is lost.
+
+What travels to a node is a video's id and address, the settings of the job and, once a node, the weights files; what a
+node reads and writes are the source and the feature folder, so both must be where every node reaches them.
+"""
+
+import io
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import ExtractorError
+from extractors.recipe import STREAMS
+from extractors.twostream import WeightSources
+from lstr import __version__
+from pipelines.extract_video import Outcome, failed
+from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.machine import Share
+from pipelines.remote import Place
+from pipelines.scratch import scratch
+
+RETRIES = 5  # of a video whose node or process was lost
+CORES = 2  # for a video without a GPU, where nodes have as many: the rates in README are measured with two
+AHEAD = 2  # tasks given to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
+CONNECT_SECONDS = 10.0
+CANCEL_SECONDS = 10.0
+TICK = 2.0  # seconds between two looks at the nodes
+INSTALL = "`pip install 'lstr[ray]'`"
+
+
+class ClusterError(ExtractorError):
+    """A Ray cluster that cannot be reached, or a node of it that cannot run this."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What of a node one video is given."""
+
+    cores: int
+    gpus: int = 0
+
+    @property
+    def device(self) -> str:
+        """Where its networks run."""
+        return "cuda" if self.gpus else "cpu"
+
+    def fits(self, node: Mapping[str, float]) -> int:
+        """How many a node of these resources has room for."""
+        by_gpus = [node.get("GPU", 0) // self.gpus] if self.gpus else []
+        return int(min([node.get("CPU", 0) // self.cores, *by_gpus]))
+
+
+def portion_of(nodes: Iterable[Mapping[str, float]], device: str | None = None, cores: int | None = None) -> Portion:
+    """What suits a cluster: a GPU and its part of the cores where there are GPUs, else two cores.
+
+    `device` (cpu or cuda) and `cores` are those asked for.
+    """
+    nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
+    with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
+    if device == "cuda" or (with_gpu and device is None):
+        return Portion(cores or max(1, int(min((n["CPU"] // n["GPU"] for n in with_gpu), default=CORES))), 1)
+    return Portion(cores or int(min([CORES, *(node["CPU"] for node in nodes)])))
+
+
+def share_cluster(portion: Portion, n_videos: int, most: int | None = None) -> Share:
+    """How the connected cluster is shared out as it is now, for a plan; `most` videos at a time."""
+    room = max(1, sum(map(portion.fits, nodes().values())))
+    return Share(max(1, min(n_videos, room, most or room)), portion.cores)
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[None]:
+    """Be connected to a Ray cluster: at an address, or without one as Ray chooses, at worst this machine alone.
+
+    Ray says nothing meanwhile. Raises ClusterError.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning of Ray's about its future
+    try:
+        import ray
+    except ImportError as error:
+        raise ClusterError("--engine ray needs Ray, which is not installed.", f"{INSTALL}.") from error
+    if ray.is_initialized():
+        yield
+        return
+    with redirect_stdout(_WithoutRay(sys.stdout)):
+        try:
+            _knock(address or os.environ.get("RAY_ADDRESS", ""))
+            ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ClusterError(
+                f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
+                "start one with `ray start --head`, or give the address it printed as --ray-address.",
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+
+
+class _WithoutRay(io.TextIOBase):
+    """Standard output without what threads of Ray print to it: a page from the log of a node that was lost."""
+
+    def __init__(self, output):
+        self._output = output
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.current_thread().name.startswith("ray_") else self._output.write(text)
+
+    def __getattr__(self, name: str):
+        return getattr(self._output, name)
+
+
+def nodes() -> dict[str, dict[str, float]]:
+    """The resources of each living node of the cluster, by its id."""
+    import ray
+
+    return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+
+
+def over_cluster(
+    to_do: dict[str, Place],
+    config: WorkerConfig,
+    portion: Portion,
+    notice: Callable[[str], None],
+    most: int | None = None,
+) -> Iterator[Outcome]:
+    """An engine of `pipelines.extract.run`: a task a video on the connected cluster, at most so many at a time.
+
+    No more tasks are given to Ray than fit, and as many again. `notice` is told what a person should know meanwhile.
+    Close the generator to end them. Raises ClusterError, and what a worker raises that would stop every other video.
+    """
+    import ray
+
+    files = {stream: getattr(config.sources, stream) for stream in STREAMS}
+    weights = ray.put({stream: np.fromfile(path, np.uint8) for stream, path in files.items() if path})
+    config = replace(config, features=_everywhere(config.features), sources=WeightSources())
+    task = ray.remote(num_cpus=portion.cores, num_gpus=portion.gpus, max_retries=RETRIES)(_extract)
+    waiting, running, known = iter(to_do.items()), {}, nodes()
+    if to_do and not any(map(portion.fits, known.values())):
+        notice(f"no node of the cluster has {portion.cores} cores and {portion.gpus} GPUs; waiting for one")
+    try:
+        while True:
+            room = min(AHEAD * max(1, sum(map(portion.fits, known.values()))), most or len(to_do))
+            while len(running) < room and (item := next(waiting, None)):
+                video_id, source = item
+                running[task.remote(video_id, _everywhere(source), config, weights, __version__)] = item
+            if not running:
+                return
+            for ended in ray.wait(list(running), timeout=TICK)[0]:
+                yield _outcome(ended, *running.pop(ended))
+            before, known = known, nodes()
+            if lost := len(before.keys() - known.keys()):
+                notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
+    finally:
+        for ref in running:
+            ray.cancel(ref)
+        # who is asked leaves nothing behind; who does not hear is ended
+        for ref in running and ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)[1]:
+            ray.cancel(ref, force=True)
+
+
+def _everywhere(place: Place) -> Place:
+    """What a place is called where this process's folder is not the current one."""
+    return place.absolute() if isinstance(place, Path) else place
+
+
+def _outcome(ref, video_id: str, source: Place) -> Outcome:
+    """What a task that ended brought."""
+    import ray
+    from ray import exceptions
+
+    try:
+        return ray.get(ref)
+    except exceptions.RayTaskError as error:
+        if isinstance(error.cause, ExtractorError):
+            raise error.cause from None
+        said = str(error.cause).strip().partition("\n")[0]
+        raise ClusterError(f"A node cannot run lstr ({said}).", f"{INSTALL} on every node, and try again.") from error
+    except exceptions.RayError as error:  # each process that tried it died
+        reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
+        return failed(video_id, source, reason, "extract it alone, without --engine ray, to see more.")
+
+
+_worker: tuple[WorkerConfig, Worker] | None = None  # of this process, which Ray keeps for the next video
+
+
+def _extract(
+    video_id: str, source: Place, config: WorkerConfig, weights: dict[str, np.ndarray], version: str
+) -> Outcome:
+    """The task: one video, unless an attempt that was thought lost has finished it."""
+    global _worker
+    try:
+        if version != __version__:
+            raise ClusterError(f"It has lstr {__version__}, not {version}.", f"{INSTALL} in one version everywhere.")
+        if _worker is None or _worker[0] != config:
+            _worker = config, _make_worker(config, weights)
+        worker = _worker[1]
+        if worker.folder.is_done(video_id, source):
+            chunks = worker.folder.read_record(video_id)["chunks"]
+            return Outcome(video_id, source, "kept", chunks)
+        return worker.extract(video_id, source, lambda *_: None)
+    except ExtractorError as error:
+        raise type(error)(f"On node {socket.gethostname()}: {error}", error.hint) from error
+
+
+def _make_worker(config: WorkerConfig, weights: dict[str, np.ndarray]) -> Worker:
+    with scratch() as folder:
+        files = {stream: str(folder / f"{stream}.pth") for stream in weights}
+        for stream, file in files.items():
+            weights[stream].tofile(file)
+        return Worker(replace(config, sources=WeightSources(**files)))

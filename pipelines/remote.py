@@ -1,0 +1,225 @@
+"""Files wherever fsspec reaches: s3://, gs://, https://, sftp:// and the rest, brought reached alike.
+
+Credentials are fsspec's business: it finds them in the environment and the configuration of each machine. What a URL
+itself holds of them (a user, a password, a signed query) never leaves it: `str` of a remote file is its name without.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from extractors.addresses import shown
+from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
+
+PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+MODIFIED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified", "created", "ETag", "etag")
+"""Where file systems tell when a file was written, or an ETag, which changes with the file too."""
+
+
+class Stat(NamedTuple):
+    """What tells a remote file from a later one of its name; `st_mtime` is text where the server tells no number."""
+
+    st_size: int
+    st_mtime: float | str | None
+
+
+def is_url(text: object) -> bool:
+    """Whether this names something elsewhere rather than a path."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(text)) is not None
+
+
+def place(given: str | Path) -> "Place":
+    """A path, also of a `file://` URL, or a remote file."""
+    if not is_url(given):
+        return Path(given)
+    parts = urlsplit(str(given))
+    return Path(unquote(parts.path)) if parts.scheme == "file" else RemoteFile(str(given).rstrip("/"))
+
+
+@dataclass(frozen=True, repr=False)
+class RemoteFile:
+    """A file, or a folder of files, at an fsspec URL."""
+
+    url: str
+    """It may hold a password; `str` is for people and records."""
+
+    @property
+    def shown(self) -> str:
+        """The URL without user, password and, where it is the web's, query."""
+        scheme, _, rest = self.url.partition("://")
+        if scheme in PACKAGES:  # it begins with a bucket, and after that anything is a name
+            bucket, slash, key = rest.partition("/")
+            return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
+        return re.sub(r"[?#].*", "", shown(self.url)) if scheme in ("http", "https") else shown(self.url)
+
+    def __str__(self) -> str:
+        return self.shown
+
+    __repr__ = __str__
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return PurePosixPath(unquote(self.shown) if self.url.startswith("http") else self.shown).name
+
+    def joined(self, *parts: str) -> "RemoteFile":
+        """A file below this folder."""
+        return RemoteFile("/".join([self.url, *parts]))
+
+    @property
+    def system(self):
+        """The fsspec file system and the path in it. Raises MissingPathError where there is none for this URL."""
+        import fsspec
+
+        scheme = urlsplit(self.url).scheme
+        try:
+            return fsspec.core.url_to_fs(self.url)
+        except ImportError as error:
+            package = PACKAGES.get(scheme)
+            hint = f"`pip install {package}`, or `pip install 'lstr[ray]'`." if package else f"{error}."
+            raise MissingPathError(f"{scheme}:// addresses need a package that is not installed.", hint) from error
+        except ValueError as error:
+            known = ", ".join(("s3://", "gs://", "https://", "sftp://"))
+            raise MissingPathError(f"{scheme}:// is no known kind of address.", f"known are {known} …") from error
+
+    def relative_to(self, folder: "Place") -> PurePosixPath:
+        """The path below a folder. Raises MissingPathError where it is not there."""
+        top = f"{folder.url}/" if isinstance(folder, RemoteFile) else None
+        if top is None or not self.url.startswith(top):
+            raise MissingPathError(f"{self} is not in {folder}.", "give --root a folder that all inputs are in.")
+        return PurePosixPath(self.url.removeprefix(top))
+
+    def resolve(self) -> "RemoteFile":
+        """Itself, as a path does it."""
+        return self
+
+    def stat(self) -> Stat:
+        """Size and time, asked for now. Raises FileNotFoundError, or VideoError where it cannot be asked for."""
+        with reaching(self, VideoError):
+            fs, path = self.system
+            info = fs.info(path)
+            if info.get("type") == "directory":
+                raise FileNotFoundError(path)
+        return Stat(info.get("size"), _modified(info))
+
+    def read(self) -> bytes | None:
+        """What it holds; None where it is not there. Raises MissingPathError where it cannot be reached."""
+        with suppress(FileNotFoundError), reaching(self, MissingPathError):
+            fs, path = self.system
+            return fs.cat_file(path)
+        return None
+
+    def contents(self) -> dict[str, bytes]:
+        """What the files below this folder hold, by relative path; those that have gone meanwhile are left out."""
+        found = self.below()
+        with reaching(self, MissingPathError):
+            fs, _ = self.system
+            names = {file.system[1]: name for name, file in found.items()}
+            held = fs.cat(list(names), on_error="omit") if names else {}
+        return {names[path]: content for path, content in held.items()}
+
+    def ranges(self, *spans: tuple[int, int]) -> list[bytes]:
+        """The bytes of each (start, end). Raises OSError where not all can be had."""
+        fs, path = self.system
+        starts, ends = map(list, zip(*spans, strict=True))
+        return fs.cat_ranges([path] * len(spans), starts, ends, on_error="raise")
+
+    def write(self, content: bytes) -> None:
+        """Put all of it there. Raises OutputError."""
+        with reaching(self, OutputError):
+            fs, path = self.system
+            _make_parents(fs, path)
+            fs.pipe_file(path, content)
+
+    def put(self, file: Path) -> None:
+        """Copy a file of this machine there. Raises OutputError, also where not all of it arrived."""
+        with reaching(self, OutputError):
+            fs, path = self.system
+            _make_parents(fs, path)
+            fs.put_file(str(file), path)
+            if fs.info(path)["size"] != file.stat().st_size:
+                raise OSError("not all of it arrived")
+
+    def remove(self) -> None:
+        """Remove it where it is there. Raises OutputError."""
+        with reaching(self, OutputError), suppress(FileNotFoundError):
+            fs, path = self.system
+            fs.rm_file(path)
+
+    def below(self) -> dict[str, "RemoteFile"]:
+        """Every file below this folder, or that fits its `*`, by path relative to it. Raises MissingPathError."""
+        with suppress(FileNotFoundError), reaching(self, MissingPathError):
+            fs, root = self.system
+            pattern = "*" in root
+            found = fs.glob(root, detail=True) if pattern else fs.find(root, detail=True)
+            fs.invalidate_cache()  # what is asked for later is to be asked for then
+            prefix = self.url.removesuffix(root)  # with the user and the host, which paths lack
+            top = root.split("*")[0].rpartition("/")[0] if pattern else root
+            files = {path: RemoteFile(prefix + path) for path, info in found.items() if info["type"] == "file"}
+            return {path[len(top) :].lstrip("/") or self.name: file for path, file in files.items()}
+        return {}
+
+
+Place = Path | RemoteFile
+"""Where a video or a feature folder is: here or elsewhere."""
+
+
+def _make_parents(fs, path: str) -> None:
+    """Object stores have no folders to make, and some may not even look for the bucket."""
+    if not any(p in PACKAGES for p in ([fs.protocol] if isinstance(fs.protocol, str) else fs.protocol)):
+        fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+
+
+def _modified(info: dict) -> float | str | None:
+    value = next((info[key] for key in MODIFIED if info.get(key)), None)
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return value if value is None or isinstance(value, int | float) else str(value)
+
+
+@contextmanager
+def reaching(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
+    """What file systems raise, one class each, as one `kind` of typed error.
+
+    FileNotFoundError stays itself where something was to be read, and is true.
+    """
+    try:
+        yield
+    except ExtractorError:
+        raise
+    except Exception as error:
+        verb = "written" if kind is OutputError else "read"
+        cause = error
+        if isinstance(error, FileNotFoundError):
+            if verb == "read" and status_of(error.__cause__) in (None, 404) and not _is_network(error.__cause__):
+                raise
+            cause = error.__cause__ or error
+        if isinstance(cause, PermissionError) or "Credential" in type(cause).__name__ or status_of(cause) in (401, 403):
+            raise kind(
+                f"{file} may not be {verb} with the credentials here.",
+                "set them where fsspec looks for them (s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), on each node.",
+            ) from cause
+        # a message may hold the URL, and so its password
+        detail = "" if str(file) != file.url else str(cause).strip().partition("\n")[0].rstrip(".")[:120]
+        raise kind(
+            f"{file} cannot be {verb} ({type(cause).__name__}{': ' if detail else ''}{detail}).",
+            "check the address and the network, then run the same command again.",
+        ) from cause
+
+
+def _is_network(error: BaseException | None) -> bool:
+    """Whether fsspec calls a file absent though nobody answered that could know."""
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+
+
+def status_of(error: BaseException | None) -> int | None:
+    """The HTTP status that an error of an HTTP client carries."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return getattr(error, "status", None) or getattr(error, "code", None)

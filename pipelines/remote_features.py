@@ -1,0 +1,177 @@
+"""A feature folder at an fsspec URL: laid out, resumed and checked as one on disk.
+
+An array or record is put there whole, and a video's record last. What is stored is never trusted to be whole: a video
+is done when its record names this source and this recipe, and its arrays are as long as it says, with its rows.
+"""
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from extractors.errors import RecipeError, VideoError
+from extractors.recipe import STREAMS, Recipe
+from pipelines.arrays import HEADER_BYTES, signature_of
+from pipelines.remote import Place, RemoteFile
+from pipelines.scratch import scratch
+from pipelines.store import (
+    FeatureFolder,
+    check_same,
+    create_features,
+    open_features,
+    to_json,
+    without_recipe,
+)
+
+
+@dataclass(frozen=True)
+class RemoteFeatures:
+    """A feature folder elsewhere, and its recipe."""
+
+    path: RemoteFile
+    recipe: Recipe
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return self.recipe.streams
+
+    def array(self, stream: str, video_id: str) -> RemoteFile:
+        """One stream's array of a video."""
+        return self.path.joined(getattr(self.recipe, stream).folder(stream), f"{video_id}.npy")
+
+    def record(self, video_id: str) -> RemoteFile:
+        """A video's record."""
+        return self.path.joined("records", f"{video_id}.json")
+
+    def ids(self) -> list[str]:
+        """Videos that have a record, sorted."""
+        found = self.path.joined("records").below()
+        return sorted(name.removesuffix(".json") for name in found if name.endswith(".json"))
+
+    def sweep(self) -> None:
+        """As of a folder on disk; here nothing is left behind."""
+
+    def failures(self) -> list[dict]:
+        """What `failed.jsonl` says."""
+        content = self.path.joined("failed.jsonl").read() or b""
+        return [json.loads(line) for line in content.decode().splitlines()]
+
+    def note_failure(self, failure: dict) -> None:
+        """Nothing can be added to an object; `compile` tells it."""
+
+    def compile(self, failures: list[dict]) -> None:
+        """As of a folder on disk."""
+        contents = self.path.joined("records").contents()
+        self.path.joined("videos.jsonl").write(b"".join(_line(contents[name]) for name in sorted(contents)))
+        failed = self.path.joined("failed.jsonl")
+        if failures or failed.read():
+            failed.write("".join(to_json(failure) + "\n" for failure in failures).encode())
+
+    def calibration(self) -> dict:
+        """As of a folder on disk."""
+        content = self.path.joined("calibration.pt").read()
+        return torch.load(io.BytesIO(content), weights_only=True) if content else {}
+
+    def read_record(self, video_id: str) -> dict | None:
+        """A video's record; None where there is none, or none that can be read."""
+        try:
+            record = json.loads(self.record(video_id).read() or b"")
+        except ValueError:
+            return None
+        return record if isinstance(record, dict) else None
+
+    def is_done(self, video_id: str, source: Place) -> bool:
+        """Whether this source (by size and time) is finished under this recipe, with both arrays whole.
+
+        Eleven small requests. Raises MissingPathError where the folder cannot be reached.
+        """
+        record = self.read_record(video_id)
+        try:
+            stat = source.stat()
+            same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
+            return same and all(self._is_whole(stream, video_id, record) for stream in self.streams)
+        except (OSError, TypeError, KeyError, ValueError, VideoError):
+            return False
+
+    def _is_whole(self, stream: str, video_id: str, record: dict) -> bool:
+        array = self.array(stream, video_id)
+        header = io.BytesIO(*array.ranges((0, HEADER_BYTES)))
+        np.lib.format.read_magic(header)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+        row = shape[1] * dtype.itemsize  # bytes
+        first, middle, last = (HEADER_BYTES + row * k for k in (0, shape[0] // 2, shape[0] - 1))
+        # of the last, a byte more than there should be
+        rows = array.ranges((first, first + row), (middle, middle + row), (last, last + row + 1))
+        found = signature_of(dtype, shape, len(rows[2]) - row, b"".join(rows))
+        return shape[0] == record["chunks"] and found == record["arrays"][stream]["signature"]
+
+    @contextmanager
+    def staged(self, video_id: str) -> Iterator[FeatureFolder]:
+        """A folder on disk to extract one video into; what it holds at the end is put here, the record last.
+
+        Before anything else the old record goes, so that no run takes a mixture for done. Raises OutputError.
+        """
+        self.record(video_id).remove()
+        with scratch() as folder:
+            made = {stream: folder / getattr(self.recipe, stream).folder(stream) for stream in self.streams}
+            local = FeatureFolder(folder, *map(made.get, STREAMS), self.recipe)
+            yield local
+            for stream in self.streams:
+                self.array(stream, video_id).put(local.array(stream, video_id))
+            self.record(video_id).put(local.record(video_id))
+
+
+def open_remote(path: RemoteFile) -> RemoteFeatures | None:
+    """The feature folder that was begun at a URL; None where none was. Raises RecipeError, MissingPathError."""
+    content = path.joined("recipe.json").read()
+    if content is None:
+        return None
+    try:
+        return RemoteFeatures(path, Recipe.from_dict(json.loads(content)))
+    except ValueError as error:
+        raise RecipeError(f"{path}/recipe.json is not JSON.", "extract into a new folder.") from error
+
+
+def create_remote(path: RemoteFile, recipe: Recipe, calibration: dict) -> RemoteFeatures:
+    """Open a feature folder at a URL for writing, making it when it is new; as `store.create_features`."""
+    existing = open_remote(path)
+    if existing:
+        check_same(existing.path, existing.recipe, recipe)
+        return existing
+    if any(name.startswith(("rgb_", "flow_")) and name.endswith(".npy") for name in path.below()):
+        raise without_recipe(path)
+    if calibration:
+        content = io.BytesIO()
+        torch.save(calibration, content)
+        path.joined("calibration.pt").write(content.getvalue())
+    path.joined("recipe.json").write(f"{recipe.to_json()}\n".encode())
+    return RemoteFeatures(path, recipe)
+
+
+Features = FeatureFolder | RemoteFeatures
+
+
+def open_folder(path: Place) -> Features | None:
+    """The feature folder that was begun here or elsewhere; None where none was. Raises RecipeError."""
+    if isinstance(path, RemoteFile):
+        return open_remote(path)
+    return open_features(path) if (path / "recipe.json").exists() else None
+
+
+def create_folder(path: Place, recipe: Recipe, calibration: dict) -> Features:
+    """Open a feature folder for writing, here or elsewhere, making it when it is new."""
+    create = create_remote if isinstance(path, RemoteFile) else create_features
+    return create(path, recipe, calibration)
+
+
+def _line(content: bytes) -> bytes:
+    """A record as one line; nothing where it cannot be read."""
+    try:
+        return to_json(json.loads(content)).encode() + b"\n"
+    except ValueError:
+        return b""

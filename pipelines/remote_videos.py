@@ -1,0 +1,108 @@
+"""Videos elsewhere: found, looked into, and brought to this machine one at a time."""
+
+import errno
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+import av
+
+from extractors.containers import open_container
+from extractors.errors import MissingPathError, VideoError
+from extractors.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
+from pipelines.remote import Place, RemoteFile, Stat, place, reaching, status_of
+from pipelines.scratch import scratch
+
+ATTEMPTS = 3  # to bring a file, beside what its file system tries by itself
+PAUSE = 1.0  # seconds before the second attempt, twice that before the third
+NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
+HEADER_BLOCK = 2**16  # bytes that are asked for at a time, to read little more than a header
+
+
+def find_sources(
+    given: Iterable[str], suffixes: Collection[str] = VIDEO_SUFFIXES, root: str | None = None
+) -> dict[str, Place]:
+    """Videos here, as `find_videos` finds them, and at URLs of files, folders and patterns, by id.
+
+    A video's id is the path without its ending, relative to the folder's URL or to that of the part of a pattern
+    before its first `*`; with `root`, to that. Raises MissingPathError where a URL holds none, one is not in `root`,
+    or two videos have one id.
+    """
+    places, top = [place(one) for one in given], place(root) if root else None
+    here = [one for one in places if isinstance(one, Path)]
+    found: dict[str, Place] = dict(find_videos(here, suffixes, top)) if here else {}
+    for folder in places:
+        if isinstance(folder, Path):
+            continue
+        is_file = "*" not in folder.url and is_video_name(PurePosixPath(folder.name), suffixes)
+        listed = {folder.name: folder} if is_file else folder.below()  # the web has files, and lists nothing
+        below = {PurePosixPath(name): file for name, file in listed.items()}
+        videos = {name: file for name, file in below.items() if is_video_name(name, suffixes)}
+        if not videos:
+            raise MissingPathError(f"{folder} holds no video.", "give the address of a video or of a folder of videos.")
+        for name, file in sorted(videos.items()):
+            video_id = (file.relative_to(top) if top else name).with_suffix("").as_posix()
+            if found.setdefault(video_id, file) != file:
+                raise MissingPathError(
+                    f"{found[video_id]} and {file} would both be called {video_id!r}.",
+                    "give their common folder as --root, so that the ids keep the folder names.",
+                )
+    return found
+
+
+def announced_seconds(file: RemoteFile) -> float:
+    """How long a video lasts by its header, of which little more is read; 0 where that does not say."""
+    with suppress(Exception):  # this is for a plan; extraction says what is wrong
+        fs, path = file.system
+        with fs.open(path, "rb", block_size=HEADER_BLOCK) as opened, open_container(opened) as held:
+            return (held.duration or 0) / av.time_base
+    return 0.0
+
+
+def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
+    """Bring a remote file into a folder; returns the copy and what the file was when it was brought.
+
+    Raises VideoError where it is not there, cannot be had, comes short in every attempt, or finds no room.
+    """
+    copy = folder / file.name
+    for attempt in range(ATTEMPTS):
+        time.sleep(PAUSE * attempt)
+        try:
+            stat = file.stat()
+            with reaching(file, VideoError):
+                fs, path = file.system
+                fs.get_file(path, str(copy))
+        except FileNotFoundError as error:
+            raise VideoError(f"{file} is not there.", "check the address; list its folder.") from error
+        except VideoError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+                raise VideoError(
+                    f"{file} finds no room in {folder.parent} ({cause.strerror}).",
+                    "set TMPDIR to a folder with room for the longest video.",
+                ) from error
+            if attempt + 1 == ATTEMPTS or isinstance(cause, PermissionError) or status_of(cause) in (401, 403):
+                raise
+            continue
+        if stat.st_size in (None, copy.stat().st_size):
+            return copy, stat
+    raise VideoError(f"{file} came short: {copy.stat().st_size} of {stat.st_size} bytes.", "run the command again.")
+
+
+@contextmanager
+def at_hand(source: Place) -> Iterator[tuple[Path, dict]]:
+    """A file of this machine with what a source holds, and what a record says of its origin.
+
+    A copy goes away at the end. Raises VideoError where the source cannot be had; what names the copy names the source.
+    """
+    if isinstance(source, Path):
+        yield source, {}
+        return
+    with scratch() as folder:
+        copy, stat = fetch(source, folder)
+        try:
+            yield copy, {"source": str(source), "bytes": stat.st_size, "mtime": stat.st_mtime}
+        except (VideoError, MissingPathError) as error:
+            told = (text.replace(str(copy), str(source)) for text in (str(error), error.hint))
+            raise type(error)(*told) from error

@@ -1,0 +1,37 @@
+"""A worker makes the networks again from the folder alone, and with them the same bits."""
+
+import pickle
+import shutil
+
+import pytest
+
+from extractors.errors import WeightsError
+from extractors.twostream import WeightSources
+from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.store import open_features, write_text
+
+
+@pytest.fixture
+def begun(small_set, tmp_path):
+    """A folder of the same recipe and calibration as the small set's, without videos."""
+    for name in ("recipe.json", "calibration.pt"):
+        (tmp_path / "features").mkdir(exist_ok=True)
+        shutil.copy(small_set.features / name, tmp_path / "features")
+    return tmp_path / "features"
+
+
+def test_a_worker_of_a_sent_config_makes_the_same_bits(small_set, begun):
+    config = pickle.loads(pickle.dumps(WorkerConfig(begun, WeightSources(), threads=1)))
+    with Worker(config) as worker:
+        outcome = worker.extract("scene_01", small_set.videos / "scene_01.mp4", lambda *_: None)
+    assert outcome.state == "done" and outcome.chunks == 20 and set(outcome.stages) > {"decode", "flow"}
+    assert pickle.loads(pickle.dumps(outcome)) == outcome
+    mine, whole = (open_features(path).load("scene_01") for path in (begun, small_set.features))
+    assert [array.tobytes() for array in mine] == [array.tobytes() for array in whole]
+
+
+def test_a_worker_without_the_folders_weights_says_so(begun):
+    recipe = open_features(begun).recipe.to_json()
+    write_text(begun / "recipe.json", recipe.replace('"weights":"random"', '"weights":"kinetics"'))
+    with pytest.raises(WeightsError, match="no file of them was given"):
+        Worker(WorkerConfig(begun))

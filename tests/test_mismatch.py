@@ -1,0 +1,64 @@
+"""Detecting and evaluating with another recipe than the checkpoint's: refused, or allowed aloud and on record."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from extractors.resnet import build_backbone
+
+ALLOW = "--allow-recipe-mismatch"
+
+
+@pytest.fixture
+def other_features(small_set, tmp_path):
+    """The same arrays under a recipe that says something else of them."""
+    features = tmp_path / "features"
+    shutil.copytree(small_set.features, features)
+    recipe = json.loads((features / "recipe.json").read_text())
+    (features / "recipe.json").write_text(json.dumps(recipe | {"long_side": 160}))
+    return features
+
+
+def timelines(folder) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted(folder.rglob("*.json"))]
+
+
+def test_features_of_another_recipe_are_scored_where_that_is_allowed(lstr, small_set, other_features, tmp_path):
+    detect = ["detect", other_features, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "json,html"]
+    code, _, err = lstr(*detect)
+    assert code == 4 and "long_side: 160 against 320" in err and ALLOW in err
+    code, _, err = lstr(*detect, ALLOW)
+    assert code == 0 and err.count("long_side: 160 against 320") == 1, "said once, not for each of the four videos"
+    found = timelines(tmp_path / "out")
+    assert len(found) == 4 and all("long_side: 160 against 320" in t["warnings"][-1] for t in found)
+    assert "long_side: 160 against 320" in next((tmp_path / "out").rglob("*.html")).read_text()
+    evaluate = ["evaluate", small_set.checkpoint, other_features, "--labels", small_set.labels, "--json"]
+    code, _, err = lstr(*evaluate)
+    assert code == 4 and ALLOW in err
+    code, out, err = lstr(*evaluate, ALLOW)
+    assert code == 0 and "long_side: 160" in err and "long_side: 160" in json.loads(out)["warnings"][0]
+    code, out, err = lstr(
+        "evaluate", small_set.checkpoint, small_set.features, "--labels", small_set.labels, "--json", ALLOW
+    )
+    assert code == 0 and "another recipe" not in err and "warnings" not in json.loads(out)
+
+
+def test_other_weights_and_other_flow_are_taken_where_that_is_allowed(lstr, small_set, tmp_path):
+    torch.manual_seed(0)
+    torch.save(build_backbone("resnet50").state_dict(), tmp_path / "own.pth")
+    video = next(small_set.videos.rglob("*.mp4"))
+    detect = ["detect", video, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "json"]
+    code, _, err = lstr(*detect, "--flow", "dis")
+    assert code == 4 and '"dis-medium" against "tvl1-opencv5"' in err and ALLOW in err and not timelines(tmp_path)
+    code, _, err = lstr(*detect, "--rgb-weights", tmp_path / "own.pth")
+    assert code == 4 and '"custom" against "random"' in err and ALLOW in err and not timelines(tmp_path)
+    code, _, err = lstr(*detect, "--flow", "dis", "--rgb-weights", tmp_path / "own.pth", ALLOW)
+    assert code == 0, err
+    (timeline,) = timelines(tmp_path / "out")
+    for text in ('flow_algorithm: "dis-medium" against "tvl1-opencv5"', "rgb.sha256", 'rgb.weights: "custom" against'):
+        assert text in err and text in timeline["warnings"][-1]
+    assert timeline["chunks"] == 20
+    code, _, err = lstr(*detect, ALLOW)
+    assert code == 0 and "another recipe" not in err, "nothing differs, so nothing is said"

@@ -1,0 +1,225 @@
+"""Files elsewhere: listing, bringing, putting, and what a URL must not tell."""
+
+import errno
+import http.server
+import os
+import tempfile
+import threading
+import time
+
+import fsspec
+import pytest
+
+from extractors.errors import MissingPathError, OutputError, VideoError
+from pipelines import remote_videos
+from pipelines.remote import RemoteFile, place
+from pipelines.remote_videos import announced_seconds, fetch, find_sources
+from pipelines.scratch import SCRATCH, scratch
+
+
+@pytest.fixture
+def memory():
+    """An empty file system in this process, and the URL of a folder in it."""
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    yield RemoteFile("memory://videos")
+    fs.store.clear()
+
+
+class Site(http.server.ThreadingHTTPServer):
+    """A web server whose answers a test chooses: path → a list of answers, the last of which is given ever after.
+
+    An answer is a body, a body that ends `short` bytes early, or a status.
+    """
+
+    def __init__(self):
+        self.answers: dict[str, list] = {}
+        self.asked: list[str] = []
+        super().__init__(("127.0.0.1", 0), Answering)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def url(self, path: str, login: str = "") -> str:
+        return f"http://{login}127.0.0.1:{self.server_port}/{path}"
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        self.answer(self.server.answers.get(self.path.partition("?")[0], [404])[0], body=False)
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        answers = self.server.answers.get(self.path.partition("?")[0], [404])
+        self.answer(answers.pop(0) if len(answers) > 1 else answers[0])
+
+    def answer(self, answer, body: bool = True):
+        content, length = answer if isinstance(answer, tuple) else (answer, None)
+        if isinstance(content, int):
+            self.send_error(content)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(length or len(content)))
+        self.send_header("ETag", '"one"')
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def site(monkeypatch):
+    monkeypatch.setattr(remote_videos, "PAUSE", 0.0)
+    server = Site()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_place_is_a_path_or_elsewhere():
+    assert place("videos/a b.mp4").as_posix() == "videos/a b.mp4"
+    assert place("file:///srv/a%20b.mp4").as_posix() == "/srv/a b.mp4"
+    assert place("C:videos").name == "C:videos"
+    assert str(place("s3://bucket/videos/")) == "s3://bucket/videos"
+
+
+@pytest.mark.parametrize(
+    "url, name",
+    [
+        ("https://me:secret@host/v.mp4?sig=secret#secret", "https://host/v.mp4"),
+        ("sftp://me:secret@host/v.mp4", "sftp://host/v.mp4"),
+        ("ftp://me:sec/ret@host/v.mp4", "ftp://host/v.mp4"),
+        ("s3://bucket/a#1?.mp4", "s3://bucket/a#1?.mp4"),
+        ("gs://bucket/user=me/v.mp4", "gs://bucket/user=me/v.mp4"),
+    ],
+)
+def test_what_a_url_may_hold_is_not_told(url, name):
+    file = RemoteFile(url)
+    assert str(file) == repr(file) == f"{file}" == name and file.url == url
+
+
+def test_listing(memory):
+    for path in ("b/x y.mp4", "b/c/ü.mkv", "-a.mp4"):
+        memory.joined(path).write(b"123")
+    assert sorted(memory.below()) == ["-a.mp4", "b/c/ü.mkv", "b/x y.mp4"]
+    assert memory.below()["b/c/ü.mkv"].read() == b"123"
+    assert sorted(RemoteFile("memory://videos/*/*.mp4").below()) == ["b/x y.mp4"]
+    assert list(memory.joined("-a.mp4").below()) == ["-a.mp4"]
+    assert memory.joined("none").below() == {}
+
+
+def test_sources_here_and_elsewhere(memory, tmp_path):
+    for path in ("b/x y.mp4", "b/c/ü.MKV", "-a.mp4", "b/notes.txt", "b/some.lanes.mp4"):
+        memory.joined(path).write(b"123")
+    (tmp_path / "here.mp4").touch()
+    found = find_sources([tmp_path, memory.url, "memory://videos/b/x y.mp4"])
+    assert list(found) == ["here", "-a", "b/c/ü", "b/x y", "x y"]
+    assert (found["here"], str(found["b/c/ü"])) == (tmp_path / "here.mp4", "memory://videos/b/c/ü.MKV")
+    assert list(find_sources([f"{memory}/b", f"{memory}/-a.mp4"], root=memory.url)) == ["b/c/ü", "b/x y", "-a"]
+    assert list(find_sources([memory.url], [".mkv"])) == ["b/c/ü"]
+    assert list(find_sources([f"{memory}/*/*.mp4"])) == ["b/x y"]
+    with pytest.raises(MissingPathError, match="memory://videos/none holds no video"):
+        find_sources([f"{memory}/none"])
+    with pytest.raises(MissingPathError, match="is not in memory://videos/b"):
+        find_sources([memory.url], root=f"{memory}/b")
+    memory.joined("b/x y.webm").write(b"123")
+    with pytest.raises(MissingPathError, match="would both be called 'b/x y'"):
+        find_sources([memory.url])
+
+
+def test_a_header_tells_how_long_a_video_is(memory, sound_only):
+    memory.joined("v.mp4").put(sound_only)
+    assert announced_seconds(memory.joined("v.mp4")) == pytest.approx(1, abs=0.1)
+    memory.joined("text.mp4").write(b"no video")
+    assert announced_seconds(memory.joined("text.mp4")) == announced_seconds(memory.joined("none.mp4")) == 0
+
+
+def test_what_is_put_is_there(memory, tmp_path):
+    file, there = tmp_path / "v.mp4", memory.joined("deep", "er", "v.mp4")
+    file.write_bytes(b"0123456789")
+    there.put(file)
+    assert there.read() == b"0123456789" and there.stat().st_size == 10 and there.stat().st_mtime > 1e9
+    assert there.ranges((0, 2), (8, 12)) == [b"01", b"89"]
+    there.remove()
+    there.remove()
+    assert there.read() is None
+    with pytest.raises(FileNotFoundError):
+        there.stat()
+
+
+def test_a_package_that_is_missing_is_named():
+    with pytest.raises(MissingPathError, match="abfs:// addresses need") as caught:
+        place("abfs://box/v.mp4").stat()
+    assert "pip install adlfs" in caught.value.hint
+    with pytest.raises(MissingPathError, match="no known kind"):
+        place("sss://box/v.mp4").stat()
+
+
+def test_a_short_answer_is_asked_for_again(site, tmp_path):
+    site.answers["/v.mp4"] = [(b"01234", 10), 503, b"0123456789"]
+    file = RemoteFile(site.url("v.mp4?key=secret", "me:secret@"))
+    copy, stat = fetch(file, tmp_path)
+    assert copy.read_bytes() == b"0123456789" and stat == (10, '"one"') and copy.name == "v.mp4"
+    assert site.asked == ["/v.mp4?key=secret"] * 3
+
+
+@pytest.mark.parametrize(
+    "answer, words, asked",
+    [
+        (404, "is not there", 1),
+        (403, "may not be read with the credentials here", 1),
+        (500, "cannot be read", 3),
+        ((b"01234", 10), "cannot be read", 3),
+    ],
+)
+def test_what_cannot_be_brought(site, tmp_path, answer, words, asked):
+    site.answers["/v.mp4"] = [answer]
+    with pytest.raises(VideoError, match=words) as caught:
+        fetch(RemoteFile(site.url("v.mp4?key=secret", "me:secret@")), tmp_path)
+    told = f"{caught.value} {caught.value.hint}"
+    assert site.url("v.mp4") in told and "secret" not in told and caught.value.hint
+    assert len(site.asked) == asked
+
+
+def test_nobody_answers(site, tmp_path):
+    file = RemoteFile(site.url("v.mp4"))
+    site.shutdown()
+    site.server_close()
+    with pytest.raises(VideoError, match="cannot be read"):
+        fetch(file, tmp_path)
+
+
+def test_no_room(memory, tmp_path, monkeypatch):
+    memory.joined("v.mp4").write(b"123")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(fsspec.filesystem("memory"), "get_file", full)
+    with pytest.raises(VideoError, match="finds no room") as caught:
+        fetch(memory.joined("v.mp4"), tmp_path)
+    assert "TMPDIR" in caught.value.hint
+
+
+def test_writing_where_one_may_not(memory, monkeypatch):
+    def forbidden(*_):
+        raise PermissionError("no")
+
+    monkeypatch.setattr(fsspec.filesystem("memory"), "pipe_file", forbidden)
+    with pytest.raises(OutputError, match="may not be written"):
+        memory.joined("recipe.json").write(b"{}")
+
+
+def test_scratch_of_killed_processes_is_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    old = tmp_path / f"{SCRATCH}killed"
+    old.mkdir()
+    (old / "v.mp4").write_text("half")
+    os.utime(old, (time.time() - 600,) * 2)
+    with scratch() as used:
+        assert not old.exists() and used.parent == tmp_path
+        (used / "v.mp4").write_text("whole")
+        os.utime(used, (time.time() - 600,) * 2)
+        with scratch():
+            assert used.exists(), "it is locked by its owner"
+    assert list(tmp_path.iterdir()) == []

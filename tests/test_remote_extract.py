@@ -1,0 +1,100 @@
+"""Extraction by this machine, with sources and features elsewhere."""
+
+import json
+
+import fsspec
+import pytest
+
+from pipelines.remote import RemoteFile
+from pipelines.scenes import SceneConfig, render_scenes
+
+FAST = ("--recipe", "fast", "--flow", "dis", "--workers", "1")
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """A video of four seconds."""
+    root = tmp_path_factory.mktemp("scenes")
+    render_scenes(root, SceneConfig(n_videos=2, n_testing=1, seconds=4.0, width=96, height=64))
+    return root / "videos" / "scene_00.mp4"
+
+
+@pytest.fixture
+def elsewhere(scene):
+    """A folder of videos in a file system in this process: a good one, one cut short, and one of text."""
+    fsspec.filesystem("memory").store.clear()
+    folder = RemoteFile("memory://videos")
+    folder.joined("a", "good.mp4").put(scene)
+    folder.joined("text.mp4").write(b"this is no video")
+    yield folder
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_sources_and_features_elsewhere(lstr, elsewhere, scene, tmp_path):
+    features = RemoteFile("memory://out/features")
+    command = ("extract", elsewhere, "-o", features, *FAST)
+    code, out, err = lstr(*command)
+    assert code == 3 and out == "" and "1 done, 0 kept, 1 failed; features in memory://out/features" in err, err
+    assert "failed: text: memory://videos/text.mp4 is not a readable video" in err
+    record = json.loads(features.joined("records", "a", "good.json").read())
+    stat = elsewhere.joined("a", "good.mp4").stat()
+    assert (record["source"], record["bytes"]) == ("memory://videos/a/good.mp4", scene.stat().st_size)
+    assert record["mtime"] == stat.st_mtime and record["chunks"] == 16
+    assert json.loads(features.joined("videos.jsonl").read()) == record
+    failure = json.loads(features.joined("failed.jsonl").read())
+    assert (failure["id"], failure["source"]) == ("text", "memory://videos/text.mp4")
+
+    elsewhere.joined("text.mp4").remove()
+    code, _, err = lstr(*command)
+    assert code == 0 and "0 done, 1 kept, 0 failed" in err, err
+    elsewhere.joined("a", "good.mp4").put(scene)  # a later file of the same name and size
+    code, out, err = lstr(*command, "--dry-run", "--json")
+    plan = json.loads(out)
+    assert code == 0 and (plan["to_do"], plan["chunks_to_do"], plan["free_bytes"]) == (1, 16, None), err
+    assert plan["videos"][0]["source"] == "memory://videos/a/good.mp4"
+    code, _, err = lstr(*command, "--flow", "farneback")
+    assert code == 4 and "memory://out/features holds features of another recipe" in err, err
+
+
+def test_one_side_elsewhere(lstr, elsewhere, scene, tmp_path):
+    """The same features, whichever side is here; several processes cannot share this process's file system."""
+    features = RemoteFile("memory://out/features")
+    assert lstr("extract", scene, "-o", features, *FAST)[0] == 0
+    assert lstr("extract", elsewhere.joined("a"), "-o", tmp_path / "f", *FAST)[0] == 0
+    record = json.loads((tmp_path / "f" / "records" / "good.json").read_text())
+    assert record["source"] == "memory://videos/a/good.mp4"
+    mine = json.loads(features.joined("records", "scene_00.json").read())
+    assert record["arrays"] == mine["arrays"] and mine["source"] == str(scene)
+    code, _, err = lstr("extract", elsewhere.joined("a"), "-o", tmp_path / "f", *FAST)
+    assert code == 0 and "0 done, 1 kept" in err, err
+
+
+def test_random_networks_are_calibrated_on_videos_elsewhere(lstr, elsewhere, tmp_path):
+    (tmp_path / "list.txt").write_text("memory://videos/a/good.mp4\ntext\n")
+    code, _, err = lstr("extract", elsewhere, "-o", tmp_path / "f", *FAST, "--calibrate", tmp_path / "list.txt")
+    assert code == 3 and "1 done, 0 kept, 1 failed" in err, err
+    recipe = json.loads((tmp_path / "f" / "recipe.json").read_text())
+    assert recipe["rgb"]["calibrated_on"] == ["a/good", "text"]
+
+
+def test_addresses_that_cannot_be_meant(lstr, elsewhere, scene, tmp_path):
+    for given, words in (("memory://none", "memory://none holds no video"), ("sss://x/y", "no known kind of address")):
+        code, out, err = lstr("extract", given, "-o", tmp_path / "f", *FAST)
+        assert code == 2 and out == "" and words in err and err.count("hint: ") == 1, err
+    code, out, err = lstr("extract", scene, "-o", "abfs://box/features", *FAST)
+    assert code == 2 and "pip install adlfs" in err, err
+    assert not (tmp_path / "f").exists()
+
+
+def test_a_video_gone_meanwhile_fails_alone(lstr, elsewhere, tmp_path):
+    code, _, err = lstr("extract", elsewhere.joined("gone.mp4"), elsewhere.joined("a"), "-o", tmp_path / "f", *FAST)
+    assert code == 3 and "failed: gone: memory://videos/gone.mp4 is not there." in err and "1 done" in err, err
+
+
+def test_whole_videos_only(lstr, elsewhere, scene, tmp_path):
+    """What is told of a damaged video names the source, not the copy that was made of it."""
+    content = elsewhere.joined("a", "good.mp4").read()
+    elsewhere.joined("a", "good.mp4").write(content[: len(content) // 2])
+    code, _, err = lstr("extract", elsewhere.joined("a"), "-o", "memory://out/f", *FAST)
+    assert code == 3 and "memory://videos/a/good.mp4" in err and "lstr-scratch" not in err, err
+    assert [p for p in RemoteFile("memory://out/f").below() if p.endswith(".npy")] == []

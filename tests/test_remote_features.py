@@ -1,0 +1,122 @@
+"""A feature folder elsewhere: done means the same as on disk, whatever was cut off, changed or replaced."""
+
+import json
+
+import fsspec
+import numpy as np
+import pytest
+import torch
+
+from extractors.errors import RecipeError
+from extractors.recipe import NetworkRecipe, Recipe
+from pipelines.arrays import fingerprints
+from pipelines.remote import RemoteFile
+from pipelines.remote_features import create_remote, open_remote
+from pipelines.store import write_json
+
+RECIPE = Recipe(
+    NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),
+    NetworkRecipe("bninception", "random", "1" * 16, 1, (0.0,), (1.0,)),
+)
+
+
+@pytest.fixture
+def features():
+    """A new feature folder in a file system in this process, and beside it a source."""
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    RemoteFile("memory://videos/a/v 1.mp4").write(b"0123456789")
+    yield create_remote(RemoteFile("memory://out/features"), RECIPE, {"rgb": {"mean": torch.ones(2)}})
+    fs.store.clear()
+
+
+SOURCE = RemoteFile("memory://videos/a/v 1.mp4")
+
+
+def publish(features, video_id="a/v 1", n_chunks=9, source=SOURCE):
+    """Extract as an extraction would, but with numbers for features."""
+    stat = source.stat()
+    with features.staged(video_id) as local:
+        arrays = {}
+        for stream, width in (("rgb", 2048), ("flow", 1024)):
+            array = local.array(stream, video_id)
+            array.parent.mkdir(parents=True)
+            np.save(array, np.random.default_rng(0).random((n_chunks, width), dtype=np.float32))
+            arrays[stream] = fingerprints(array)
+        record = {"id": video_id, "source": str(source), "bytes": stat.st_size, "mtime": stat.st_mtime}
+        write_json(local.record(video_id), record | {"recipe": RECIPE.id, "arrays": arrays, "chunks": n_chunks})
+
+
+@pytest.mark.parametrize("n_chunks", [1, 2, 9])
+def test_what_was_put_is_done(features, n_chunks):
+    assert not features.is_done("a/v 1", SOURCE)
+    publish(features, n_chunks=n_chunks)
+    assert features.is_done("a/v 1", SOURCE) and features.ids() == ["a/v 1"]
+    files = sorted(features.path.below())
+    assert files == [
+        "calibration.pt",
+        "flow_random_bninception/a/v 1.npy",
+        "recipe.json",
+        "records/a/v 1.json",
+        "rgb_random_resnet50/a/v 1.npy",
+    ]
+
+
+def harm_of(features, harm: str) -> None:
+    array, record = features.array("flow", "a/v 1"), features.record("a/v 1")
+    if harm == "array gone":
+        array.remove()
+    elif harm == "array cut":
+        array.write(array.read()[:-4])
+    elif harm == "array longer":
+        array.write(array.read() + b"\0")
+    elif harm == "array of another":
+        array.write(array.read()[:-4] + b"\1\1\1\1")
+    elif harm == "no array":
+        array.write(b"<html>")
+    elif harm == "record gone":
+        record.remove()
+    elif harm == "record cut":
+        record.write(record.read()[:50])
+    elif harm == "another recipe":
+        record.write(json.dumps(json.loads(record.read()) | {"recipe": "other"}).encode())
+    elif harm == "source changed":
+        SOURCE.write(b"01234567890")
+    elif harm == "source gone":
+        SOURCE.remove()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    ["array gone", "array cut", "array longer", "array of another", "no array", "record gone", "record cut"]
+    + ["another recipe", "source changed", "source gone"],
+)
+def test_harm_is_found(features, harm):
+    publish(features)
+    harm_of(features, harm)
+    assert not features.is_done("a/v 1", SOURCE)
+
+
+def test_what_is_put_again_begins_with_the_record_gone(features):
+    """Else a run that is killed between two arrays would leave old and new ones under the old record."""
+    publish(features)
+    with pytest.raises(InterruptedError), features.staged("a/v 1"):
+        assert features.ids() == [] and not features.is_done("a/v 1", SOURCE)
+        raise InterruptedError
+    assert features.ids() == []
+
+
+def test_a_folder_is_opened_as_it_was_begun(features):
+    opened = open_remote(features.path)
+    assert opened == features and opened.calibration()["rgb"]["mean"].tolist() == [1, 1]
+    assert create_remote(features.path, RECIPE, {}) == features
+    assert open_remote(RemoteFile("memory://elsewhere")) is None
+    other = Recipe(RECIPE.rgb, RECIPE.flow, long_side=160)
+    with pytest.raises(RecipeError, match="long_side: 320 against 160"):
+        create_remote(features.path, other, {})
+    RemoteFile("memory://theirs/rgb_x/v.npy").write(b"1")
+    with pytest.raises(RecipeError, match="without a recipe"):
+        create_remote(RemoteFile("memory://theirs"), RECIPE, {})
+    features.path.joined("recipe.json").write(b"{")
+    with pytest.raises(RecipeError, match="not JSON"):
+        open_remote(features.path)
