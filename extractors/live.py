@@ -26,8 +26,6 @@ LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goe
 SILENCE = 10.0  # seconds without a frame after which another connection is tried
 QUIET = 2.0  # seconds without a frame after which a source is said to be stalled
 DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others
-CLOCKS = ("stream", "wall")
-ON_LAG = ("drop", "wait")
 
 
 @dataclass(frozen=True)

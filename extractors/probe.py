@@ -158,6 +158,8 @@ def unreadable(name: str, error: Exception) -> VideoError:
     """The typed error of something that FFmpeg cannot open or read."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = text.strip().splitlines()[0].rstrip(".")
+    if "://" in name:
+        return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")
     hint = "play it with `ffplay`, or convert it with `ffmpeg`."
     return VideoError(f"{name} is not a readable video ({reason}).", hint)
 

@@ -257,7 +257,8 @@ def status_text(one: Watched, now: float) -> str:
         said.append("latency {:.0f} and {:.0f} ms (p50, p95)".format(*found))
     if status.dropped:
         said.append(f"dropped {status.dropped}")
-    said += [LINKS[status.link]] * (status.link in LINKS)
+    if status.link in LINKS:
+        said.append(LINKS[status.link])
     if one.newest:
         said.append(f"{clean(one.newest.label)} {one.newest.score:.2f}")
     return f"{clean(status.name)}: {', '.join(said)}"
