@@ -60,7 +60,7 @@ def mistake(result, code: int, *words: str) -> None:
 
 def test_usage(lstr):
     mistake(lstr("extrakt"), 2, "No such command", "lstr --help")
-    mistake(lstr("extract"), 2, "Missing option", "lstr extract --help")
+    mistake(lstr("extract"), 2, "Missing option '-o'", "lstr extract --help")
     mistake(lstr("train", "x", "--labels", "y", "-o", "z", "--set", "epochs"), 2, "KEY=VALUE")
     assert set(cli.list_commands(None)) == set(COMMANDS)
 
