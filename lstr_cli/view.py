@@ -112,6 +112,8 @@ class View:
                 one.look()
         most = max(len(one.actions(MOST_ACTIONS)) for one in watched)
         for actions in range(most, min(1, most) - 1, -1):
+            if len(watched) * (actions + 3) > height:  # a head, and a line each for memories and speed at least
+                continue
             blocks = [line for one in watched for line in self._block(one, width, actions)]
             if len(blocks) + min(2, MOST_EVENTS) <= height:
                 break
@@ -255,7 +257,8 @@ def status_text(one: Watched, now: float) -> str:
         said.append("latency {:.0f} and {:.0f} ms (p50, p95)".format(*found))
     if status.dropped:
         said.append(f"dropped {status.dropped}")
-    said += [LINKS[status.link]] * (status.link in LINKS)
+    if status.link in LINKS:
+        said.append(LINKS[status.link])
     if one.newest:
         said.append(f"{clean(one.newest.label)} {one.newest.score:.2f}")
     return f"{clean(status.name)}: {', '.join(said)}"

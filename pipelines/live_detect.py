@@ -28,7 +28,7 @@ from pipelines.sources import ALL, Limits
 from pipelines.status import Status
 from pipelines.timeline import Thresholds, Timeline
 
-ON_GAP = ("keep", "reset")
+LOOK = 0.5  # seconds after which statuses are renewed though nothing was decided
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 
 
@@ -66,8 +66,8 @@ class LiveSource:
         """How it was read and what came of it, as a timeline file has it."""
         error = self.reader.error
         return {
-            "clock": self.reader.options.clock,
-            **{name: getattr(self.look(), name) for name in ("decided", *COUNTED)},
+            "clock": self.reader.clock,
+            **{name: getattr(self.look(), name) for name in COUNTED},
             **({"error": str(error)} if error else {}),
         }
 
@@ -149,7 +149,9 @@ class LiveChain:
         """
         while not all(source.over for source in self.sources):
             with self._changed:
-                self._changed.wait_for(self._has_work)
+                self._changed.wait_for(self._has_work, LOOK)
+            for source in self.sources:
+                source.look()
             while len(self._flying) <= self._threads and (ready := self._ready()):
                 self._begin(ready)
             while self._flying and self._flying[0].rows.done():
@@ -218,7 +220,6 @@ class LiveChain:
             latency_ms = (monotonic() - batch.closed[i]) * 1000
             decision = decision_of(self.loaded, source.timeline, row, said[i], latency_ms, gaps[i])
             source.status.decide(decision.time, latency_ms, int(self._state.chunks[places[i]]), self.loaded.config)
-            source.look()
             yield source, decision
 
 

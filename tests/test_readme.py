@@ -82,7 +82,10 @@ def test_the_python_example_runs_as_a_script(small_set, tmp_path):
     (tmp_path / "example.py").write_text(block.replace("run/checkpoint.pt", str(small_set.checkpoint)))
     result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) == 20 and result.stdout.startswith("0.25 ")
+    lines = result.stdout.splitlines()
+    assert [float(line.split()[0]) for line in lines if line[0].isdigit()] == [0.25 * k for k in range(1, 21)]
+    assert any(re.fullmatch(r"\w+ began at [\d.]+ with 0\.\d+", line) for line in lines)
+    assert len(block.strip().splitlines()) <= 10
 
 
 def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
