@@ -214,6 +214,11 @@ def test_ctrl_c_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path):
     assert len(list(folder.glob("records/*.json"))) < 5
 
 
+def test_an_address_without_the_engine(lstr, scenes, tmp_path):
+    code, _, err = lstr("extract", scenes, "-o", tmp_path / "features", "--ray-address", "auto")
+    assert code == 2 and "--ray-address is for --engine ray." in err, err
+
+
 def test_without_ray(lstr, scenes, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     code, out, err = lstr(*on_cluster("auto", scenes, "-o", tmp_path / "features"))
