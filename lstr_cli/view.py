@@ -112,6 +112,8 @@ class View:
                 one.look()
         most = max(len(one.actions(MOST_ACTIONS)) for one in watched)
         for actions in range(most, min(1, most) - 1, -1):
+            if len(watched) * (actions + 3) > height:  # a head, and a line each for memories and speed at least
+                continue
             blocks = [line for one in watched for line in self._block(one, width, actions)]
             if len(blocks) + min(2, MOST_EVENTS) <= height:
                 break
