@@ -171,7 +171,7 @@ def test_checkpoints_that_do_not_fit(lstr, small_set, tmp_path):
         mistake(lstr("detect", video, "-c", tmp_path / name), 4, name)
     mistake(lstr("detect", video), 4, "no checkpoint to detect with", "lstr demo")
     mistake(lstr("detect", video, "-c", small_set.checkpoint, "-f", "pdf"), 2, "pdf")
-    mistake(lstr("detect", video, "-c", small_set.checkpoint, "--set", "model.n1=99"), 4, "99")
+    mistake(lstr("detect", video, "-c", small_set.checkpoint, "--set", "model.d_model=128"), 4, "128")
 
 
 def test_weights_that_do_not_fit(lstr, small_set, tmp_path):
