@@ -217,12 +217,12 @@ class Screen:
 
     def update(self, one: "Watched") -> None:
         """Show that a source has a new decision."""
-        from lstr_cli.view import clock, event_text, status_text
+        from lstr_cli.view import clean, clock, event_text, status_text
 
         if self._live:
             return
         for event in one.newest.events if self._events else ():
-            say(f"{clock(event.time):>9}  {event_text(event)}")
+            say(f"{clock(event.time):>9}  {clean(one.status.name)}  {event_text(event)}")
         now = monotonic()
         if now - self._said >= PLAIN_SECONDS:
             self._said = now
