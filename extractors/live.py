@@ -1,10 +1,11 @@
 """A live source in a thread of its own: chunks at the source's time, a bounded number of them waiting.
 
 Time. With the `stream` clock it is what the source's timestamps say, from its first frame on; one that steps back goes
-on from where it was. With the `wall` clock it is when a frame came. A frame stands until the next one, as in a file,
-unless that is more than GAP_SECONDS away (or four of the source's own steps, if it is that slow): then what lies
-between was not seen. A chunk is of frames that were seen, so chunks are missing where the source was away, and chunk
-numbers keep to the time. After a reconnection the clock goes on by the time it took.
+on from where it was. With the `wall` clock, and for pictures that come without times (MJPEG), it is when a frame came.
+A frame stands until the next one, as in a file, unless that is more than GAP_SECONDS away (or four of the source's own
+steps, if it is that slow): then what lies between was not seen. A chunk is of frames that were seen, so chunks are
+missing where the source was away, and chunk numbers keep to the time. After a reconnection the clock goes on by the
+time it took.
 """
 
 import threading
@@ -38,7 +39,7 @@ class LiveOptions:
     wait. None drops those of cameras and streams without an end, and waits for pipes and recordings."""
     timeout: float = 30.0
     """Seconds without a frame, attempts to connect included, after which it has stalled."""
-    waiting: int = 8
+    waiting: int = 4
     """Whole chunks that wait at most."""
 
 
@@ -84,6 +85,12 @@ class LiveReader:
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
         self._heard = self._began = monotonic()
         self._thread = threading.Thread(target=self._work, name=f"live {given.id}", daemon=True)
+
+    @property
+    def clock(self) -> str:
+        """Whose time it has: that of arrival too where a stream without an end gives none."""
+        untimed = self.given.lasting and self._reader is not None and self._reader.timeless
+        return "wall" if untimed else self.options.clock
 
     @property
     def frames(self) -> int:
@@ -156,7 +163,7 @@ class LiveReader:
             lost = self._connection()
             if self._stopped.is_set() or self._is_over() or (lost is None and self._ends()):
                 return
-            if lost and not self.given.lasting:
+            if lost and self._ends():  # connected again, a recording would begin anew
                 raise self._stalled() if isinstance(lost, StalledError) else lost
             if lost and self._last is None and not isinstance(lost, StalledError):
                 raise lost  # it was never there: an address with a mistake is not tried again
@@ -209,15 +216,16 @@ class LiveReader:
                 else:
                     self.reconnects += 1
             time = origin + frame.time
-            if self.options.clock == "wall":
-                time = Fraction(now - self._began).limit_denominator(1000)
             before, step = self._last or (time, Fraction(0))
-            if time - before > LONGEST_GAP:
+            if self.clock == "wall":
+                time = Fraction(now - self._began).limit_denominator(1000)
+            elif frame.time and time - before > LONGEST_GAP:
                 origin -= time - before - step
                 time = before + step
             time = max(time, before)
             self._last, self._heard, self._connected = (time, time - before), now, True
-            yield replace(frame, time=time)
+            # a container may say that a frame lasts until its clock has jumped
+            yield replace(frame, time=time, duration=min(frame.duration, Fraction(GAP_SECONDS)))
             if self._stopped.is_set():
                 return
             self._heard = monotonic()  # whoever waits for a place among the chunks is not silent

@@ -161,6 +161,9 @@ def unreadable(name: str, error: Exception) -> VideoError:
     """The typed error of something that FFmpeg cannot open or read."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = text.strip().splitlines()[0].rstrip(".")
+    if name.startswith("/dev/"):
+        hint = "close what else uses it; `sudo usermod -aG video $USER` lets you read cameras from the next login on."
+        return VideoError(f"The camera {name} cannot be read ({reason}).", hint)
     if "://" in name:
         return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")
     hint = "play it with `ffplay`, or convert it with `ffmpeg`."

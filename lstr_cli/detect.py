@@ -145,6 +145,8 @@ def command(
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
     failed, finished, code = [], [], SOME_FAILED
+    if sources.count("-") > 1:
+        raise click.BadArgumentUsage("Standard input can be read once.")
     limits = Limits(**stretch)
     parsed = [(given, parse_live(given)) for given in sources]
     recorded = [given for given, one in parsed if one is None]

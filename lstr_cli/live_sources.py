@@ -42,12 +42,7 @@ def watch(
         running = run_live(chain, folder, formats, lines, truth, [*warnings, *more], embed)
         watched = {source.id: view.add(source.look(), loaded.classes, source.look) for source in sources}
         finished = _follow(running, watched, screen)
-    errors = [source.error for source in sources if source.error]
-    for error in errors:
-        if len(sources) == 1 or not isinstance(error, ExtractorError):
-            raise error
-        console.say(f"failed: {error}\nhint: {error.hint}")
-    return list(finished.items()), errors
+    return list(finished.items()), [source.error for source in sources if source.error]
 
 
 def _follow(running, watched: Mapping, screen: console.Screen) -> dict:
@@ -58,6 +53,10 @@ def _follow(running, watched: Mapping, screen: console.Screen) -> dict:
             if decision:
                 watched[source.id].push(decision)
                 screen.update(watched[source.id])
+            elif error := source.error:
+                if len(watched) == 1 or not isinstance(error, ExtractorError):
+                    raise error
+                console.say(f"failed: {error}\nhint: {error.hint}")
         except StopIteration as ended:
             return ended.value
         except KeyboardInterrupt as interrupted:

@@ -184,7 +184,7 @@ def _listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     for value in values:
         try:
             with click.open_file(value, encoding="utf-8", errors="surrogateescape") as file:
-                paths += [line for line in file.read().split("\n") if line.strip()]
+                paths += [line.rstrip("\r") for line in file.read().split("\n") if line.strip()]
         except OSError as error:
             raise click.BadParameter(f"{value} cannot be read ({error.strerror}).") from error
     return paths

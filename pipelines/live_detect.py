@@ -66,7 +66,7 @@ class LiveSource:
         """How it was read and what came of it, as a timeline file has it."""
         error = self.reader.error
         return {
-            "clock": self.reader.options.clock,
+            "clock": self.reader.clock,
             **{name: getattr(self.look(), name) for name in COUNTED},
             **({"error": str(error)} if error else {}),
         }

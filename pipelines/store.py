@@ -113,8 +113,10 @@ def write_jsonl(path: Path, values: list) -> None:
 def append_jsonl(path: Path, value: object) -> None:
     """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
     try:
-        with path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(to_json(value) + "\n")
+        with path.open("a+b") as file:
+            file.seek(max(0, file.tell() - 1))
+            cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line
+            file.write(b"\n" * cut + to_json(value).encode() + b"\n")
     except OSError as error:
         raise unwritable(path.parent, error) from error
 
@@ -214,11 +216,15 @@ class FeatureFolder:
         append_jsonl(self.path / "failed.jsonl", failure)
 
     def compile(self, failures: list[dict]) -> None:
-        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing."""
+        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing.
+
+        What is there already is not written again: a finished folder may be read-only.
+        """
         records = (self.read_record(video_id) for video_id in self.ids())
-        write_jsonl(self.path / "videos.jsonl", [record for record in records if record])
-        if failures or (self.path / "failed.jsonl").exists():
-            write_jsonl(self.path / "failed.jsonl", failures)
+        values = {"videos.jsonl": [record for record in records if record], "failed.jsonl": failures}
+        for name, lines in values.items():
+            if lines != read_jsonl(self.path / name):
+                write_jsonl(self.path / name, lines)
 
     def calibration(self) -> dict:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""

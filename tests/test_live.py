@@ -117,15 +117,16 @@ def test_a_playlist_of_segments_over_http(clips):
 
 
 def test_pictures_over_http(tmp_path):
-    """MJPEG as cameras send it: a part for each picture, no times; they are taken for frames at a steady rate."""
+    """MJPEG as cameras send it, ten pictures a second and no times: arrival is the time; FFmpeg would suppose 25."""
     path = write_video(tmp_path / "v.avi", range(0, 600, 20), codec="mjpeg", pixels="yuvj420p")
     with av.open(str(path)) as container:
         pictures = [bytes(packet) for packet in container.demux(video=0) if packet.size]
     head = b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n\r\n"
     parts = [b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(p), p) for p in pictures]
-    with served(parts, head=head) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=0.3)
-    assert reader.frames == 30 and indices(chunks) == list(range(len(chunks))) and len(chunks) >= 4
+    slowly = [part for p in parts for part in (p, 0.1)]
+    with served(slowly, head=head) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=0.5)
+    assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
 
 
 def test_a_camera_by_rtsp(clips):
@@ -178,6 +179,13 @@ def test_a_source_that_comes_back_goes_on_at_its_time(clips):
     (gap,) = reader.missing_before(found[-1])
     assert (gap.reason, gap.first, gap.end) == ("unseen", 7, 7 + reader.unseen)
     assert len(found) in (13, 14), "of each connection the chunks that it filled"
+
+
+def test_a_recording_that_breaks_off_does_not_begin_anew(clips):
+    head = TS_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: 10000000\r\n\r\n")
+    with served([clips["first"]], [clips["first"]], head=head) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=5)
+    assert type(reader.error) is VideoError and reader.reconnects == 0 and indices(chunks) == list(range(7))
 
 
 def test_a_source_that_falls_silent_has_stalled(clips):
@@ -236,10 +244,13 @@ def test_a_clock_that_jumps_by_an_hour_and_back(clips):
 
 
 def test_a_clock_that_jumps_by_a_year_is_not_believed(clips):
-    frames = [SourceFrame(Fraction(i, 24) + (0 if i < 30 else 365 * 86400), Fraction(1, 24), None) for i in range(60)]
+    """Nor is a frame said to last for the year."""
+    year = 365 * 86400
+    frames = [SourceFrame(Fraction(i, 24) + (0 if i < 30 else year), Fraction(year), None) for i in range(60)]
     reader = LiveReader(stdin(io.BytesIO()), SIDE)
-    times = [frame.time for frame in reader._timed(iter(frames))]
-    assert times == [Fraction(i, 24) for i in range(60)]
+    timed = list(reader._timed(iter(frames)))
+    assert [frame.time for frame in timed] == [Fraction(i, 24) for i in range(60)]
+    assert max(frame.duration for frame in timed) <= 2
 
 
 def test_size_and_rate_may_change(clips):
@@ -308,6 +319,13 @@ def test_what_is_live():
         with pytest.raises(MissingPathError, match=words) as caught:
             parse_live(text)
         assert caught.value.hint and caught.value.exit_code == 2
+
+
+def test_a_camera_that_cannot_be_read():
+    """Through Video4Linux, which finds that this device is none."""
+    reader, chunks = read(Input("camera-0", "/dev/null", demuxer="v4l2"))
+    assert isinstance(reader.error, VideoError) and not chunks
+    assert "The camera /dev/null cannot be read" in str(reader.error) and "group" not in str(reader.error)
 
 
 @pytest.mark.parametrize("address", ["rtsp://me:secret@127.0.0.1:1/x", "http://me:secret@127.0.0.1:1/x.m3u8"])

@@ -235,6 +235,17 @@ def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     assert [d.chunk for d in raw] == [4, 5] and np.abs(scores_of(raw) - stored[4:6]).max() < 1e-4
 
 
+def test_several_at_once_on_standard_output(lstr, small_set, streams):
+    """Each line says its source; one where nothing is does not stop the other."""
+    with served([streams[0]]) as port:
+        addresses = (f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1")
+        code, out, err = lstr("detect", *addresses, "-c", small_set.checkpoint, "--max-chunks", "2")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 3 and {line["source"] for line in lines} == {f"127.0.0.1-{port}"}
+    assert [line["chunk"] for line in lines if "chunk" in line] == [0, 1]
+    assert err.count("failed: tcp://127.0.0.1:1 cannot be read") == 1
+
+
 def test_mistakes_about_live_sources(lstr, small_set):
     for address, code, words in (
         ("camera:7777", 2, "no camera"),

@@ -1,5 +1,6 @@
 """What README says exists."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -52,6 +53,15 @@ def test_every_command_line_parses(words):
 
 def test_every_command_is_in_readme():
     assert {words[1] for words in lstr_lines()} >= set(COMMANDS)
+
+
+def test_the_hours_of_a_large_data_set_follow_from_the_records():
+    """40,000 videos of 150 s at the rates of the whole chain, which are measured again from time to time."""
+    for recipe, name in (("fast", "fast"), ("faithful --precision bf16", "faithful-bf16"), ("faithful", "faithful")):
+        record = json.loads((ROOT / "benchmarks" / f"chain-{name}.json").read_text())
+        rate = record["end_to_end"]["overlapped"]["decisions_per_second"]
+        hours = 40_000 * 150 * 4 / rate / 3600
+        assert f"| `{recipe}` | {rate:.2f} | {hours:,.0f} | {hours / 100:.0f} h |" in README
 
 
 def test_make_targets_exist():
