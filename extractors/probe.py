@@ -1,5 +1,6 @@
 """What a video file holds, from its packets: frame times, size, damage; only its first frame is decoded."""
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -94,7 +95,9 @@ def probe(path: str | Path) -> Video:
             facts = (context.width, context.height, stream.codec.canonical_name, bits, aspect_of(stream), rotation)
             n_streams, header_frames = len(container.streams.video), stream.frames
     except PermissionError as error:
-        raise VideoError(f"{path} cannot be read: permission denied.", f"`chmod u+r {path}`.") from error
+        raise VideoError(
+            f"{path} cannot be read: permission denied.", f"`chmod u+r {shlex.quote(str(path))}`."
+        ) from error
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise unreadable(str(path), error) from error
     if not starts and not missing:

@@ -40,7 +40,8 @@ def watch(
             console.warn(text)
         truth = {source.id: found for source in sources if (found := truth_of(labels, source.id))}
         running = run_live(chain, folder, formats, lines, truth, [*warnings, *more], embed)
-        finished = _follow(running, {source.id: view.add(source.look(), loaded.classes) for source in sources}, screen)
+        watched = {source.id: view.add(source.look(), loaded.classes, source.look) for source in sources}
+        finished = _follow(running, watched, screen)
     return list(finished.items()), [source.error for source in sources if source.error]
 
 

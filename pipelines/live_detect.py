@@ -13,7 +13,7 @@ from typing import TextIO
 import numpy as np
 import torch
 
-from extractors.addresses import without_credentials
+from extractors.addresses import shown
 from extractors.flow import FlowWorkers, default_workers
 from extractors.frames import Chunk
 from extractors.live import LiveOptions, LiveReader
@@ -99,7 +99,7 @@ def open_live(
         for given in inputs:
             named = sum(source.id.partition("~")[0] == given.id for source in sources)
             name = f"{given.id}~{named + 1}" if named else given.id
-            origin = without_credentials(given.source) if isinstance(given.source, str) else given.id
+            origin = shown(given.source) if isinstance(given.source, str) else given.id
             reader = LiveReader(given, long_side, options, changed, limits.first, limits.end)
             timeline = Timeline(loaded.classes, thresholds or Thresholds())
             sources.append(LiveSource(name, origin, stack.enter_context(reader), timeline, Status(name)))

@@ -8,6 +8,7 @@ elsewhere and is accepted as it is.
 import fcntl
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -261,7 +262,9 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     """
     path = Path(path)
     if not path.is_dir():
-        raise MissingPathError(f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {path}`.")
+        raise MissingPathError(
+            f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {shlex.quote(str(path))}`."
+        )
     named = {"rgb": rgb, "flow": flow}
     if (path / "recipe.json").exists():
         try:
@@ -319,7 +322,7 @@ def check_same(path: object, begun: Recipe, asked: Recipe) -> None:
     if begun != asked:
         raise RecipeError(
             f"{path} holds features of another recipe ({'; '.join(differences(begun, asked))}).",
-            f"choose another folder with -o, or go on with this one by `--recipe {path}`.",
+            f"choose another folder with -o, or go on with this one by `--recipe {shlex.quote(str(path))}`.",
         )
 
 
