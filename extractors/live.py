@@ -93,6 +93,12 @@ class LiveReader:
         return "wall" if untimed else self.options.clock
 
     @property
+    def on_lag(self) -> str:
+        """What happens to chunks that come too fast: `drop` or `wait`."""
+        goes_on = self.given.drops and not (self._reader and self._reader.finite)
+        return self.options.on_lag or ("drop" if goes_on else "wait")
+
+    @property
     def frames(self) -> int:
         """Source frames decoded so far."""
         return self._counted[0] + (self._reader.decoded if self._reader else 0)
@@ -232,7 +238,7 @@ class LiveReader:
 
     def _put(self, chunk: Chunk) -> None:
         """Let a chunk wait to be taken, in the place of the oldest where there is none free."""
-        drop = self._drops()
+        drop = self.on_lag == "drop"
         with self.changed:
             if self._end is not None and chunk.index >= self._end:
                 self._next = chunk.index
@@ -249,11 +255,6 @@ class LiveReader:
             self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
             self._chunks.append((chunk, monotonic()))
             self.changed.notify_all()
-
-    def _drops(self) -> bool:
-        if self.options.on_lag:
-            return self.options.on_lag == "drop"
-        return self.given.drops and not self._reader.finite
 
     def _ends(self) -> bool:
         """Whether the end of this connection is the source's."""

@@ -59,13 +59,11 @@ def read_recogniser(given: str, stream: str) -> NetworkRecipe:
         raise RecipeError(f"{given} has a neck, which needs several maps of the backbone.", HINT)
     backbone = _plain(path, model["backbone"])
     built = build_recogniser(backbone)
-    channels = next(w.shape[1] for w in built.state_dict().values() if w.dim() == 4)
+    channels = next((w.shape[1] for w in built.state_dict().values() if w.dim() == 4), 0)
     if CHANNELS.get(channels) != stream:
-        takes = {3: "frames", 10: "five flow fields"}.get(channels, f"{channels} channels")
+        takes = {0: "no images", 3: "frames", 10: "five flow fields"}.get(channels, f"{channels} channels")
         wanted = {"rgb": "frames (3 channels)", "flow": "five flow fields (in_channels=10)"}[stream]
-        raise RecipeError(
-            f"{given} takes {takes}, the {stream} stream gives {wanted}.", "give it a network of its own."
-        )
+        raise RecipeError(f"{given} takes {takes}, the {stream} stream gives {wanted}.", "give another config.")
     mean, std, bgr = _scale(path, config, model, channels)
     segments = getattr(built.backbone, "num_segments", None) or 1
     if stream == "flow" and segments > 1:
@@ -97,7 +95,7 @@ def build_recogniser(backbone: Mapping) -> Features:
 
     Raises RecipeError when it cannot be built here.
     """
-    kind, *parts = _types(backbone)
+    kind, *parts = list(_types(backbone)) or [""]
     # mmengine imports and calls whatever a type with a dot names, and a recipe may come with a checkpoint from anywhere
     outside = kind.startswith(OUTSIDE) and kind.count(".") == 1
     wrong = [part for part in (*parts, *(() if outside else (kind,))) if "." in part]

@@ -164,22 +164,23 @@ class JobBar(Bar):
         self._total, self._speed = total, speed
         self._over = 0
         self._in_hand: dict[str, tuple[int, int]] = {}
-        self._since: dict[str, float] = {}
+        self._begun_at: dict[str, tuple[float, int]] = {}
         self._start = monotonic()
 
     def update(self, what: str, done: int, total: int, note: str = "") -> None:
         """Show that `done` of `total` units of `what` are finished."""
-        since = self._since.setdefault(what, monotonic())
+        start, before = self._begun_at.setdefault(what, (monotonic(), done))
         self._in_hand[what] = (done, total)
         self._show_all()
         if self._rich:
-            super().update(what, done, total, note or self._speed(done / max(monotonic() - since, 1e-3)))
+            rate = (done - before) / max(monotonic() - start, 1e-3)
+            super().update(what, done, total, note or self._speed(rate))
 
     def finish(self, what: str, planned: int) -> None:
         """It is over, and no longer in hand."""
         self._over += planned
         self._in_hand.pop(what, None)
-        self._since.pop(what, None)
+        self._begun_at.pop(what, None)
         if what in self._tasks:
             self._rich.remove_task(self._tasks.pop(what))
         self._show_all()

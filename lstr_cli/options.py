@@ -153,6 +153,11 @@ def processes_option(command):
 
 def inputs_options(command):
     """`--list`, `--ext` and `--root`, given as the paths `lists`, the suffixes `endings` and `root`."""
+
+    @functools.wraps(command)
+    def with_lists(*args, lists: tuple[str, ...], **options):
+        return command(*args, lists=_listed(lists), **options)
+
     for option in (
         click.option("--root", metavar="DIR", help="Ids are paths relative to DIR: for files of several folders."),
         click.option(
@@ -167,26 +172,25 @@ def inputs_options(command):
             "lists",
             metavar="FILE",
             multiple=True,
-            callback=_listed,
             help="A file with a path, folder or pattern a line; - is standard input.",
         ),
     ):
-        command = option(command)
-    return command
+        with_lists = option(with_lists)
+    return with_lists
 
 
 def _endings(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     return tuple(f".{part.strip().lower().lstrip('.')}" for part in (value or "").split(",") if part.strip(" ."))
 
 
-def _listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str]:
+def _listed(values: tuple[str, ...]) -> list[str]:
     paths = []
     for value in values:
         try:
             with click.open_file(value, encoding="utf-8", errors="surrogateescape") as file:
                 paths += [line.rstrip("\r") for line in file.read().split("\n") if line.strip()]
         except OSError as error:
-            raise click.BadParameter(f"{value} cannot be read ({error.strerror}).") from error
+            raise click.UsageError(f"--list {value} cannot be read ({error.strerror}).") from error
     return paths
 
 

@@ -67,6 +67,7 @@ class LiveSource:
         error = self.reader.error
         return {
             "clock": self.reader.clock,
+            "on_lag": self.reader.on_lag,
             **{name: getattr(self.look(), name) for name in COUNTED},
             **({"error": str(error)} if error else {}),
         }
@@ -124,7 +125,7 @@ class LiveChain:
     ):
         self.sources, self.loaded = sources, loaded
         self._twostream, self._workers = twostream, workers
-        self._on_gap, self._max_chunks = on_gap, max_chunks
+        self.on_gap, self._max_chunks = on_gap, max_chunks
         self._changed = sources[0].reader.changed
         self._places = {source.id: i for i, source in enumerate(sources)}
         self._state: StreamState = streaming.create(loaded.model, len(sources), precision=precision)
@@ -210,7 +211,7 @@ class LiveChain:
         rows: list[FeatureRow] = batch.rows.result()
         gaps = [s.reader.missing_before(row.index) for s, row in zip(batch.sources, rows, strict=True)]
         places = [self._places[source.id] for source in batch.sources]
-        if self._on_gap == "reset":
+        if self.on_gap == "reset":
             away = [p for p, missing in zip(places, gaps, strict=True) if any(g.reason == "unseen" for g in missing)]
             streaming.reset(self._state, away)
         features = [_stacked([getattr(row, stream) for row in rows]) for stream in ("rgb", "flow")]
@@ -254,7 +255,7 @@ def run_live(
         def finish(source: LiveSource) -> None:
             with closing(records.pop(source.id)) as record:
                 if record.decided:
-                    known, more = (truth or {}).get(source.id), {"live": source.describe()}
+                    known, more = (truth or {}).get(source.id), {"live": {"on_gap": chain.on_gap, **source.describe()}}
                     finished[source.id] = record.finish(None, warnings, None, known, embed, more)
 
         try:

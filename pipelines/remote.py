@@ -79,10 +79,10 @@ class RemoteFile:
     @property
     def system(self):
         """The fsspec file system and the path in it. Raises MissingPathError where there is none for this URL."""
-        import fsspec
-
         scheme = urlsplit(self.url).scheme
         try:
+            import fsspec
+
             return fsspec.core.url_to_fs(self.url)
         except ImportError as error:
             package = PACKAGES.get(scheme)

@@ -26,6 +26,8 @@ def find_sources(
     """
     places, top = [place(one) for one in given], place(root) if root else None
     here = [one for one in places if isinstance(one, Path)]
+    if here and isinstance(top, RemoteFile):
+        raise MissingPathError(f"{here[0]} is not in {top}.", "give --root a folder that all inputs are in.")
     found: dict[str, Place] = dict(find_videos(here, suffixes, top)) if here else {}
     for folder in places:
         if isinstance(folder, Path):

@@ -63,7 +63,7 @@ def test_processes_that_are_killed_cost_their_video_alone(small_set, begun, star
     for video_id in folder.ids():
         mine, one_process = folder.load(video_id), whole.load(video_id)
         assert [array.tobytes() for array in mine] == [array.tobytes() for array in one_process]
-    assert all(worker.process.poll() is not None for worker in started), "each has ended"
+    assert all(worker.process.poll() is not None for worker in started) and not leftovers(begun)
 
 
 def test_closing_ends_all_and_leaves_nothing_half_written(small_set, begun, started):

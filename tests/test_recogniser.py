@@ -189,6 +189,8 @@ def own(configs: Path, text: str) -> str:
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(depth=19))", RecipeError, "cannot be built"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(in_channels=10))", RecipeError, "takes five flow fields"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(in_channels=4))", RecipeError, "takes 4 channels"),
+        ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(_delete_=True, type='C3D'))", RecipeError, "no images"),
+        ("model = dict(type='Recognizer2D', backbone=dict(depth=18))", RecipeError, "cannot be built"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(out_indices=(2, 3)))", RecipeError, "several maps"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(data_preprocessor=None)", RecipeError, "does not say the mean"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(data_preprocessor=dict(mean=[1.0, 2.0]))", RecipeError, "2 means"),

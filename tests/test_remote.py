@@ -122,6 +122,8 @@ def test_sources_here_and_elsewhere(memory, tmp_path):
         find_sources([f"{memory}/none"])
     with pytest.raises(MissingPathError, match="is not in memory://videos/b"):
         find_sources([memory.url], root=f"{memory}/b")
+    with pytest.raises(MissingPathError, match="is not in memory://videos"):
+        find_sources([tmp_path, memory.url], root=memory.url)
     with pytest.raises(MissingPathError, match="has .. in its name"):
         memory.joined("b/../../x.mp4").write(b"123")
         find_sources([memory.url])
@@ -183,6 +185,16 @@ def test_what_cannot_be_brought(site, tmp_path, answer, words, asked):
     told = f"{caught.value} {caught.value.hint}"
     assert site.url("v.mp4") in told and "secret" not in told and caught.value.hint
     assert len(site.asked) == asked
+
+
+def test_a_password_is_not_in_what_a_run_leaves(site, lstr, tmp_path):
+    site.answers |= {"/text.mp4": [b"this is no video"], "/v.mp4": [403]}
+    videos = [site.url(f"{name}.mp4?key=secret", "me:secret@") for name in ("text", "v")]
+    code, out, err = lstr("extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--flow", "dis")
+    left = [path.read_bytes() for path in (tmp_path / "features").rglob("*") if path.is_file()]
+    assert code == 3 and out == "" and err.count("failed: ") == 2 and site.url("text.mp4") in err, err
+    assert f'"source": "{site.url("v.mp4")}"' in (tmp_path / "features" / "failed.jsonl").read_text()
+    assert "secret" not in err and not [content for content in left if b"secret" in content]
 
 
 def test_nobody_answers(site, tmp_path):
