@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +165,10 @@ def test_every_row_of_the_study_is_a_model(script):
     full, _ = script.settings(script.PROPOSED, 0, script.FULL, (2048, 1024))
     assert (full.d_model, full.n_heads, full.n_long) == (1024, 16, 512)
     assert set(script.REDUCED) <= set(script.ROWS)
+
+
+def test_readme_shows_the_record(script):
+    record = json.loads((BENCHMARKS / "thumos-synthetic.json").read_text())
+    assert record["size"] == asdict(script.SMALL)
+    assert record["chunks"] == [203363, 225222]  # all of THUMOS'14, the short videos too
+    assert script.table(record) in (BENCHMARKS.parent / "README.md").read_text()
