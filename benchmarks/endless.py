@@ -115,7 +115,7 @@ def account(timeline: dict, output: Path, name: str) -> dict:
     decided = [line["chunk"] for line in lines if "chunk" in line]
     missing = sum(line["chunks"] for line in lines if "gap" in line)
     live = timeline["live"]
-    assert live["decided"] == len(decided) == len(set(decided))
+    assert timeline["decided"] == len(decided) == len(set(decided))
     assert timeline["chunks"] == decided[-1] + 1 == len(decided) + missing
     assert np.isnan(np.load(output / f"{name}.scores.npy")[:, 0]).sum() == missing
     gaps = sum(round((gap["end"] - gap["start"]) / timeline["seconds_per_chunk"]) for gap in timeline["gaps"])
@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("-c", "--checkpoint")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--record", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--conditions", help="what else the machine was doing, for the record")
     parser.add_argument("--send", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.send:
@@ -148,6 +149,7 @@ def main() -> None:
             "versions": {"python": platform.python_version(), "pyav": av.__version__},
             "date": date.today().isoformat(),
             "weights": "random",
+            **({"conditions": given.conditions} if given.conditions else {}),
             "minutes": given.minutes,
             "chunks": counts,
             "speed": timeline["speed"],

@@ -7,6 +7,7 @@ from pathlib import Path
 URL = re.compile(
     r"(?<![a-z0-9+.-])(?!file:)([a-z][a-z0-9+.-]*://|(?:rtsps?|rtmps?|https?|srt|tcp|udp):/)(\S+)", re.IGNORECASE
 )
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 WHOLE = re.compile(r"(?!file:)([a-z][a-z0-9+.-]*://)(.*)", re.IGNORECASE | re.DOTALL)
 # the second is a password with a slash in it, no port
 USER = re.compile(r"^(?:[^/?#]*@|[^/?#:]*:(?!\d*(?:[/?#]|$))[^@]*@)", re.DOTALL)
@@ -24,6 +25,11 @@ def without_credentials(text: str) -> str:
     (`/user=admin&password=…`). Text without a URL, and file: URLs, come back as they are.
     """
     return URL.sub(_masked, text)
+
+
+def displayed(text: str) -> str:
+    """`text` for a terminal: `without_credentials`, and without characters that would steer it."""
+    return CONTROL.sub("\ufffd", without_credentials(text))
 
 
 def shown(source: object) -> str:

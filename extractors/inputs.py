@@ -39,7 +39,8 @@ def _videos_of(given: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, P
         paths = list(_walk(given, suffixes))
         if not paths:
             raise MissingPathError(
-                f"{given} holds no video.", f"give a folder with {', '.join(list(suffixes)[:5])} … files, or see --ext."
+                f"{given} holds no video.",
+                f"give a folder with {', '.join(list(suffixes)[:5])} … files, or `lstr extract --ext`.",
             )
         yield from ((path, given) for path in paths)
     elif given.exists():
@@ -93,8 +94,8 @@ def _id_of(path: Path, beginning: Path) -> str:
 
 def _one_name(first: Path, second: Path, video_id: str) -> MissingPathError:
     if first.parent.resolve() == second.parent.resolve():
-        hint = f"keep one of them, or choose by ending: --ext {second.suffix[1:]}."
+        hint = f"keep one of them, or `lstr extract --ext {second.suffix[1:]}`."
     else:
         common = os.path.commonpath([os.path.abspath(first), os.path.abspath(second)])
-        hint = f"add --root '{common}', so that the ids keep the folder names."
+        hint = f"give '{common}' instead, or `lstr extract --root '{common}'`: ids then keep the folder names."
     return MissingPathError(f"{first} and {second} would both be called {video_id!r}.", hint)

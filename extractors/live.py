@@ -1,10 +1,11 @@
 """A live source in a thread of its own: chunks at the source's time, a bounded number of them waiting.
 
 Time. With the `stream` clock it is what the source's timestamps say, from its first frame on; one that steps back goes
-on from where it was. With the `wall` clock it is when a frame came. A frame stands until the next one, as in a file,
-unless that is more than GAP_SECONDS away (or four of the source's own steps, if it is that slow): then what lies
-between was not seen. A chunk is of frames that were seen, so chunks are missing where the source was away, and chunk
-numbers keep to the time. After a reconnection the clock goes on by the time it took.
+on from where it was. With the `wall` clock, and for pictures that come without times (MJPEG), it is when a frame came.
+A frame stands until the next one, as in a file, unless that is more than GAP_SECONDS away (or four of the source's own
+steps, if it is that slow): then what lies between was not seen. A chunk is of frames that were seen, so chunks are
+missing where the source was away, and chunk numbers keep to the time. After a reconnection the clock goes on by the
+time it took.
 """
 
 import threading
@@ -26,8 +27,6 @@ LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goe
 SILENCE = 10.0  # seconds without a frame after which another connection is tried
 QUIET = 2.0  # seconds without a frame after which a source is said to be stalled
 DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others
-CLOCKS = ("stream", "wall")
-ON_LAG = ("drop", "wait")
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class LiveOptions:
     wait. None drops those of cameras and streams without an end, and waits for pipes and recordings."""
     timeout: float = 30.0
     """Seconds without a frame, attempts to connect included, after which it has stalled."""
-    waiting: int = 8
+    waiting: int = 4
     """Whole chunks that wait at most."""
 
 
@@ -86,6 +85,18 @@ class LiveReader:
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
         self._heard = self._began = monotonic()
         self._thread = threading.Thread(target=self._work, name=f"live {given.id}", daemon=True)
+
+    @property
+    def clock(self) -> str:
+        """Whose time it has: that of arrival too where a stream without an end gives none."""
+        untimed = self.given.lasting and self._reader is not None and self._reader.timeless
+        return "wall" if untimed else self.options.clock
+
+    @property
+    def on_lag(self) -> str:
+        """What happens to chunks that come too fast: `drop` or `wait`."""
+        goes_on = self.given.drops and not (self._reader and self._reader.finite)
+        return self.options.on_lag or ("drop" if goes_on else "wait")
 
     @property
     def frames(self) -> int:
@@ -158,7 +169,7 @@ class LiveReader:
             lost = self._connection()
             if self._stopped.is_set() or self._is_over() or (lost is None and self._ends()):
                 return
-            if lost and not self.given.lasting:
+            if lost and self._ends():  # connected again, a recording would begin anew
                 raise self._stalled() if isinstance(lost, StalledError) else lost
             if lost and self._last is None and not isinstance(lost, StalledError):
                 raise lost  # it was never there: an address with a mistake is not tried again
@@ -211,22 +222,23 @@ class LiveReader:
                 else:
                     self.reconnects += 1
             time = origin + frame.time
-            if self.options.clock == "wall":
-                time = Fraction(now - self._began).limit_denominator(1000)
             before, step = self._last or (time, Fraction(0))
-            if time - before > LONGEST_GAP:
+            if self.clock == "wall":
+                time = Fraction(now - self._began).limit_denominator(1000)
+            elif frame.time and time - before > LONGEST_GAP:
                 origin -= time - before - step
                 time = before + step
             time = max(time, before)
             self._last, self._heard, self._connected = (time, time - before), now, True
-            yield replace(frame, time=time)
+            # a container may say that a frame lasts until its clock has jumped
+            yield replace(frame, time=time, duration=min(frame.duration, Fraction(GAP_SECONDS)))
             if self._stopped.is_set():
                 return
             self._heard = monotonic()  # whoever waits for a place among the chunks is not silent
 
     def _put(self, chunk: Chunk) -> None:
         """Let a chunk wait to be taken, in the place of the oldest where there is none free."""
-        drop = self._drops()
+        drop = self.on_lag == "drop"
         with self.changed:
             if self._end is not None and chunk.index >= self._end:
                 self._next = chunk.index
@@ -243,11 +255,6 @@ class LiveReader:
             self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
             self._chunks.append((chunk, monotonic()))
             self.changed.notify_all()
-
-    def _drops(self) -> bool:
-        if self.options.on_lag:
-            return self.options.on_lag == "drop"
-        return self.given.drops and not self._reader.finite
 
     def _ends(self) -> bool:
         """Whether the end of this connection is the source's."""

@@ -15,7 +15,8 @@ CAMERA = re.compile(r"camera:(\d+)|/dev/video(\d+)")
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 # five seconds of FFmpeg's own looking before the first frame would be five seconds of delay
 PROMPT = {"analyzeduration": "1000000"}  # microseconds
-OPTIONS = {"rtsp": {"rtsp_transport": "tcp"}, "rtsps": {"rtsp_transport": "tcp"}}  # over UDP frames go missing
+OVER_TCP = {"rtsp_transport": "tcp"}  # over UDP frames go missing
+OPTIONS = {"rtsp": OVER_TCP, "rtsps": OVER_TCP, "udp": {"overrun_nonfatal": "1"}}
 
 
 @dataclass(frozen=True)

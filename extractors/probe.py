@@ -1,5 +1,6 @@
 """What a video file holds, from its packets: frame times, size, damage; only its first frame is decoded."""
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -94,7 +95,9 @@ def probe(path: str | Path) -> Video:
             facts = (context.width, context.height, stream.codec.canonical_name, bits, aspect_of(stream), rotation)
             n_streams, header_frames = len(container.streams.video), stream.frames
     except PermissionError as error:
-        raise VideoError(f"{path} cannot be read: permission denied.", f"`chmod u+r {path}`.") from error
+        raise VideoError(
+            f"{path} cannot be read: permission denied.", f"`chmod u+r {shlex.quote(str(path))}`."
+        ) from error
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise unreadable(str(path), error) from error
     if not starts and not missing:
@@ -158,6 +161,11 @@ def unreadable(name: str, error: Exception) -> VideoError:
     """The typed error of something that FFmpeg cannot open or read."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = text.strip().splitlines()[0].rstrip(".")
+    if name.startswith("/dev/"):
+        hint = "close what else uses it; `sudo usermod -aG video $USER` lets you read cameras from the next login on."
+        return VideoError(f"The camera {name} cannot be read ({reason}).", hint)
+    if "://" in name:
+        return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")
     hint = "play it with `ffplay`, or convert it with `ffmpeg`."
     return VideoError(f"{name} is not a readable video ({reason}).", hint)
 

@@ -33,6 +33,7 @@ from extractors.probe import (
 )
 
 JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
+TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures alone
 TICK = 0.2  # seconds between two looks at whether a silent pipe is still wanted
 
 
@@ -69,6 +70,8 @@ class PyAVReader:
         self.clock = "container"
         self.finite = False
         """Once opened: whether the source says how long it is."""
+        self.timeless = False
+        """Once opened: whether its frames come without times, so that FFmpeg makes some up."""
 
     def frames(self, long_side: int) -> Iterator[SourceFrame]:
         """Each frame, its image at the working size of the first one.
@@ -78,6 +81,7 @@ class PyAVReader:
         try:
             with open_container(self._source, self._options, self._timeout, self._demuxer) as container:
                 self.finite = bool(container.duration) or (container.size > 0 and container.format.name != "hls")
+                self.timeless = container.format.name in TIMELESS
                 yield from self._frames(container, long_side)
         except av.error.ExitError as error:
             raise self._silent() from error

@@ -7,7 +7,7 @@ of six frames: its segments are spread over the chunk, and their features averag
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -21,6 +21,10 @@ from extractors.resnet import quiet, registry
 from extractors.weights import CHANNELS
 
 SIDE = 64  # pixels of the image that tells what a backbone makes
+OUTSIDE = ("torchvision.", "timm.", "mmcls.", "mmpretrain.")
+"""Where else than in mmaction2's registry a backbone may come from."""
+FETCHING = ("pretrained", "weights", "init_cfg", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
+"""Arguments by which a backbone would read or download its first weights."""
 HINT = "give the config of a 2D recogniser, as mmaction2's configs/recognition/tsn/*.py."
 
 
@@ -55,13 +59,11 @@ def read_recogniser(given: str, stream: str) -> NetworkRecipe:
         raise RecipeError(f"{given} has a neck, which needs several maps of the backbone.", HINT)
     backbone = _plain(path, model["backbone"])
     built = build_recogniser(backbone)
-    channels = next(w.shape[1] for w in built.state_dict().values() if w.dim() == 4)
+    channels = next((w.shape[1] for w in built.state_dict().values() if w.dim() == 4), 0)
     if CHANNELS.get(channels) != stream:
-        takes = {3: "frames", 10: "five flow fields"}.get(channels, f"{channels} channels")
+        takes = {0: "no images", 3: "frames", 10: "five flow fields"}.get(channels, f"{channels} channels")
         wanted = {"rgb": "frames (3 channels)", "flow": "five flow fields (in_channels=10)"}[stream]
-        raise RecipeError(
-            f"{given} takes {takes}, the {stream} stream gives {wanted}.", "give it a network of its own."
-        )
+        raise RecipeError(f"{given} takes {takes}, the {stream} stream gives {wanted}.", "give another config.")
     mean, std, bgr = _scale(path, config, model, channels)
     segments = getattr(built.backbone, "num_segments", None) or 1
     if stream == "flow" and segments > 1:
@@ -93,10 +95,16 @@ def build_recogniser(backbone: Mapping) -> Features:
 
     Raises RecipeError when it cannot be built here.
     """
+    kind, *parts = list(_types(backbone)) or [""]
+    # mmengine imports and calls whatever a type with a dot names, and a recipe may come with a checkpoint from anywhere
+    outside = kind.startswith(OUTSIDE) and kind.count(".") == 1
+    wrong = [part for part in (*parts, *(() if outside else (kind,))) if "." in part]
+    if wrong:
+        raise RecipeError(f"The backbone has a part {wrong[0]!r}, which is no registered one.", HINT)
     registry()
     try:
         with quiet():
-            network = Features(backbone=json.loads(json.dumps(backbone)))  # a copy: mmaction2 takes parts out
+            network = Features(backbone=_without_fetching(backbone))
     except (ImportError, KeyError, TypeError, ValueError, AssertionError, AttributeError) as error:
         raise RecipeError(
             f"The backbone {backbone.get('type')} cannot be built here ({_first_line(error)}).",
@@ -107,13 +115,27 @@ def build_recogniser(backbone: Mapping) -> Features:
 
 
 def _plain(path: Path, backbone: Mapping) -> dict:
-    """A backbone's config as JSON has it, without where its first weights would be fetched from."""
-    plain = {k: v for k, v in backbone.items() if k not in ("pretrained", "weights", "init_cfg")}
-    plain["type"] = _name(plain.get("type"))
+    """A backbone's config as JSON has it."""
     try:
-        return json.loads(json.dumps(plain))
+        return json.loads(json.dumps(_without_fetching({**backbone, "type": _name(backbone.get("type"))})))
     except TypeError as error:
         raise RecipeError(f"The backbone of {path} is not plain data ({error}).", HINT) from error
+
+
+def _without_fetching(config):
+    """A copy of a config, and of all in it, without where first weights would be fetched from."""
+    if isinstance(config, Mapping):
+        return {name: _without_fetching(value) for name, value in config.items() if name not in FETCHING}
+    return [_without_fetching(value) for value in config] if isinstance(config, list | tuple) else config
+
+
+def _types(config) -> Iterator[str]:
+    """Each type that a config and what is in it name, its own first."""
+    if isinstance(config, Mapping):
+        yield from (str(config["type"]),) if "type" in config else ()
+        config = list(config.values())
+    for value in config if isinstance(config, list | tuple) else ():
+        yield from _types(value)
 
 
 def _name(kind) -> str:

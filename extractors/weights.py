@@ -10,6 +10,7 @@ import hashlib
 import math
 import pickle
 import re
+import shlex
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
@@ -91,7 +92,9 @@ def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
 
 
 def _check(given: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: str | Path, network: str) -> None:
-    hint = f"give {network} weights to this stream (`lstr weights check {path}` says what a file holds)."
+    hint = (
+        f"give {network} weights to this stream (`lstr weights check {shlex.quote(str(path))}` says what a file holds)."
+    )
     needed = [n for n in wanted if not n.endswith("num_batches_tracked")]
     missing = [n for n in needed if n not in given]
     if len(missing) == len(needed):

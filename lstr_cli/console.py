@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 from rich.text import Text
 
-from extractors.addresses import without_credentials
+from extractors.addresses import displayed, without_credentials
 
 if TYPE_CHECKING:  # it brings torch
     from lstr_cli.view import View, Watched
@@ -28,17 +28,21 @@ _out = Console(highlight=False)
 
 def say(text: str) -> None:
     """A line on standard error."""
-    _err.print(without_credentials(text), markup=False, soft_wrap=True)
+    _err.print(displayed(text), markup=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """A yellow line on standard error."""
-    _err.print(without_credentials(f"warning: {text}"), style="yellow", markup=False, soft_wrap=True)
+    _err.print(displayed(f"warning: {text}"), style="yellow", markup=False, soft_wrap=True)
 
 
 def show(text: str) -> None:
     """A line of the result on standard output."""
-    _out.print(without_credentials(text), markup=False, soft_wrap=True)
+    _out.print(_fit_for(_out, text), markup=False, soft_wrap=True)
+
+
+def _fit_for(console: Console, text: str) -> str:
+    return displayed(text) if console.is_terminal else without_credentials(text)
 
 
 def size(n: float) -> str:
@@ -66,7 +70,7 @@ def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], righ
 
 
 def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None:
-    title, rows = without_credentials(title), [[without_credentials(str(cell)) for cell in row] for row in rows]
+    title, rows = _fit_for(console, title), [[_fit_for(console, str(cell)) for cell in row] for row in rows]
     if not console.is_terminal:
         for row in ([title], columns, *rows):
             plain.write("\t".join(row) + "\n")
@@ -160,22 +164,23 @@ class JobBar(Bar):
         self._total, self._speed = total, speed
         self._over = 0
         self._in_hand: dict[str, tuple[int, int]] = {}
-        self._since: dict[str, float] = {}
+        self._begun_at: dict[str, tuple[float, int]] = {}
         self._start = monotonic()
 
     def update(self, what: str, done: int, total: int, note: str = "") -> None:
         """Show that `done` of `total` units of `what` are finished."""
-        since = self._since.setdefault(what, monotonic())
+        start, before = self._begun_at.setdefault(what, (monotonic(), done))
         self._in_hand[what] = (done, total)
         self._show_all()
         if self._rich:
-            super().update(what, done, total, note or self._speed(done / max(monotonic() - since, 1e-3)))
+            rate = (done - before) / max(monotonic() - start, 1e-3)
+            super().update(what, done, total, note or self._speed(rate))
 
     def finish(self, what: str, planned: int) -> None:
         """It is over, and no longer in hand."""
         self._over += planned
         self._in_hand.pop(what, None)
-        self._since.pop(what, None)
+        self._begun_at.pop(what, None)
         if what in self._tasks:
             self._rich.remove_task(self._tasks.pop(what))
         self._show_all()
@@ -213,12 +218,12 @@ class Screen:
 
     def update(self, one: "Watched") -> None:
         """Show that a source has a new decision."""
-        from lstr_cli.view import clock, event_text, status_text
+        from lstr_cli.view import clean, clock, event_text, status_text
 
         if self._live:
             return
         for event in one.newest.events if self._events else ():
-            say(f"{clock(event.time):>9}  {event_text(event)}")
+            say(f"{clock(event.time):>9}  {clean(one.status.name)}  {event_text(event)}")
         now = monotonic()
         if now - self._said >= PLAIN_SECONDS:
             self._said = now

@@ -11,14 +11,16 @@ from lstr_cli.options import (
     algorithm_option,
     device_option,
     events_options,
+    live_options,
     mismatch_option,
     model_settings,
     set_option,
+    stretch_options,
     weights_options,
     workers_option,
 )
 
-SOME_FAILED = 3
+SOME_FAILED, STALLED = 3, 1
 
 
 def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -66,6 +68,8 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     show_default=True,
     help="Of LSTR's linear layers; bf16 is faster and a little off.",
 )
+@stretch_options
+@live_options
 @events_options
 @set_option
 @device_option
@@ -88,14 +92,19 @@ def command(
     device,
     as_json,
     events,
+    stretch,
+    live,
 ):
     """Say which action is happening at each quarter second of a video, without looking ahead.
 
-    SOURCE is a video, a folder of videos, or a feature folder. DIR gets ID.json (segments), ID.jsonl (a line a
-    decision, written as it is made), ID.scores.npy and ID.html; -f also takes csv, tsv, vtt, srt, ass, eaf (ELAN),
-    labelstudio, activitynet, thumos, audacity, png, svg, mp4 (the video with its lanes) and all. Without -o the
-    JSONL goes to standard output when that is a pipe, or with -f jsonl. Several sources with HTML pages get an
-    index.html too.
+    SOURCE is a video, a folder of videos, a feature folder, a camera (camera:0), an address (rtsp://, http://,
+    https://, udp://, rtmp://, srt://, tcp://), or - for a video on standard input. Several live sources are watched
+    at once, after the others; Ctrl-C ends them, and what they gave is written.
+
+    DIR gets ID.json (segments), ID.jsonl (a line a decision, written as it is made), ID.scores.npy and ID.html; -f
+    also takes csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet, thumos, audacity, png, svg, mp4 (the
+    video with its lanes) and all. Without -o the JSONL goes to standard output when that is a pipe, or with -f jsonl.
+    Several sources with HTML pages get an index.html too.
 
     An action is told the moment its score reaches --on, and its end when the score falls below --off; --min-length
     and --merge-gap delay both, and by how much is said. Without these options the checkpoint's thresholds
@@ -107,15 +116,18 @@ def command(
       lstr detect game.mp4 -c run/checkpoint.pt -o timeline -f json,html
       lstr detect game.mp4 -o timeline -f vtt,eaf,mp4 --min-length 0.5
       lstr detect game.mp4 | jq -c 'select(.event)'
+      lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
     from extractors.errors import ExtractorError
+    from extractors.live_input import parse_live
     from lstr.labels import read_labels
     from lstr_cli import console
+    from lstr_cli.live_sources import watch
     from lstr_cli.view import View
     from pipelines.detect import load_checkpoint, run, truth_of, warnings_of
     from pipelines.fonts import illegible_warning
     from pipelines.index_page import write_index
-    from pipelines.sources import open_sources
+    from pipelines.sources import Limits, open_sources
     from pipelines.status import Status
     from pipelines.timeline import changed, thresholds_of
 
@@ -132,10 +144,15 @@ def command(
         console.warn(text)
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
-    failed, finished = [], []
-    opened = open_sources(
-        sources, loaded, rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch
-    )
+    failed, finished, code = [], [], SOME_FAILED
+    if sources.count("-") > 1:
+        raise click.BadArgumentUsage("Standard input can be read once.")
+    limits = Limits(**stretch)
+    parsed = [(given, parse_live(given)) for given in sources]
+    recorded = [given for given, one in parsed if one is None]
+    inputs = [one for _, one in parsed if one]
+    networks = (rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch)
+    opened = open_sources(recorded, loaded, *networks, limits)
     warned = set()
     view = View(ascii_only=not console.takes_unicode())
     with closing(opened), console.Screen(view, lines is sys.stdout and console.is_terminal()) as screen:
@@ -159,6 +176,14 @@ def command(
                     raise
                 failed.append(str(error))
                 console.say(f"failed: {error}\nhint: {error.hint}")
+        opened.close()  # its networks make room for those of the live sources
+        if inputs:
+            options = (limits, live, precision, thresholds)
+            outputs = (folder, formats, lines, truth, warnings_of(loaded), embed)
+            ended, errors = watch(inputs, loaded, networks, options, outputs, view, screen)
+            finished += ended
+            failed += [str(error) for error in errors]
+            code = STALLED if any(error.exit_code == STALLED for error in errors) else SOME_FAILED
     # tables wait until the view is gone, for both draw on the terminal
     for source_id, timeline in finished:
         if as_json:
@@ -173,7 +198,7 @@ def command(
         drawn = {video_id: truth_of(truth, video_id) for video_id, _ in finished}
         console.say(f"index: {write_index(folder, dict(finished), truth=drawn, failed=failed)}")
     if failed:
-        sys.exit(SOME_FAILED)
+        sys.exit(code)
 
 
 def _follow(decisions, watched, screen) -> dict:
@@ -188,5 +213,5 @@ def _follow(decisions, watched, screen) -> dict:
 
 def _show(console, timeline: dict) -> None:
     rows = [(f"{s['start']:.2f}", f"{s['end']:.2f}", s["label"], f"{s['score']:.2f}") for s in timeline["segments"]]
-    title = f"{timeline['source']}: {timeline['chunks']} decisions, actions: {len(rows)}"
+    title = f"{timeline['source']}: {timeline['decided']} decisions, actions: {len(rows)}"
     console.show_table(title, ("start s", "end s", "action", "score"), rows, right=(0, 1, 3))

@@ -101,6 +101,8 @@ def command(
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
+    if ray_address and engine != "ray":
+        raise click.UsageError("--ray-address is for --engine ray.")
     output = place(output)
     found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root)
     if engine == "ray":

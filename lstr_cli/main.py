@@ -9,7 +9,7 @@ import traceback
 
 import click
 
-from extractors.addresses import without_credentials
+from extractors.addresses import displayed
 from lstr import __version__
 
 COMMANDS = {
@@ -81,7 +81,7 @@ def main() -> None:
         code = 0
     except Exception as error:  # the last net: a user never sees a traceback unless asking for it
         if os.environ.get("LSTR_DEBUG"):
-            click.echo(without_credentials(traceback.format_exc()), err=True)
+            click.echo(displayed(traceback.format_exc()), err=True)
         if hasattr(error, "hint"):  # the typed errors of lstr and extractors
             code = _fail(str(error), error.hint, error.exit_code)
         else:
@@ -101,9 +101,9 @@ def insist(unraisable) -> None:
 
 
 def _fail(sentence: str, hint: str, code: int) -> int:
-    click.echo(without_credentials(f"error: {sentence}"), err=True)
+    click.echo(displayed(f"error: {sentence}"), err=True)
     if hint:
-        click.echo(without_credentials(f"hint: {hint}"), err=True)
+        click.echo(displayed(f"hint: {hint}"), err=True)
     return code
 
 

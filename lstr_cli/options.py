@@ -153,6 +153,11 @@ def processes_option(command):
 
 def inputs_options(command):
     """`--list`, `--ext` and `--root`, given as the paths `lists`, the suffixes `endings` and `root`."""
+
+    @functools.wraps(command)
+    def with_lists(*args, lists: tuple[str, ...], **options):
+        return command(*args, lists=_listed(lists), **options)
+
     for option in (
         click.option("--root", metavar="DIR", help="Ids are paths relative to DIR: for files of several folders."),
         click.option(
@@ -167,26 +172,25 @@ def inputs_options(command):
             "lists",
             metavar="FILE",
             multiple=True,
-            callback=_listed,
             help="A file with a path, folder or pattern a line; - is standard input.",
         ),
     ):
-        command = option(command)
-    return command
+        with_lists = option(with_lists)
+    return with_lists
 
 
 def _endings(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     return tuple(f".{part.strip().lower().lstrip('.')}" for part in (value or "").split(",") if part.strip(" ."))
 
 
-def _listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str]:
+def _listed(values: tuple[str, ...]) -> list[str]:
     paths = []
     for value in values:
         try:
             with click.open_file(value, encoding="utf-8", errors="surrogateescape") as file:
-                paths += [line for line in file.read().split("\n") if line.strip()]
+                paths += [line.rstrip("\r") for line in file.read().split("\n") if line.strip()]
         except OSError as error:
-            raise click.BadParameter(f"{value} cannot be read ({error.strerror}).") from error
+            raise click.UsageError(f"--list {value} cannot be read ({error.strerror}).") from error
     return paths
 
 
@@ -204,6 +208,67 @@ def events_options(command):
         click.option("--min-length", type=seconds, metavar="S", help="A shorter action is none; it starts later."),
         click.option("--off", type=share, metavar="P", help="An action ends below this score.  [default: 0.35]"),
         click.option("--on", type=share, metavar="P", help="An action begins at this score.  [default: 0.5]"),
+    ):
+        gathered = option(gathered)
+    return gathered
+
+
+def stretch_options(command):
+    """`--start`, `--duration` and `--max-chunks`, given to the command as the dict `stretch`."""
+    names = ("start", "duration", "max_chunks")
+
+    @functools.wraps(command)
+    def gathered(**values):
+        return command(stretch={name: values.pop(name) for name in names}, **values)
+
+    for option in (
+        click.option("--max-chunks", type=click.IntRange(min=1), metavar="N", help="Stop after N decisions a source."),
+        click.option("--duration", type=Seconds(positive=True), help="Stop after so much of each source."),
+        click.option("--start", type=Seconds(), default=0.0, help="Leave out what comes before, as in 90s or 1:30."),
+    ):
+        gathered = option(gathered)
+    return gathered
+
+
+def live_options(command):
+    """How live sources are read: `--clock`, `--on-lag`, `--on-gap`, `--timeout`, given as the dict `live`."""
+    names = ("clock", "on_lag", "on_gap", "timeout")
+
+    @functools.wraps(command)
+    def gathered(**values):
+        return command(live={name: values.pop(name) for name in names}, **values)
+
+    for option in (
+        click.option(
+            "--timeout",
+            type=Seconds(positive=True),
+            default=30.0,
+            show_default="30s",
+            help="A live source without a frame for so long has stalled, attempts to connect again included.",
+        ),
+        click.option(
+            "--on-gap",
+            type=click.Choice(["keep", "reset"]),
+            default="keep",
+            show_default=True,
+            help="What the model remembers after a live source was away: all, or nothing.",
+        ),
+        click.option(
+            "--on-lag",
+            type=click.Choice(["auto", "drop", "wait"]),
+            default="auto",
+            show_default=True,
+            callback=_none_for_auto,
+            help="When a live source is faster than this machine: drop the oldest chunks, or let the source wait. "
+            "auto drops those of cameras and endless streams.",
+        ),
+        click.option(
+            "--clock",
+            type=click.Choice(["stream", "wall"]),
+            default="stream",
+            show_default=True,
+            help="Whose time a live source has: its own timestamps', or the arrival of its frames.",
+        ),
     ):
         gathered = option(gathered)
     return gathered
@@ -258,3 +323,28 @@ class Size(click.ParamType):
         if not parts:
             self.fail(f"{value!r} is no size; write 20MB, 1.5GB or a number of bytes.", param, ctx)
         return int(float(parts[1]) * UNITS[(parts[2] or "").lower()])
+
+
+class Seconds(click.ParamType):
+    """A time, written as 90, 90s, 1.5m, 1:30 or 1:02:03.5; in seconds."""
+
+    name = "time"
+
+    def __init__(self, positive: bool = False):
+        self._positive = positive
+
+    def convert(self, value, param, ctx) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        clock = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)", value)
+        plain = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([smh]?)", value, re.IGNORECASE)
+        if clock:
+            hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+            total = 3600 * hours + 60 * minutes + seconds
+        elif plain:
+            total = float(plain[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[plain[2].lower()]
+        else:
+            self.fail(f"{value!r} is no time; write 90s, 1.5m or 1:30.", param, ctx)
+        if self._positive and total == 0:
+            self.fail("it has to be more than nothing.", param, ctx)
+        return total

@@ -24,6 +24,7 @@ MOST_ACTIONS, MOST_EVENTS = 5, 6
 WIDE = 72  # columns from which there is room for more
 RATE_SECONDS = 10.0  # over which speeds are taken
 EIGHTHS = " ▏▎▍▌▋▊▉█"
+MOST_MS = 10_000  # from which a latency is said in seconds
 GAP = "  "
 LINKS = {"connecting": "connecting", "stalled": "sends nothing", "lost": "connection lost", "ended": "ended"}
 
@@ -112,6 +113,8 @@ class View:
                 one.look()
         most = max(len(one.actions(MOST_ACTIONS)) for one in watched)
         for actions in range(most, min(1, most) - 1, -1):
+            if len(watched) * (actions + 3) > height:  # a head, and a line each for memories and speed at least
+                continue
             blocks = [line for one in watched for line in self._block(one, width, actions)]
             if len(blocks) + min(2, MOST_EVENTS) <= height:
                 break
@@ -198,7 +201,7 @@ class View:
         factor = f"{decisions * CHUNK_SECONDS:.2f} {'x' if self._ascii else '×'} real time"
         said = [f"{decisions:.1f} decisions/s", f"{frames:.0f} frames/s", factor]
         if found := one.status.latency_ms(50, 95):
-            said.append("latency p50 {:.0f}, p95 {:.0f} ms".format(*found))
+            said.append("latency " + latency_text(*found))
         return [[(text, "")] for text in said]
 
     def _events(self, watched: list[Watched], most: int, width: int) -> list[Line]:
@@ -252,13 +255,21 @@ def status_text(one: Watched, now: float) -> str:
     of = f"/{status.total}" if status.total else ""
     said = [f"{status.decided}{of} decisions", f"{one.rates(now)[0]:.1f} a second"]
     if found := status.latency_ms(50, 95):
-        said.append("latency {:.0f} and {:.0f} ms (p50, p95)".format(*found))
+        said.append("latency " + latency_text(*found))
     if status.dropped:
         said.append(f"dropped {status.dropped}")
-    said += [LINKS[status.link]] * (status.link in LINKS)
+    if status.link in LINKS:
+        said.append(LINKS[status.link])
     if one.newest:
         said.append(f"{clean(one.newest.label)} {one.newest.score:.2f}")
     return f"{clean(status.name)}: {', '.join(said)}"
+
+
+def latency_text(p50: float, p95: float) -> str:
+    """Two latencies given in milliseconds."""
+    if p95 >= MOST_MS:
+        return f"p50 {p50 / 1000:.1f}, p95 {p95 / 1000:.1f} s"
+    return f"p50 {p50:.0f}, p95 {p95:.0f} ms"
 
 
 def summary_of(one: Watched) -> str:

@@ -1,5 +1,6 @@
 """The recipe of the features a checkpoint was trained on, held against the features and networks it is given."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path
     if different and not allow:
         raise RecipeError(
             f"{features} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
-            f"extract the videos again with `--recipe {loaded.path}`, or add {ALLOW}.",
+            f"extract the videos again with `--recipe {shlex.quote(str(loaded.path))}`, or add {ALLOW}.",
         )
     return _mismatch(loaded, different)
 

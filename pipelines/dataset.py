@@ -1,5 +1,6 @@
 """Feature folders and label file together: labelled videos for training and evaluation."""
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -191,7 +192,7 @@ def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
     if not errors:
         return
     first = errors[0]
-    hint = f"`lstr labels check {source} --json` names each; correct them and go on."
+    hint = f"`lstr labels check {shlex.quote(source)} --json` names each; correct them and go on."
     if all(found.kind == "no features" for found in errors):
         hint = "extract them with `lstr extract`, or leave them out with --skip-missing."
     what = "error" if len(errors) == 1 else "errors"

@@ -97,7 +97,7 @@ def over_processes(
     workers: list[WorkerProcess] = []
     released: list[WorkerProcess] = []
     suspects: set[str] = set()
-    lost = 0
+    lost, died = 0, False
     try:
         while waiting or workers:
             while waiting and len(workers) < processes:
@@ -111,7 +111,7 @@ def over_processes(
                     workers.remove(worker)
                     connection.close()
                     how = _death(worker.process.wait())
-                    lost = 0 if worker.ready else lost + 1
+                    lost, died = 0 if worker.ready else lost + 1, True
                     if lost == STARTS:
                         raise ExtractorError(
                             f"{STARTS} worker processes in a row ended while they started ({how}).",
@@ -142,7 +142,7 @@ def over_processes(
                     yield what[0]
     finally:
         _end(workers + released)
-        if workers and isinstance(config.features, Path):  # what was killed could not tidy up
+        if (workers or died) and isinstance(config.features, Path):  # what was killed could not tidy up
             sweep(config.features)
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from time import perf_counter
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from pipelines.remote_features import Features
 from pipelines.remote_videos import at_hand
 from pipelines.store import FeatureFolder, replacing, write_json
 
+LONGEST = 250  # bytes of a name that .json can be added to, on the usual file systems
 REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."
 Progress = Callable[[str, int, int], None]
 """Called as (video id, chunks done, chunks in all)."""
@@ -72,6 +73,8 @@ def attempt(
     Raises what would stop every other video too: OutputError, FlowError, RecipeError, WeightsError.
     """
     start = perf_counter()
+    if len(os.fsencode(PurePath(video_id).name)) > LONGEST:
+        return failed(video_id, source, f"{source} has a name too long for its features.", "rename or link it.")
     try:
         with folder.staged(video_id) as target, at_hand(source) as (path, origin):
             record = extract_video(video_id, path, target, twostream, workers, progress, allow_damaged, origin)

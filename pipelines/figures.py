@@ -73,7 +73,7 @@ def lanes_of(timeline: Mapping, scores: np.ndarray | None, truth: Sequence[Mappi
     seen = {segment["label"] for segment in [*timeline["segments"], *(truth or ())]}
     peak = dict.fromkeys(classes, 0.0)
     if scores is not None and len(scores):
-        peak = dict(zip(timeline["classes"], scores.max(0), strict=True))
+        peak = dict(zip(timeline["classes"], np.fmax.reduce(scores), strict=True))
     chosen = sorted(classes, key=lambda label: (label not in seen, -peak[label]))[:MOST_LANES]
     return [label for label in classes if label in chosen]
 
@@ -83,5 +83,5 @@ def thinned(curve: np.ndarray, seconds_per_chunk: float) -> tuple[np.ndarray, np
     step = -(-len(curve) // MOST_POINTS)
     firsts = np.arange(0, len(curve), step)
     ends = np.minimum(firsts + step, len(curve)) * seconds_per_chunk
-    values = np.maximum.reduceat(curve, firsts)
+    values = np.fmax.reduceat(curve, firsts)  # NaN where nothing was decided
     return np.concatenate([[0.0], ends]), np.concatenate([values[:1], values])

@@ -13,7 +13,7 @@ from typing import TextIO
 import numpy as np
 import torch
 
-from extractors.addresses import without_credentials
+from extractors.addresses import shown
 from extractors.flow import FlowWorkers, default_workers
 from extractors.frames import Chunk
 from extractors.live import LiveOptions, LiveReader
@@ -28,7 +28,7 @@ from pipelines.sources import ALL, Limits
 from pipelines.status import Status
 from pipelines.timeline import Thresholds, Timeline
 
-ON_GAP = ("keep", "reset")
+LOOK = 0.5  # seconds after which statuses are renewed though nothing was decided
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 
 
@@ -66,8 +66,9 @@ class LiveSource:
         """How it was read and what came of it, as a timeline file has it."""
         error = self.reader.error
         return {
-            "clock": self.reader.options.clock,
-            **{name: getattr(self.look(), name) for name in ("decided", *COUNTED)},
+            "clock": self.reader.clock,
+            "on_lag": self.reader.on_lag,
+            **{name: getattr(self.look(), name) for name in COUNTED},
             **({"error": str(error)} if error else {}),
         }
 
@@ -98,7 +99,7 @@ def open_live(
         for given in inputs:
             named = sum(source.id.partition("~")[0] == given.id for source in sources)
             name = f"{given.id}~{named + 1}" if named else given.id
-            origin = without_credentials(given.source) if isinstance(given.source, str) else given.id
+            origin = shown(given.source) if isinstance(given.source, str) else given.id
             reader = LiveReader(given, long_side, options, changed, limits.first, limits.end)
             timeline = Timeline(loaded.classes, thresholds or Thresholds())
             sources.append(LiveSource(name, origin, stack.enter_context(reader), timeline, Status(name)))
@@ -124,7 +125,7 @@ class LiveChain:
     ):
         self.sources, self.loaded = sources, loaded
         self._twostream, self._workers = twostream, workers
-        self._on_gap, self._max_chunks = on_gap, max_chunks
+        self.on_gap, self._max_chunks = on_gap, max_chunks
         self._changed = sources[0].reader.changed
         self._places = {source.id: i for i, source in enumerate(sources)}
         self._state: StreamState = streaming.create(loaded.model, len(sources), precision=precision)
@@ -149,7 +150,9 @@ class LiveChain:
         """
         while not all(source.over for source in self.sources):
             with self._changed:
-                self._changed.wait_for(self._has_work)
+                self._changed.wait_for(self._has_work, LOOK)
+            for source in self.sources:
+                source.look()
             while len(self._flying) <= self._threads and (ready := self._ready()):
                 self._begin(ready)
             while self._flying and self._flying[0].rows.done():
@@ -208,7 +211,7 @@ class LiveChain:
         rows: list[FeatureRow] = batch.rows.result()
         gaps = [s.reader.missing_before(row.index) for s, row in zip(batch.sources, rows, strict=True)]
         places = [self._places[source.id] for source in batch.sources]
-        if self._on_gap == "reset":
+        if self.on_gap == "reset":
             away = [p for p, missing in zip(places, gaps, strict=True) if any(g.reason == "unseen" for g in missing)]
             streaming.reset(self._state, away)
         features = [_stacked([getattr(row, stream) for row in rows]) for stream in ("rgb", "flow")]
@@ -218,7 +221,6 @@ class LiveChain:
             latency_ms = (monotonic() - batch.closed[i]) * 1000
             decision = decision_of(self.loaded, source.timeline, row, said[i], latency_ms, gaps[i])
             source.status.decide(decision.time, latency_ms, int(self._state.chunks[places[i]]), self.loaded.config)
-            source.look()
             yield source, decision
 
 
@@ -253,7 +255,7 @@ def run_live(
         def finish(source: LiveSource) -> None:
             with closing(records.pop(source.id)) as record:
                 if record.decided:
-                    known, more = (truth or {}).get(source.id), {"live": source.describe()}
+                    known, more = (truth or {}).get(source.id), {"live": {"on_gap": chain.on_gap, **source.describe()}}
                     finished[source.id] = record.finish(None, warnings, None, known, embed, more)
 
         try:

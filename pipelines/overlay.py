@@ -1,5 +1,6 @@
 """The video with its lanes and labels burnt in: at each moment what had been decided by then, and nothing later."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -76,7 +77,7 @@ def write_overlay(path: Path, video: Path, lanes: Lanes) -> None:
         except (av.error.FFmpegError, ValueError) as error:
             raise VideoError(
                 f"{video} cannot be drawn on ({str(error).strip().splitlines()[0]}).",
-                f"repair it with `ffmpeg -i {video} -c:v libx264 repaired.mp4`.",
+                f"repair it with `ffmpeg -i {shlex.quote(str(video))} -c:v libx264 repaired.mp4`.",
             ) from error
 
 

@@ -65,7 +65,7 @@ def write_proxy(video: Path, folder: Path, name: str) -> Path:
 
 def _mark_of(path: Path) -> str | None:
     try:
-        with av.open(str(path)) as container:
+        with open_container(path) as container:
             return container.metadata.get("comment")
-    except (OSError, ValueError):
+    except (VideoError, OSError, ValueError):
         return None

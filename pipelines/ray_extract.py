@@ -211,6 +211,8 @@ def _extract(
         if version != __version__:
             raise ClusterError(f"It has lstr {__version__}, not {version}.", f"{INSTALL} in one version everywhere.")
         if _worker is None or _worker[0] != config:
+            if _worker:
+                _worker[1].__exit__()
             _worker = config, _make_worker(config, weights)
         worker = _worker[1]
         if worker.folder.is_done(video_id, source):

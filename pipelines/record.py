@@ -115,6 +115,7 @@ class Record:
             "classes": list(loaded.classes),
             "seconds_per_chunk": CHUNK_SECONDS,
             "chunks": self.chunks,
+            "decided": self.decided,
             "thresholds": self._timeline.describe(),
             "segments": sorted_segments({key: e[key] for key in ("label", "start", "end", "score")} for e in ended),
             **(

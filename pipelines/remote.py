@@ -1,21 +1,26 @@
-"""Files wherever fsspec reaches: s3://, gs://, https://, sftp:// and the rest, brought reached alike.
+"""Files wherever fsspec reaches: s3://, gs://, https://, sftp:// and the rest, reached alike.
 
 Credentials are fsspec's business: it finds them in the environment and the configuration of each machine. What a URL
 itself holds of them (a user, a password, a signed query) never leaves it: `str` of a remote file is its name without.
 """
 
+import errno
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from extractors.addresses import shown
 from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 
+Got = TypeVar("Got")
+ATTEMPTS = 3  # at a step, beside what a file system tries by itself
+PAUSE = 2.0  # seconds before the second attempt, twice that before the third
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 MODIFIED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified", "created", "ETag", "etag")
 """Where file systems tell when a file was written, or an ETag, which changes with the file too."""
@@ -74,18 +79,18 @@ class RemoteFile:
     @property
     def system(self):
         """The fsspec file system and the path in it. Raises MissingPathError where there is none for this URL."""
-        import fsspec
-
         scheme = urlsplit(self.url).scheme
         try:
+            import fsspec
+
             return fsspec.core.url_to_fs(self.url)
         except ImportError as error:
             package = PACKAGES.get(scheme)
-            hint = f"`pip install {package}`, or `pip install 'lstr[ray]'`." if package else f"{error}."
+            hint = f"`pip install {package}`." if package else f"{error}."
             raise MissingPathError(f"{scheme}:// addresses need a package that is not installed.", hint) from error
         except ValueError as error:
-            known = ", ".join(("s3://", "gs://", "https://", "sftp://"))
-            raise MissingPathError(f"{scheme}:// is no known kind of address.", f"known are {known} …") from error
+            hint = "known are s3://, gs://, https://, sftp:// and what else fsspec knows."
+            raise MissingPathError(f"{scheme}:// is no known kind of address.", hint) from error
 
     def relative_to(self, folder: "Place") -> PurePosixPath:
         """The path below a folder. Raises MissingPathError where it is not there."""
@@ -101,17 +106,34 @@ class RemoteFile:
     def stat(self) -> Stat:
         """Size and time, asked for now. Raises FileNotFoundError, or VideoError where it cannot be asked for."""
         with reaching(self, VideoError):
-            fs, path = self.system
-            info = fs.info(path)
-            if info.get("type") == "directory":
-                raise FileNotFoundError(path)
+            return persistently(self._stat)
+
+    def _stat(self) -> Stat:
+        fs, path = self.system
+        info = fs.info(path)
+        if info.get("type") == "directory":
+            raise FileNotFoundError(path)
         return Stat(info.get("size"), _modified(info))
+
+    def get(self, copy: Path) -> Stat:
+        """Bring it here; what it was then. Raises FileNotFoundError, or VideoError where it cannot be had whole."""
+
+        def bring() -> Stat:
+            fs, path = self.system
+            stat = self._stat()
+            fs.get_file(path, str(copy))
+            if stat.st_size not in (None, copy.stat().st_size):
+                raise OSError(f"{copy.stat().st_size} of {stat.st_size} bytes came")
+            return stat
+
+        with reaching(self, VideoError):
+            return persistently(bring)
 
     def read(self) -> bytes | None:
         """What it holds; None where it is not there. Raises MissingPathError where it cannot be reached."""
         with suppress(FileNotFoundError), reaching(self, MissingPathError):
             fs, path = self.system
-            return fs.cat_file(path)
+            return persistently(lambda: fs.cat_file(path))
         return None
 
     def contents(self) -> dict[str, bytes]:
@@ -124,26 +146,31 @@ class RemoteFile:
         return {names[path]: content for path, content in held.items()}
 
     def ranges(self, *spans: tuple[int, int]) -> list[bytes]:
-        """The bytes of each (start, end). Raises OSError where not all can be had."""
-        fs, path = self.system
-        starts, ends = map(list, zip(*spans, strict=True))
-        return fs.cat_ranges([path] * len(spans), starts, ends, on_error="raise")
+        """The bytes of each (start, end). Raises FileNotFoundError, or VideoError where they cannot be had."""
+        with reaching(self, VideoError):
+            fs, path = self.system
+            starts, ends = map(list, zip(*spans, strict=True))
+            return fs.cat_ranges([path] * len(spans), starts, ends, on_error="raise")
 
     def write(self, content: bytes) -> None:
         """Put all of it there. Raises OutputError."""
         with reaching(self, OutputError):
             fs, path = self.system
             _make_parents(fs, path)
-            fs.pipe_file(path, content)
+            persistently(lambda: fs.pipe_file(path, content))
 
     def put(self, file: Path) -> None:
         """Copy a file of this machine there. Raises OutputError, also where not all of it arrived."""
-        with reaching(self, OutputError):
-            fs, path = self.system
-            _make_parents(fs, path)
+
+        def bring() -> None:
             fs.put_file(str(file), path)
             if fs.info(path)["size"] != file.stat().st_size:
                 raise OSError("not all of it arrived")
+
+        with reaching(self, OutputError):
+            fs, path = self.system
+            _make_parents(fs, path)
+            persistently(bring)
 
     def remove(self) -> None:
         """Remove it where it is there. Raises OutputError."""
@@ -196,10 +223,10 @@ def reaching(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
         verb = "written" if kind is OutputError else "read"
         cause = error
         if isinstance(error, FileNotFoundError):
-            if verb == "read" and status_of(error.__cause__) in (None, 404) and not _is_network(error.__cause__):
+            if verb == "read" and _is_absent(error):
                 raise
             cause = error.__cause__ or error
-        if isinstance(cause, PermissionError) or "Credential" in type(cause).__name__ or status_of(cause) in (401, 403):
+        if _is_forbidden(cause):
             raise kind(
                 f"{file} may not be {verb} with the credentials here.",
                 "set them where fsspec looks for them (s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), on each node.",
@@ -212,12 +239,36 @@ def reaching(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
         ) from cause
 
 
-def _is_network(error: BaseException | None) -> bool:
-    """Whether fsspec calls a file absent though nobody answered that could know."""
-    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+def persistently(step: Callable[[], Got]) -> Got:
+    """What a step gives, tried again after a pause, but not where something is absent, forbidden or full."""
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return step()
+        except Exception as error:
+            if isinstance(error, ExtractorError) or _is_absent(error) or _is_forbidden(error) or has_no_room(error):
+                raise
+            time.sleep(PAUSE * attempt)
+    return step()
 
 
-def status_of(error: BaseException | None) -> int | None:
+def _is_absent(error: Exception) -> bool:
+    """Whether a file is not there; some file systems say so too where nobody answered that could know."""
+    cause = error.__cause__
+    nobody = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+    return isinstance(error, FileNotFoundError) and _status(cause) in (None, 404) and not nobody
+
+
+def _is_forbidden(error: BaseException) -> bool:
+    status = _status(error) or _status(error.__cause__)
+    return isinstance(error, PermissionError) or "Credential" in type(error).__name__ or status in (401, 403)
+
+
+def has_no_room(error: BaseException | None) -> bool:
+    """Whether a disk here is full or may not be written."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
+
+
+def _status(error: BaseException | None) -> int | None:
     """The HTTP status that an error of an HTTP client carries."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):

@@ -67,10 +67,11 @@ class RemoteFeatures:
     def compile(self, failures: list[dict]) -> None:
         """As of a folder on disk."""
         contents = self.path.joined("records").contents()
-        self.path.joined("videos.jsonl").write(b"".join(_line(contents[name]) for name in sorted(contents)))
-        failed = self.path.joined("failed.jsonl")
-        if failures or failed.read():
-            failed.write("".join(to_json(failure) + "\n" for failure in failures).encode())
+        videos = b"".join(_line(contents[name]) for name in sorted(contents))
+        failed = "".join(to_json(failure) + "\n" for failure in failures).encode()
+        for name, lines in (("videos.jsonl", videos), ("failed.jsonl", failed)):
+            if lines != (self.path.joined(name).read() or b""):
+                self.path.joined(name).write(lines)
 
     def calibration(self) -> dict:
         """As of a folder on disk."""

@@ -1,7 +1,5 @@
 """Videos elsewhere: found, looked into, and brought to this machine one at a time."""
 
-import errno
-import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -11,12 +9,9 @@ import av
 from extractors.containers import open_container
 from extractors.errors import MissingPathError, VideoError
 from extractors.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
-from pipelines.remote import Place, RemoteFile, Stat, place, reaching, status_of
+from pipelines.remote import Place, RemoteFile, Stat, has_no_room, place
 from pipelines.scratch import scratch
 
-ATTEMPTS = 3  # to bring a file, beside what its file system tries by itself
-PAUSE = 1.0  # seconds before the second attempt, twice that before the third
-NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 HEADER_BLOCK = 2**16  # bytes that are asked for at a time, to read little more than a header
 
 
@@ -31,6 +26,8 @@ def find_sources(
     """
     places, top = [place(one) for one in given], place(root) if root else None
     here = [one for one in places if isinstance(one, Path)]
+    if here and isinstance(top, RemoteFile):
+        raise MissingPathError(f"{here[0]} is not in {top}.", "give --root a folder that all inputs are in.")
     found: dict[str, Place] = dict(find_videos(here, suffixes, top)) if here else {}
     for folder in places:
         if isinstance(folder, Path):
@@ -42,6 +39,8 @@ def find_sources(
         if not videos:
             raise MissingPathError(f"{folder} holds no video.", "give the address of a video or of a folder of videos.")
         for name, file in sorted(videos.items()):
+            if ".." in name.parts:  # it would be written outside of the feature folder
+                raise MissingPathError(f"{file} has .. in its name.", "rename it, or leave it out.")
             video_id = (file.relative_to(top) if top else name).with_suffix("").as_posix()
             if found.setdefault(video_id, file) != file:
                 raise MissingPathError(
@@ -63,31 +62,18 @@ def announced_seconds(file: RemoteFile) -> float:
 def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
     """Bring a remote file into a folder; returns the copy and what the file was when it was brought.
 
-    Raises VideoError where it is not there, cannot be had, comes short in every attempt, or finds no room.
+    Raises VideoError where it is not there, cannot be had whole, or finds no room.
     """
     copy = folder / file.name
-    for attempt in range(ATTEMPTS):
-        time.sleep(PAUSE * attempt)
-        try:
-            stat = file.stat()
-            with reaching(file, VideoError):
-                fs, path = file.system
-                fs.get_file(path, str(copy))
-        except FileNotFoundError as error:
-            raise VideoError(f"{file} is not there.", "check the address; list its folder.") from error
-        except VideoError as error:
-            cause = error.__cause__
-            if isinstance(cause, OSError) and cause.errno in NO_ROOM:
-                raise VideoError(
-                    f"{file} finds no room in {folder.parent} ({cause.strerror}).",
-                    "set TMPDIR to a folder with room for the longest video.",
-                ) from error
-            if attempt + 1 == ATTEMPTS or isinstance(cause, PermissionError) or status_of(cause) in (401, 403):
-                raise
-            continue
-        if stat.st_size in (None, copy.stat().st_size):
-            return copy, stat
-    raise VideoError(f"{file} came short: {copy.stat().st_size} of {stat.st_size} bytes.", "run the command again.")
+    try:
+        return copy, file.get(copy)
+    except FileNotFoundError as error:
+        raise VideoError(f"{file} is not there.", "check the address; list its folder.") from error
+    except VideoError as error:
+        if not has_no_room(error.__cause__):
+            raise
+        hint = "set TMPDIR to a folder with room for the longest video."
+        raise VideoError(f"{file} finds no room in {folder.parent} ({error.__cause__.strerror}).", hint) from error
 
 
 @contextmanager

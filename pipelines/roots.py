@@ -26,7 +26,12 @@ class StoredArray:
         return self.shape[0]
 
     def __getitem__(self, key) -> np.ndarray:
-        """What is asked for; the file stays mapped only as long as a slice of it lives. Raises RecipeError."""
+        """What is asked for; the file stays mapped only as long as a slice of it lives. Raises RecipeError.
+
+        The file is not opened for no rows, as of a memory that a model does not have.
+        """
+        if isinstance(key, np.ndarray) and not key.size:
+            return np.zeros((*key.shape, self.shape[1]), np.float32)
         try:
             return np.asarray(np.load(self.path, mmap_mode="r"))[: len(self)][key]
         except (OSError, ValueError) as error:

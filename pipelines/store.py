@@ -8,6 +8,7 @@ elsewhere and is accepted as it is.
 import fcntl
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -112,8 +113,10 @@ def write_jsonl(path: Path, values: list) -> None:
 def append_jsonl(path: Path, value: object) -> None:
     """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
     try:
-        with path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(to_json(value) + "\n")
+        with path.open("a+b") as file:
+            file.seek(max(0, file.tell() - 1))
+            cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line
+            file.write(b"\n" * cut + to_json(value).encode() + b"\n")
     except OSError as error:
         raise unwritable(path.parent, error) from error
 
@@ -213,11 +216,15 @@ class FeatureFolder:
         append_jsonl(self.path / "failed.jsonl", failure)
 
     def compile(self, failures: list[dict]) -> None:
-        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing."""
+        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing.
+
+        What is there already is not written again: a finished folder may be read-only.
+        """
         records = (self.read_record(video_id) for video_id in self.ids())
-        write_jsonl(self.path / "videos.jsonl", [record for record in records if record])
-        if failures or (self.path / "failed.jsonl").exists():
-            write_jsonl(self.path / "failed.jsonl", failures)
+        values = {"videos.jsonl": [record for record in records if record], "failed.jsonl": failures}
+        for name, lines in values.items():
+            if lines != read_jsonl(self.path / name):
+                write_jsonl(self.path / name, lines)
 
     def calibration(self) -> dict:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
@@ -255,7 +262,9 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     """
     path = Path(path)
     if not path.is_dir():
-        raise MissingPathError(f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {path}`.")
+        raise MissingPathError(
+            f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {shlex.quote(str(path))}`."
+        )
     named = {"rgb": rgb, "flow": flow}
     if (path / "recipe.json").exists():
         try:
@@ -313,7 +322,7 @@ def check_same(path: object, begun: Recipe, asked: Recipe) -> None:
     if begun != asked:
         raise RecipeError(
             f"{path} holds features of another recipe ({'; '.join(differences(begun, asked))}).",
-            f"choose another folder with -o, or go on with this one by `--recipe {path}`.",
+            f"choose another folder with -o, or go on with this one by `--recipe {shlex.quote(str(path))}`.",
         )
 
 

@@ -36,7 +36,7 @@ class TrainConfig:
     """Train on features of zero mean and unit variance; the checkpoint has this folded into its first layers."""
     hide_long: float = 0.0
     """Share of the long memory's slots hidden at random from each window. Few videos are learnt by heart through
-    their long memory: without this, on ten short videos, mAP falls below that of work memory alone."""
+    their long memory: this lessens it, and no long memory (`model.long_length=0`) ends it."""
     clip: float = 0.0
     """Norm that gradients are cut to; 0 leaves them as they are."""
     precision: str = "float32"

@@ -14,6 +14,7 @@ from lstr.kinds import make_model
 from lstr.loss import counted, multi_hot_cross_entropy
 from lstr.windows import Outputs, Windows
 from pipelines.batches import Batch
+from pipelines.optimiser import Adam
 from pipelines.ranks import Ranks, distributed_model, lost_others, step_seed
 from pipelines.sampling import hide_slots, standardise
 from pipelines.train_config import TrainConfig
@@ -72,9 +73,7 @@ class Learner:
         self.model = make_model(model_config, n_classes).to(self.device).train()
         self.outputs = self.model.outputs()
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
-        self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
-        )
+        self.optimiser = Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
         self._joined = distributed_model(self.model, ranks, unused=model_config.gru)
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
@@ -147,10 +146,12 @@ def out_of_memory(config: TrainConfig, device: torch.device) -> Iterator[None]:
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
     """Let PyTorch use deterministic algorithms alone."""
+    if not wanted:
+        yield
+        return
     before, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
-    if wanted:
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
     try:
         yield
     finally:

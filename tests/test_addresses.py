@@ -2,7 +2,7 @@
 
 import pytest
 
-from extractors.addresses import without_credentials
+from extractors.addresses import displayed, without_credentials
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,7 @@ def test_credentials_go(given, shown):
 )
 def test_the_rest_stays(text):
     assert without_credentials(text) == text
+
+
+def test_a_name_steers_no_terminal():
+    assert displayed("a\x1b[2J\r\x9b31m.mp4 é\tb\nrtsp://u:p@h/") == "a\ufffd[2J\ufffd\ufffd31m.mp4 é\tb\nrtsp://h/"

@@ -60,7 +60,7 @@ def mistake(result, code: int, *words: str) -> None:
 
 def test_usage(lstr):
     mistake(lstr("extrakt"), 2, "No such command", "lstr --help")
-    mistake(lstr("extract"), 2, "Missing argument", "lstr extract --help")
+    mistake(lstr("extract"), 2, "Missing option '-o'", "lstr extract --help")
     mistake(lstr("train", "x", "--labels", "y", "-o", "z", "--set", "epochs"), 2, "KEY=VALUE")
     assert set(cli.list_commands(None)) == set(COMMANDS)
 
@@ -171,7 +171,7 @@ def test_checkpoints_that_do_not_fit(lstr, small_set, tmp_path):
         mistake(lstr("detect", video, "-c", tmp_path / name), 4, name)
     mistake(lstr("detect", video), 4, "no checkpoint to detect with", "lstr demo")
     mistake(lstr("detect", video, "-c", small_set.checkpoint, "-f", "pdf"), 2, "pdf")
-    mistake(lstr("detect", video, "-c", small_set.checkpoint, "--set", "model.n1=99"), 4, "99")
+    mistake(lstr("detect", video, "-c", small_set.checkpoint, "--set", "model.d_feedforward=99"), 4, "99")
 
 
 def test_weights_that_do_not_fit(lstr, small_set, tmp_path):
@@ -217,7 +217,7 @@ def test_one_bad_file_among_good_ones(lstr, small_set, bad, tmp_path):
 
 def test_dry_run_changes_nothing(lstr, small_set, tmp_path):
     code, out, _ = lstr("extract", small_set.videos, "-o", tmp_path / "f", "--dry-run")
-    assert code == 0 and out.count("to do") == 4 and not (tmp_path / "f").exists()
+    assert code == 0 and out.count("\tto do\t") == 4 and not (tmp_path / "f").exists()
 
 
 def test_info(lstr, small_set, tmp_path):

@@ -3,6 +3,7 @@
 import base64
 import functools
 import http.server
+import shlex
 import struct
 import subprocess
 import sys
@@ -25,10 +26,11 @@ class Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, handler: type | None = None):
         self.asked: list[str] = []
-        super().__init__(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+        super().__init__(("127.0.0.1", 0), functools.partial(handler or Handler, directory=str(folder)))
         self.root = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -50,7 +52,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def server(tmp_path):
     with Server(tmp_path) as running:
-        threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True).start()
         yield running
         running.shutdown()
 
@@ -176,6 +177,13 @@ def test_a_name_is_a_name(tmp_path, secret, monkeypatch, name):
     for decoder in ("decord", "pyav"):
         assert sum(1 for _ in FrameReader(video, decoder=decoder).frames(64)) == 24
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, "secret.ts"])
+
+
+def test_a_command_to_copy_runs_nothing_else(tmp_path, lstr):
+    """The hint quotes a name that a shell would act upon, and a name does not steer the terminal."""
+    code, _, err = lstr("evaluate", "c.pt", tmp_path / "$(touch run)\x1b[2J", "--labels", "l.json")
+    assert code == 2 and "\x1b" not in err
+    assert shlex.split(err.split("`")[1])[-1] == f"{tmp_path}/$(touch run)\ufffd[2J"
 
 
 def gif(side: int) -> bytes:

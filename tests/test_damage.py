@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -150,6 +151,55 @@ def test_a_full_disk_loses_nothing_finished(runs):
     assert code == 2 and "cannot be written" in err and err.count("hint: ") == 1 and "Traceback" not in err
     assert folder.ids() == ids[:5] and not list(runs.output.rglob(".*.tmp-*"))
     assert {fault.id for fault in verify(folder).faults} == {ids[5]}
+
+
+def test_a_full_disk_under_two_processes(runs):
+    """The limit holds in the workers too, and what one of them meets ends the job with the same sentence."""
+    folder = open_features(runs.output)
+    ids = folder.ids()
+    for video_id in ids[4:]:
+        folder.record(video_id).unlink()
+    runs.arguments[runs.arguments.index("--workers") + 1] = "2"
+    code, err = runs.to_its_end(file_limit=7000)
+    assert code == 2 and "cannot be written" in err and err.count("hint: ") == 1 and "Traceback" not in err, err
+    assert folder.ids() == ids[:4] and not list(runs.output.rglob(".*.tmp-*"))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder that is a disk of its own, of 128 kB: features of three videos fit."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("a disk can be mounted by root alone")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def remount(disk: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", disk], check=True, capture_output=True)
+
+
+def test_a_disk_that_fills_up_and_one_that_is_read_only(launcher, videos, whole, small_disk):
+    runs = Runs(launcher, videos, small_disk / "features")
+    runs.log = small_disk.parent / "stderr.txt"
+    runs.output.mkdir()
+    shutil.copy(whole / "recipe.json", runs.output)  # without the statistics, which fill half a megabyte
+    code, err = runs.to_its_end()
+    assert code == 2 and "No space left on device" in err and err.count("hint: ") == 1 and "Traceback" not in err, err
+    done = open_features(runs.output).ids()
+    assert 0 < len(done) < N_VIDEOS and not list(runs.output.rglob(".*.tmp-*"))
+    check_after_a_kill(runs.output)
+    remount(small_disk, "size=4m")
+    remount(small_disk, "ro")
+    code, err = runs.to_its_end()
+    assert code == 2 and "Read-only file system" in err and err.count("hint: ") == 1 and "Traceback" not in err, err
+    assert open_features(runs.output).ids() == done
+    remount(small_disk, "rw")
+    runs.counts(done=N_VIDEOS - len(done), kept=len(done))
+    same_features(runs.output, whole)
+    remount(small_disk, "ro")
+    runs.counts(done=0, kept=N_VIDEOS)  # nothing to write: no error
 
 
 @pytest.mark.parametrize("n_kills", [2, pytest.param(25, marks=pytest.mark.slow)])

@@ -15,6 +15,7 @@ from lstr.labels import targets
 from lstr.perframe_labels import segments_of
 from lstr.windows import gather
 from pipelines.dataset import read_dataset, read_split
+from pipelines.roots import StoredArray
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]
 STREAMS = (("rgb_kinetics_resnet50", 6), ("flow_kinetics_bninception", 4))
@@ -118,6 +119,13 @@ def test_several_roots(tmp_path):
     with pytest.raises(RecipeError, match="different features") as caught:
         read_split([one, other], info, "training")
     assert "--rgb" in caught.value.hint
+
+
+def test_no_rows_open_no_file(tmp_path):
+    array = StoredArray(tmp_path / "none.npy", (9, 5))
+    assert array[np.zeros((3, 0), np.int64)].shape == (3, 0, 5)
+    with pytest.raises(RecipeError, match="cannot be read any more"):
+        array[np.zeros((3, 1), np.int64)]
 
 
 def test_roots_of_different_recipes(small_set, tmp_path):

@@ -13,6 +13,7 @@ from extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
+from pipelines.decisions import Decision
 from pipelines.detect import detect, find_checkpoint, leave_default, load_checkpoint, run
 from pipelines.sources import check_recipe, open_sources
 from pipelines.store import open_features
@@ -119,6 +120,27 @@ def test_outputs(small_set, tmp_path):
     events = [line for line in lines if "event" in line]
     assert len(events) == 2 * len(timeline["segments"])
     assert any("random weights" in text for text in timeline["warnings"])
+
+
+def test_the_writers_get_what_python_gets(small_set, tmp_path):
+    """`detect` gives the very decisions of which the JSONL is made, until the source ends."""
+
+    def timeless(lines) -> list[dict]:
+        return [{key: value for key, value in line.items() if key != "latency_ms"} for line in lines]
+
+    given = list(detect(small_set.features, small_set.checkpoint))
+    assert {type(decision) for decision in given} == {Decision} and len(given) == 80
+    loaded = load(small_set.checkpoint)
+    for i, source in enumerate(open_sources([small_set.features], loaded)):
+        written = list(run(source, loaded, tmp_path, ("jsonl",)))
+        mine = given[20 * i : 20 * i + 20]
+        assert all(
+            np.array_equal(a.scores, b.scores) and a.events == b.events for a, b in zip(mine, written, strict=True)
+        )
+        lines = [json.loads(line) for line in (tmp_path / f"{source.id}.jsonl").read_text().splitlines()]
+        said = [line for decision in mine for line in decision.lines()]
+        assert timeless(lines[: len(said)]) == timeless(json.loads(json.dumps(said)))
+        assert {line["event"] for line in lines[len(said) :]} <= {"ended"}
 
 
 def test_an_interrupted_run_leaves_whole_lines_only(small_set, tmp_path):

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,7 +161,10 @@ def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
-    """A real signal after the first video: nothing half-written that counts, and the rest on a rerun."""
+    """A real signal after the first video: nothing half-written that counts, and the rest on a rerun.
+
+    No worker outlives the run, not even where nobody could tell it to end.
+    """
     output = tmp_path / "features"
     command = [sys.executable, "-m", "lstr_cli.main", "extract", str(small_set.videos), "-o", str(output)]
     command += ["--recipe", "fast", "--workers", "2"]
@@ -171,7 +176,10 @@ def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
         time.sleep(0.02)
     # Ctrl-C reaches the whole process group, a kill only the process
     os.killpg(process.pid, sent) if sent == signal.SIGINT else process.send_signal(sent)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)  # until the last worker has closed it too
+    while of_session(process.pid) and time.monotonic() < deadline + 120:
+        time.sleep(0.02)
+    assert not of_session(process.pid)
     if sent == signal.SIGINT:
         assert process.returncode == 130 and "error: Interrupted." in err and "Traceback" not in err
         assert not list(output.rglob(".*.tmp-*"))
@@ -179,10 +187,22 @@ def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
     done = folder.ids()
     assert "scene_00" in done and len(done) < 4
     assert all(len(folder.load(i)[0]) == 20 for i in done)
-    again = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    if sent == signal.SIGINT:
+        return
+    again = subprocess.run([*command[:-1], "1"], capture_output=True, text=True, timeout=240)
     assert again.returncode == 0, again.stderr
     assert f"{4 - len(done)} done, {len(done)} kept, 0 failed" in again.stderr
     assert len(open_features(output).ids()) == 4
+
+
+def of_session(session: int) -> list[str]:
+    """The processes of a session that are still there, but for those that are dead and not yet buried."""
+    stats = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            stats += [path.parent.name] if int(of) == session and state != "Z" else []
+    return stats
 
 
 def test_damaged_videos(lstr, small_set, tmp_path):

@@ -18,7 +18,7 @@ from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.convert import SUFFIXES, read_annotations
 from pipelines.detect import run
-from pipelines.outputs import DEFAULT, ENDINGS, FORMATS
+from pipelines.outputs import DEFAULT, ENDINGS, FORMATS, write_outputs
 from pipelines.sources import open_sources
 
 
@@ -142,3 +142,12 @@ def test_ctrl_c_leaves_the_lines_alone(small_set, tmp_path):
     assert process.returncode == 130, err
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["scene_00.jsonl"]
     assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_a_video_is_opened_again_only_where_frames_count(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("pipelines.outputs.frame_rate", lambda video: opened.append(video))
+    timeline = {"segments": [], "duration": 1.0, "classes": ["Background", "kick"], "chunks": 4, "source": "v.mp4"}
+    for formats, times in ((["json", "npy", "vtt", "eaf", "csv"], 0), (["labelstudio"], 1)):
+        write_outputs(tmp_path, "v", timeline, np.zeros((4, 2)), [], formats, tmp_path / "v.mp4")
+        assert len(opened) == times

@@ -174,6 +174,20 @@ def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket,
     assert features.joined("failed.jsonl").read() == b""
 
 
+def test_without_credentials(lstr, bucket, tmp_path, monkeypatch):
+    import s3fs
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))  # which may hold some
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3fs.S3FileSystem.clear_instance_cache()
+    code, out, err = lstr("extract", f"{bucket}/v.mp4", "-o", tmp_path / "features", *FAST)
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert code == 3 and out == "" and err.count("failed: ") == 1, err
+    assert f"failed: v: {bucket}/v.mp4 may not be read with the credentials here." in err, err
+
+
 def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
     """One sentence that names the node, and no video that is called bad for it."""
     with cluster(two_nodes.address):
@@ -198,6 +212,11 @@ def test_ctrl_c_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path):
         time.sleep(0.1)
     assert not left
     assert len(list(folder.glob("records/*.json"))) < 5
+
+
+def test_an_address_without_the_engine(lstr, scenes, tmp_path):
+    code, _, err = lstr("extract", scenes, "-o", tmp_path / "features", "--ray-address", "auto")
+    assert code == 2 and "--ray-address is for --engine ray." in err, err
 
 
 def test_without_ray(lstr, scenes, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """What README says exists."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -40,8 +41,10 @@ def test_readme_has_commands():
 
 
 @pytest.mark.parametrize("words", lstr_lines(), ids=" ".join)
-def test_every_command_line_parses(words):
+def test_every_command_line_parses(words, tmp_path, monkeypatch):
     """The sub-command exists and takes every option written; nothing is run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "videos.txt").write_text("game.mp4\n")  # which is read as it is parsed
     assert words[1] in COMMANDS
     command = cli.get_command(None, words[1])
     try:
@@ -52,6 +55,15 @@ def test_every_command_line_parses(words):
 
 def test_every_command_is_in_readme():
     assert {words[1] for words in lstr_lines()} >= set(COMMANDS)
+
+
+def test_the_hours_of_a_large_data_set_follow_from_the_records():
+    """40,000 videos of 150 s at the rates of the whole chain, which are measured again from time to time."""
+    for recipe, name in (("fast", "fast"), ("faithful --precision bf16", "faithful-bf16"), ("faithful", "faithful")):
+        record = json.loads((ROOT / "benchmarks" / f"chain-{name}.json").read_text())
+        rate = record["end_to_end"]["overlapped"]["decisions_per_second"]
+        hours = 40_000 * 150 * 4 / rate / 3600
+        assert f"| `{recipe}` | {rate:.2f} | {hours:,.0f} | {hours / 100:.0f} h |" in README
 
 
 def test_make_targets_exist():
@@ -72,7 +84,10 @@ def test_the_python_example_runs_as_a_script(small_set, tmp_path):
     (tmp_path / "example.py").write_text(block.replace("run/checkpoint.pt", str(small_set.checkpoint)))
     result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) == 20 and result.stdout.startswith("0.25 ")
+    lines = result.stdout.splitlines()
+    assert [float(line.split()[0]) for line in lines if line[0].isdigit()] == [0.25 * k for k in range(1, 21)]
+    assert any(re.fullmatch(r"\w+ began at [\d.]+ with 0\.\d+", line) for line in lines)
+    assert len(block.strip().splitlines()) <= 10
 
 
 def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
+from extractors.networks import asked
 from extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from extractors.recipe import NetworkRecipe, Recipe, differences
 from extractors.twostream import WeightSources, build_twostream
@@ -72,10 +73,11 @@ def test_the_presets_are_the_published_ones():
         for preset in (faithful, fast):
             sizes = (preset.long_side, preset.short_side, preset.crop, preset.rgb_frame, preset.flow_algorithm)
             assert sizes == (320, 256, 224, 3, "tvl1")
-    recipe = build_twostream(PRESETS["activitynet"], WeightSources(), "cpu").recipe
-    assert (recipe.rgb.dim, recipe.flow.dim) == (2048, 2048)
+    assert asked("rgb", PRESETS["activitynet"].rgb).dim == 2048
+    recipe = build_twostream(PRESETS["activitynet"].narrowed(["flow"]), WeightSources(), "cpu").recipe
+    assert recipe.flow.dim == 2048 and recipe.precision == "float32"
     assert (recipe.flow.mean, recipe.flow.std) == ((127.5,) * 10, (127.5,) * 10)
-    assert recipe.flow.folder("flow") == "flow_random_resnet50" and recipe.precision == "float32"
+    assert recipe.flow.folder("flow") == "flow_random_resnet50"
 
 
 def test_a_recipe_file_says_what_differs(tmp_path):

@@ -9,10 +9,11 @@ import torch
 
 from extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
 from extractors.folding import fold
-from extractors.networks import WeightSources
-from extractors.presets import PRESETS, Preset, StreamPreset
+from extractors.networks import WeightSources, asked, build_network
+from extractors.presets import Preset, StreamPreset
+from extractors.recipe import NetworkRecipe, Recipe
 from extractors.resnet import registry
-from extractors.twostream import build_twostream, rebuild_twostream
+from extractors.twostream import TwoStream, build_twostream, rebuild_twostream
 
 TSM = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"  # as mmaction2 ships it
 
@@ -45,6 +46,7 @@ def configs(tmp_path_factory) -> Path:
 
 def recogniser(config) -> torch.nn.Module:
     """What mmaction2 itself makes of a config, with lively batch norms."""
+    models = registry()
     from mmengine.config import Config
 
     from extractors.recogniser import find_config
@@ -53,7 +55,7 @@ def recogniser(config) -> torch.nn.Module:
     for gone in ("pretrained", "init_cfg"):
         model.backbone.pop(gone, None)
     torch.manual_seed(7)
-    model = registry().build(model)
+    model = models.build(model)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)
@@ -138,6 +140,38 @@ def test_a_recipe_rebuilds_its_networks_without_the_config(configs, tmp_path):
         assert rebuild_twostream(made, WeightSources(), "cpu").recipe == made
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_recipe_from_anywhere_runs_no_code(tmp_path, nested):
+    """mmengine would import and call what a type with a dot names, in the backbone or in a part of it."""
+    command = {"type": "os.system", "command": f"touch '{tmp_path / 'ran'}'"}
+    config = {"type": "ResNet", "depth": 18, "act_cfg": command} if nested else command
+    part = NetworkRecipe("r18", "random", "0" * 16, 1, (0.0,) * 3, (1.0,) * 3, config=config, width=512)
+    with pytest.raises(RecipeError, match="'os.system', which is no registered"):
+        rebuild_twostream(Recipe(part, None, flow_algorithm=None), WeightSources(), "cpu")
+    assert not (tmp_path / "ran").exists()
+
+
+@torch.inference_mode()
+def test_a_backbone_of_torchvision(configs):
+    """Pooled by torchvision itself; nothing is downloaded."""
+    import torchvision
+
+    path = own(
+        configs,
+        "_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict("
+        "_delete_=True, type='torchvision.resnet18', pretrained=True))",
+    )
+    network = torchvision.models.resnet18()
+    torch.save(network.state_dict(), configs / "tv.pth")
+    twostream = build_twostream(Preset(StreamPreset(path), None), WeightSources(rgb=str(configs / "tv.pth")), "cpu")
+    assert twostream.recipe.rgb.config == {"type": "torchvision.resnet18"} and twostream.recipe.rgb.dim == 512
+    network.fc = torch.nn.Identity()
+    network.eval()
+    images = picture(224, 1, 3)[:, :224, :224]
+    x = (torch.from_numpy(images).flip(-1).float() - torch.tensor([120.0, 110, 100])) / torch.tensor([50.0, 60, 70])
+    close(twostream.pooled("rgb", images[None])[0], network(x.permute(0, 3, 1, 2))[0].numpy())
+
+
 def own(configs: Path, text: str) -> str:
     (configs / "own.py").write_text(text)
     return str(configs / "own.py")
@@ -155,6 +189,8 @@ def own(configs: Path, text: str) -> str:
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(depth=19))", RecipeError, "cannot be built"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(in_channels=10))", RecipeError, "takes five flow fields"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(in_channels=4))", RecipeError, "takes 4 channels"),
+        ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(_delete_=True, type='C3D'))", RecipeError, "no images"),
+        ("model = dict(type='Recognizer2D', backbone=dict(depth=18))", RecipeError, "cannot be built"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(out_indices=(2, 3)))", RecipeError, "several maps"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(data_preprocessor=None)", RecipeError, "does not say the mean"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(data_preprocessor=dict(mean=[1.0, 2.0]))", RecipeError, "2 means"),
@@ -189,9 +225,13 @@ def test_config_and_checkpoint_must_fit_each_other_and_the_stream(configs, strea
 
 def test_bn_inception_can_be_the_rgb_network():
     """Published for RGB too: blue first, and the means of Caffe."""
-    recipe = build_twostream(Preset(StreamPreset("bninception"), None), WeightSources(), "cpu").recipe
-    assert (recipe.rgb.bgr, recipe.rgb.mean, recipe.rgb.dim) == (True, (104.0, 117.0, 128.0), 1024)
-    assert not build_twostream(PRESETS["fast"].narrowed(["rgb"]), WeightSources(), "cpu").recipe.rgb.bgr
+    part = asked("rgb", StreamPreset("bninception"))
+    assert (part.bgr, part.mean, part.dim) == (True, (104.0, 117.0, 128.0), 1024)
+    network, part = build_network("rgb", part, WeightSources())
+    twostream = TwoStream({"rgb": network}, Recipe(part, None, flow_algorithm=None), "cpu")
+    x = twostream._scaled("rgb", torch.tensor([104, 117, 128], dtype=torch.uint8).flip(0).expand(1, 1, 1, 3))
+    assert not x.any() and x.shape == (1, 3, 1, 1), "a frame is RGB, what the network sees is BGR"
+    assert not asked("rgb", StreamPreset("resnet50")).bgr
 
 
 def test_a_recogniser_from_the_command_line_to_a_detection(configs, small_set, tmp_path, lstr):

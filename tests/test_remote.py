@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from extractors.errors import MissingPathError, OutputError, VideoError
-from pipelines import remote_videos
+from pipelines import remote
 from pipelines.remote import RemoteFile, place
 from pipelines.remote_videos import announced_seconds, fetch, find_sources
 from pipelines.scratch import SCRATCH, scratch
@@ -69,7 +69,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def site(monkeypatch):
-    monkeypatch.setattr(remote_videos, "PAUSE", 0.0)
+    monkeypatch.setattr(remote, "PAUSE", 0.0)
     server = Site()
     yield server
     server.shutdown()
@@ -122,6 +122,12 @@ def test_sources_here_and_elsewhere(memory, tmp_path):
         find_sources([f"{memory}/none"])
     with pytest.raises(MissingPathError, match="is not in memory://videos/b"):
         find_sources([memory.url], root=f"{memory}/b")
+    with pytest.raises(MissingPathError, match="is not in memory://videos"):
+        find_sources([tmp_path, memory.url], root=memory.url)
+    with pytest.raises(MissingPathError, match="has .. in its name"):
+        memory.joined("b/../../x.mp4").write(b"123")
+        find_sources([memory.url])
+    memory.joined("b/../../x.mp4").remove()
     memory.joined("b/x y.webm").write(b"123")
     with pytest.raises(MissingPathError, match="would both be called 'b/x y'"):
         find_sources([memory.url])
@@ -181,6 +187,16 @@ def test_what_cannot_be_brought(site, tmp_path, answer, words, asked):
     assert len(site.asked) == asked
 
 
+def test_a_password_is_not_in_what_a_run_leaves(site, lstr, tmp_path):
+    site.answers |= {"/text.mp4": [b"this is no video"], "/v.mp4": [403]}
+    videos = [site.url(f"{name}.mp4?key=secret", "me:secret@") for name in ("text", "v")]
+    code, out, err = lstr("extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--flow", "dis")
+    left = [path.read_bytes() for path in (tmp_path / "features").rglob("*") if path.is_file()]
+    assert code == 3 and out == "" and err.count("failed: ") == 2 and site.url("text.mp4") in err, err
+    assert f'"source": "{site.url("v.mp4")}"' in (tmp_path / "features" / "failed.jsonl").read_text()
+    assert "secret" not in err and not [content for content in left if b"secret" in content]
+
+
 def test_nobody_answers(site, tmp_path):
     file = RemoteFile(site.url("v.mp4"))
     site.shutdown()
@@ -208,6 +224,26 @@ def test_writing_where_one_may_not(memory, monkeypatch):
     monkeypatch.setattr(fsspec.filesystem("memory"), "pipe_file", forbidden)
     with pytest.raises(OutputError, match="may not be written"):
         memory.joined("recipe.json").write(b"{}")
+
+
+@pytest.mark.parametrize("cuts", [2, 3])
+def test_a_connection_that_breaks_is_tried_again(memory, tmp_path, monkeypatch, cuts):
+    monkeypatch.setattr(remote, "PAUSE", 0.0)
+    (tmp_path / "v.npy").write_bytes(b"0123456789")
+    whole, left = fsspec.filesystem("memory").put_file, [ConnectionResetError("reset by peer")] * cuts
+
+    def put(*arguments):
+        if left:
+            raise left.pop()
+        whole(*arguments)
+
+    monkeypatch.setattr(fsspec.filesystem("memory"), "put_file", put)
+    if cuts == remote.ATTEMPTS:
+        with pytest.raises(OutputError, match="cannot be written .ConnectionResetError: reset by peer."):
+            memory.joined("v.npy").put(tmp_path / "v.npy")
+    else:
+        memory.joined("v.npy").put(tmp_path / "v.npy")
+        assert memory.joined("v.npy").read() == b"0123456789"
 
 
 def test_scratch_of_killed_processes_is_swept(tmp_path, monkeypatch):

@@ -146,7 +146,7 @@ def test_lines_on_a_terminal_that_is_dumb(long):
         TERM="dumb",
     )
     assert ended.code == 130 and b"\x1b[" not in ended.sent
-    assert re.search(r"^ +\d+:\d\d\.\d\d  \w+ (started|ended), ", ended.text, re.MULTILINE)
+    assert re.search(r"^ +\d+:\d\d\.\d\d  game  \w+ (started|ended), ", ended.text, re.MULTILINE)
     assert "decisions/s" not in ended.text
 
 

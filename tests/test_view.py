@@ -147,8 +147,7 @@ def test_a_line_for_who_watches_no_terminal():
     one.status.dropped, one.status.link = 2, "lost"
     said = status_text(one, 4.0)
     assert said == (
-        "game.mp4: 10/40 decisions, 0.0 a second, latency 10 and 50 ms (p50, p95), "
-        "dropped 2, connection lost, kick 0.60"
+        "game.mp4: 10/40 decisions, 0.0 a second, latency p50 10, p95 50 ms, dropped 2, connection lost, kick 0.60"
     )
 
 

@@ -22,7 +22,7 @@ function describe() {
   $("title").textContent = name;
   const facts = $("facts"), { recipe, checkpoint, speed } = timeline, factor = speed && speed.realtime_factor;
   term(facts, "Duration", clock(duration, 0));
-  term(facts, "Decisions", numberText(chunks));
+  term(facts, "Decisions", numberText(timeline.decided ?? chunks));
   term(facts, "Segments", numberText(segments.length));
   if (verdict && verdict.given) term(facts, "Labels found", verdict.found + " of " + numberText(verdict.given));
   if (verdict && verdict.delay !== null) term(facts, "Median delay", signed(verdict.delay));
@@ -38,7 +38,7 @@ function describe() {
   term(run, "Checkpoint", paths(checkpoint ?? "–"), "wide");
   if (id) term(run, "Recipe", id);
   term(run, "Duration", numberText(duration) + " s");
-  term(run, "Decisions", numberText(chunks) + ", one each " + numberText(step) + " s");
+  term(run, "Decisions", numberText(timeline.decided ?? chunks) + ", one each " + numberText(step) + " s");
   term(run, "Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));
   if (gaps.length) term(run, "Gaps", gaps.length + ", " + numberText(gaps.reduce((sum, [start, end]) => sum + end - start, 0)) + " s");
   if (typeof rules.on === "number") term(run, "Thresholds", "on at " + numberText(rules.on) + ", off below " + numberText(rules.off));

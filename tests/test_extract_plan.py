@@ -1,0 +1,138 @@
+"""What an extraction says before and after its work."""
+
+import json
+import shutil
+
+import pytest
+
+from extractors.presets import PRESETS
+from extractors.video import find_videos
+from pipelines.extract_plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
+from pipelines.extract_summary import Summary
+from pipelines.extract_video import Outcome
+from pipelines.machine import Share
+from pipelines.store import append_jsonl, open_features, read_jsonl
+
+
+@pytest.fixture
+def half_done(small_set, tmp_path):
+    """A folder of videos with one that is none, and features of two: one video is new, one has changed since."""
+    videos, features = tmp_path / "videos", tmp_path / "features"
+    shutil.copytree(small_set.videos, videos)
+    shutil.copytree(small_set.features, features)
+    (videos / "bad.mp4").write_text("no video")
+    for video_id in ("scene_00", "scene_01"):
+        (features / "records" / f"{video_id}.json").unlink()
+    append_jsonl(features / "failed.jsonl", {"id": "scene_01", "source": "x", "reason": "it was damaged"})
+    append_jsonl(features / "failed.jsonl", {"id": "scene_02", "source": "x", "reason": "an old one, done since"})
+    return videos, features
+
+
+def planned(videos, features) -> Plan:
+    return make_plan(find_videos([videos]), features, PRESETS["fast"], "native", "cpu", lambda n: Share(2, n))
+
+
+def test_the_plan_of_a_job_half_done(half_done):
+    plan = planned(*half_done)
+    assert {video.id: video.state for video in plan.videos} == {
+        "bad": "unreadable",
+        "scene_00": "to do",
+        "scene_01": "to do",
+        "scene_02": "done",
+        "scene_03": "done",
+    }
+    assert plan.hours == 20 / 3600 and plan.hours_to_do == 10 / 3600 and plan.chunks == 40
+    assert plan.failed_before == 1 and plan.share == Share(2, 3), "of what is not done"
+    assert 40 * 4 * (2048 + 1024) < plan.bytes < 41 * 4 * (2048 + 1024) < plan.free_bytes
+    spent = sum(plan_record["seconds"]["total"] * plan_record["threads"] for plan_record in records(half_done[1]))
+    assert plan.seconds == pytest.approx(40 * spent / 40 / 6) and "by the 2 done here" in plan.rate.origin
+    told = json.loads(json.dumps(plan.to_dict()))
+    assert (told["files"], told["done"], told["to_do"], told["unreadable"], told["failed_before"]) == (5, 2, 2, 1, 1)
+    assert list(plan.longest_first())[-1] == "bad"
+
+
+def records(features):
+    folder = open_features(features)
+    return [folder.read_record(video_id) for video_id in ("scene_02", "scene_03")]
+
+
+def test_without_anything_done_the_rate_is_the_documented_one(small_set, tmp_path):
+    plan = planned(small_set.videos, tmp_path / "new")
+    assert plan.chunks == 80 and "README" in plan.rate.origin
+    assert plan.seconds == pytest.approx(80 * plan.rate.seconds / 8)
+    assert not (tmp_path / "new").exists(), "a plan makes nothing"
+
+
+def test_rates():
+    faithful, fast = (documented_rate(PRESETS[name], "native", "cpu").seconds for name in ("faithful", "fast"))
+    assert faithful == pytest.approx(1 / 1.1, rel=0.2), "benchmarks/chain-faithful.json: 2.2 a second on two cores"
+    assert fast < faithful < documented_rate(PRESETS["faithful"], "opencv", "cpu").seconds
+    rgb = PRESETS["faithful"].narrowed(["rgb"])
+    assert documented_rate(rgb, "", "cpu").seconds < fast and row_bytes(rgb) == 4 * 2048
+    assert row_bytes(PRESETS["activitynet"]) == 4 * 4096
+    assert documented_rate(PRESETS["fast"], "cuda", "cuda").seconds is None, "never measured"
+    plan = Plan("out", (Planned("a", "a.mp4", "to do", 5.0, 20),), 4, Rate(None, "not known"), Share(1, 1))
+    assert plan.seconds is None
+    record = {"device": "cpu", "chunks": 10, "threads": 2, "seconds": {"total": 5.0}}
+    assert measured_rate([record, {"device": "cpu", "chunks": 10}], "cpu").seconds == 1.0, "older records do not say"
+    assert measured_rate([record], "cuda") is None
+
+
+def test_dry_run(lstr, half_done):
+    videos, features = half_done
+    before = sorted(features.rglob("*"))
+    code, out, err = lstr("extract", videos, "-o", features, "--recipe", "fast", "--workers", "1", "--dry-run")
+    lines = out.splitlines()
+    assert code == 0 and err == "" and "scene_01\t5.0\t20\tfailed before\tit was damaged" in lines
+    assert any(line.startswith("bad\t0.0\t0\tunreadable\t") for line in lines)
+    assert lines[-1].startswith("plan: 5 files, 0:00:20 of video: 2 done, 2 to do, 1 unreadable (1 failed before); ")
+    assert "0:00:10 of video, 496 kB of disk, about 0:00:" in lines[-1] and "by the 2 done here" in lines[-1]
+    code, out, _ = lstr("extract", videos, "-o", features, "--recipe", "fast", "--dry-run", "--json")
+    assert code == 0 and json.loads(out)["chunks_to_do"] == 40
+    assert sorted(features.rglob("*")) == before
+
+
+def test_a_run_says_its_plan_first_and_its_speed_last(lstr, small_set, tmp_path):
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{small_set.videos / 'scene_00.mp4'}\n\n{tmp_path / 'bad.mp4'}\r\n")
+    (tmp_path / "bad.mp4").write_text("no video")
+    output, failed = tmp_path / "features", tmp_path / "features" / "failed.jsonl"
+    made = ["-o", output, "--recipe", "fast", "--flow", "dis", "--workers", "1"]
+    code, out, err = lstr("extract", "--list", listed, *made, "--json")
+    lines = err.splitlines()
+    assert code == 3 and lines[0].startswith("plan: 2 files, 0:00:05 of video: 0 done, 1 to do, 1 unreadable; to do: ")
+    assert lines[-1] == f"1 done, 0 kept, 1 failed; features in {output}"
+    assert lines[-2].startswith("20 chunks in 0:0") and "× real time; of one thread: decode " in lines[-2]
+    told = json.loads(out)
+    assert (told["done"], told["kept"], told["failed"], told["chunks"]) == (1, 0, 1, 20)
+    assert told["realtime_factor"] == pytest.approx(5 / told["seconds"], rel=0.02)
+    assert set(told["stages"]) == {"decode", "flow", "rgb_network", "flow_network"}
+    named = ([failure["id"] for failure in failures] for failures in (told["failures"], read_jsonl(failed)))
+    assert list(named) == [["bad"], ["bad"]]
+    code, _, err = lstr("extract", "--list", listed, *made)
+    assert code == 3 and err.splitlines()[0].endswith("1 done, 0 to do, 1 unreadable (1 failed before)")
+    assert err.splitlines()[-1].startswith("0 done, 1 kept, 1 failed")
+
+
+def test_lists_and_options_that_are_not_there(lstr, tmp_path):
+    for given, words in (((), "Give a video"), (("--list", tmp_path / "none.txt"), "cannot be read")):
+        code, _, err = lstr("extract", *given, "-o", tmp_path / "out")
+        assert code == 2 and words in err and "Traceback" not in err
+
+
+def test_the_summary_counts_what_this_run_did():
+    summary = Summary()
+    summary.add(Outcome("a", "a.mp4", "kept", 40))
+    summary.add(Outcome("b", "b.mp4", "done", 20, 5.0, {"decode": 1.0, "flow": 4.0}))
+    summary.add(Outcome("c", "c.mp4", "done", 20, 5.0, {"decode": 1.0, "flow": 6.0}))
+    told = summary.to_dict()
+    assert (told["done"], told["kept"], told["failed"], told["chunks"]) == (2, 1, 0, 40)
+    assert told["stages"]["flow"] == {"thread_seconds": 10.0, "chunks_per_thread_second": 4.0}
+
+
+def test_a_line_that_a_kill_cut_short_is_not_read(tmp_path):
+    append_jsonl(tmp_path / "failed.jsonl", {"id": "ü \udcff"})
+    with (tmp_path / "failed.jsonl").open("a") as file:
+        file.write('{"id": "cu')
+    append_jsonl(tmp_path / "failed.jsonl", {"id": "b"})
+    assert read_jsonl(tmp_path / "failed.jsonl") == [{"id": "ü \udcff"}, {"id": "b"}]

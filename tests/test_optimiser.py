@@ -1,0 +1,40 @@
+"""The optimiser of training."""
+
+import subprocess
+import sys
+
+import torch
+
+from pipelines.optimiser import Adam
+
+ONE_STEP = """
+import sys, torch
+from pipelines.optimiser import Adam
+weight = torch.nn.Parameter(torch.ones(3))
+optimiser = Adam([weight], lr=0.1, fused=True)
+weight.sum().backward()
+optimiser.step()
+optimiser.zero_grad()
+optimiser.load_state_dict(optimiser.state_dict())
+assert weight.grad is None and not torch.equal(weight, torch.ones(3)) and torch.is_grad_enabled()
+assert "torch._dynamo" not in sys.modules
+"""
+
+
+def test_it_does_not_import_the_compiler():
+    subprocess.run([sys.executable, "-c", ONE_STEP], check=True)
+
+
+def test_it_steps_as_the_one_of_pytorch_to_the_bit():
+    def weights_after(optimiser_of) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.ReLU(), torch.nn.Linear(7, 2))
+        optimiser = optimiser_of(model.parameters(), lr=0.01, weight_decay=0.1, fused=True)
+        for _ in range(5):
+            optimiser.zero_grad()
+            model(torch.randn(4, 5)).square().sum().backward()
+            optimiser.step()
+        return [*model.parameters()]
+
+    for ours, theirs in zip(weights_after(Adam), weights_after(torch.optim.Adam), strict=True):
+        assert torch.equal(ours, theirs)
