@@ -153,6 +153,7 @@ def test_a_full_disk_loses_nothing_finished(runs):
     assert {fault.id for fault in verify(folder).faults} == {ids[5]}
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_two_processes(runs):
     """The limit holds in the workers too, and what one of them meets ends the job with the same sentence."""
     folder = open_features(runs.output)

@@ -159,7 +159,7 @@ def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
         prepare(videos, small_set.features, PRESETS["fast"], WeightSources(), listed, workers, "cpu", QUIET)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
     """A real signal after the first video: nothing half-written that counts, and the rest on a rerun.
 
