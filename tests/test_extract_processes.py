@@ -34,6 +34,7 @@ def started(monkeypatch) -> list[WorkerProcess]:
     return made
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_cost_their_video_alone(small_set, begun, started):
     """scene_00 loses its process each time and fails, scene_01 once and is done by another; the bits are the same."""
     killed = []

@@ -38,7 +38,7 @@ def two(small_set, tmp_path) -> OneStream:
     return OneStream(tmp_path / "videos", tmp_path / "labels.json")
 
 
-@pytest.mark.parametrize("stream", ["rgb", "flow"])
+@pytest.mark.parametrize("stream", ["rgb", pytest.param("flow", marks=pytest.mark.slow)])
 def test_one_stream_from_video_to_detection(lstr, two, tmp_path, monkeypatch, stream):
     features, run, out = tmp_path / "features", tmp_path / "run", tmp_path / "timeline"
     if stream == "rgb":
