@@ -18,6 +18,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from held_out import running_mean
 from synthetic_features import Generator, write_features
 
 from lstr import bootstrap, metrics
@@ -138,24 +139,17 @@ def intervals(scores: list[np.ndarray], split: Split) -> dict:
     }
 
 
-def last_mean(rows: np.ndarray, n: int) -> np.ndarray:
-    """Mean of each row (L, D) and the up to n − 1 before it."""
-    total = np.cumsum(rows, axis=0, dtype=np.float64)
-    total[n:] -= total[:-n].copy()
-    return (total / np.minimum(np.arange(1, len(rows) + 1), n)[:, None]).astype(np.float32)
-
-
 def ridge_scores(training: list[LabelledVideo], testing: list[LabelledVideo], n: int, skip: int) -> list[np.ndarray]:
     """Ridge regression of targets on the mean of the last n chunks, those of class `skip` left out: (L, C) a video."""
     width, classes = training[0].features[:1].shape[1] + 1, training[0].targets.shape[1]
     inner, outer = np.zeros((width, width)), np.zeros((width, classes))
     for video in training:
         seen = np.flatnonzero(video.targets[:, skip] == 0)[::EVERY]
-        rows = with_ones(last_mean(video.features[:], n))[seen]
+        rows = with_ones(running_mean(video.features[:], n).astype(np.float32))[seen]
         inner += rows.T @ rows
         outer += rows.T @ video.targets[seen].astype(np.float32)
     weights = np.linalg.solve(inner + RIDGE * np.eye(width), outer).astype(np.float32)
-    return [with_ones(last_mean(video.features[:], n)) @ weights for video in testing]
+    return [with_ones(running_mean(video.features[:], n).astype(np.float32)) @ weights for video in testing]
 
 
 def with_ones(rows: np.ndarray) -> np.ndarray:

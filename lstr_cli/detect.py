@@ -127,7 +127,7 @@ def command(
     from pipelines.detect import load_checkpoint, run, truth_of, warnings_of
     from pipelines.fonts import illegible_warning
     from pipelines.index_page import write_index
-    from pipelines.sources import Limits, open_sources
+    from pipelines.sources import Limits, NetworkOptions, open_sources
     from pipelines.status import Status
     from pipelines.timeline import changed, thresholds_of
 
@@ -151,8 +151,8 @@ def command(
     parsed = [(given, parse_live(given)) for given in sources]
     recorded = [given for given, one in parsed if one is None]
     inputs = [one for _, one in parsed if one]
-    networks = (rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch)
-    opened = open_sources(recorded, loaded, *networks, limits)
+    networks = NetworkOptions(rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch)
+    opened = open_sources(recorded, loaded, networks, limits)
     warned = set()
     view = View(ascii_only=not console.takes_unicode())
     with closing(opened), console.Screen(view, lines is sys.stdout and console.is_terminal()) as screen:

@@ -10,13 +10,13 @@ from lstr_cli import console
 from lstr_cli.view import View
 from pipelines.detect import truth_of
 from pipelines.live_detect import LiveChain, open_live, run_live
-from pipelines.sources import open_networks
+from pipelines.sources import NetworkOptions, open_networks
 
 
 def watch(
     inputs: Sequence[Input],
     loaded: Checkpoint,
-    networks: Sequence,
+    networks: NetworkOptions,
     options: Sequence,
     outputs: Sequence,
     view: View,
@@ -24,15 +24,14 @@ def watch(
 ) -> tuple[list[tuple[str, dict]], list[ExtractorError]]:
     """Detect on live sources until they end: timelines with their ids, and what ended the others.
 
-    `networks` are the arguments of `open_networks`; `options` limits, how to read, precision and thresholds; `outputs`
-    the arguments of `run_live`, the labels in the place of `truth`. A single source that fails raises its error, with
-    its files written.
+    `options` are limits, how to read, precision and thresholds; `outputs` the arguments of `run_live`, the labels in
+    the place of `truth`. A single source that fails raises its error, with its files written.
     """
     limits, live, precision, thresholds = options
     folder, formats, lines, labels, warnings, embed = outputs
     reading = LiveOptions(live["clock"], live["on_lag"], live["timeout"])
     with (
-        open_networks(loaded, *networks) as (twostream, workers, more),
+        open_networks(loaded, networks) as (twostream, workers, more),
         open_live(inputs, loaded, twostream.recipe.long_side, reading, limits, thresholds) as sources,
         LiveChain(sources, loaded, twostream, workers, precision, live["on_gap"], limits.max_chunks) as chain,
     ):

@@ -194,14 +194,19 @@ def _listed(values: tuple[str, ...]) -> list[str]:
     return paths
 
 
-def events_options(command):
-    """`--on`, `--off`, `--min-length`, `--merge-gap`, given to the command as the dict `events`; None is not given."""
-    names = ("on", "off", "min_length", "merge_gap")
+def _gathered(command, given_as: str, names: tuple[str, ...]):
+    """The command, given the options of these names as one dict."""
 
     @functools.wraps(command)
     def gathered(**values):
-        return command(events={name: values.pop(name) for name in names}, **values)
+        return command(**{given_as: {name: values.pop(name) for name in names}}, **values)
 
+    return gathered
+
+
+def events_options(command):
+    """`--on`, `--off`, `--min-length`, `--merge-gap`, given to the command as the dict `events`; None is not given."""
+    gathered = _gathered(command, "events", ("on", "off", "min_length", "merge_gap"))
     share, seconds = click.FloatRange(min=0), click.FloatRange(min=0)
     for option in (
         click.option("--merge-gap", type=seconds, metavar="S", help="Parts this near are one action; it ends later."),
@@ -215,12 +220,7 @@ def events_options(command):
 
 def stretch_options(command):
     """`--start`, `--duration` and `--max-chunks`, given to the command as the dict `stretch`."""
-    names = ("start", "duration", "max_chunks")
-
-    @functools.wraps(command)
-    def gathered(**values):
-        return command(stretch={name: values.pop(name) for name in names}, **values)
-
+    gathered = _gathered(command, "stretch", ("start", "duration", "max_chunks"))
     for option in (
         click.option("--max-chunks", type=click.IntRange(min=1), metavar="N", help="Stop after N decisions a source."),
         click.option("--duration", type=Seconds(positive=True), help="Stop after so much of each source."),
@@ -232,12 +232,7 @@ def stretch_options(command):
 
 def live_options(command):
     """How live sources are read: `--clock`, `--on-lag`, `--on-gap`, `--timeout`, given as the dict `live`."""
-    names = ("clock", "on_lag", "on_gap", "timeout")
-
-    @functools.wraps(command)
-    def gathered(**values):
-        return command(live={name: values.pop(name) for name in names}, **values)
-
+    gathered = _gathered(command, "live", ("clock", "on_lag", "on_gap", "timeout"))
     for option in (
         click.option(
             "--timeout",

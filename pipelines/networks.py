@@ -8,6 +8,7 @@ import numpy as np
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.flow import FlowWorkers, default_workers
 from extractors.presets import Preset
+from extractors.recipe import Recipe
 from extractors.twostream import TwoStream, WeightSources, build_twostream, calibration_of, rebuild_twostream
 from extractors.video import probe
 from lstr.labels import read_labels
@@ -21,7 +22,7 @@ CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a
 
 
 def flow_workers(
-    recipe: Preset | StoredRecipe, count: int | None = None, backend: str = "auto"
+    recipe: Preset | StoredRecipe | Recipe, count: int | None = None, backend: str = "auto"
 ) -> AbstractContextManager[FlowWorkers | None]:
     """What computes the flow of a recipe, to be entered; None where it has no flow. Raises FlowError."""
     if recipe.algorithm is None:

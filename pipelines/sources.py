@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import ExtractorError, VideoError
-from extractors.flow import FlowWorkers, default_workers
+from extractors.flow import FlowWorkers
 from extractors.frames import CHUNK_SECONDS, Chunk, chunks_of
 from extractors.recipe import STREAMS
 from extractors.stages import closed_after, torch_threads
@@ -19,8 +19,23 @@ from extractors.video import find_videos
 from lstr.checkpoint import Checkpoint
 from pipelines.checkpoint_recipe import check_recipe, networks_of
 from pipelines.extract_video import open_chunks
+from pipelines.networks import flow_workers
 from pipelines.store import FeatureFolder, open_features
 from pipelines.timeline import TOLERANCE
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How the networks for raw video are made; `algorithm` and `allow_mismatch` as for `networks_of`."""
+
+    rgb_weights: str | None = None
+    flow_weights: str | None = None
+    workers: int | None = None
+    """Threads of optical flow; None is one a core."""
+    flow_backend: str = "auto"
+    device: str | None = None
+    algorithm: str | None = None
+    allow_mismatch: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,27 +128,21 @@ def is_feature_folder(path: Path) -> bool:
 def open_sources(
     given: Iterable[str | Path],
     loaded: Checkpoint,
-    rgb_weights: str | None = None,
-    flow_weights: str | None = None,
-    workers: int | None = None,
-    flow_backend: str = "auto",
-    device: str | None = None,
-    algorithm: str | None = None,
-    allow_mismatch: bool = False,
+    networks: NetworkOptions = NetworkOptions(),
     limits: Limits = ALL,
 ) -> Iterator[Source | ExtractorError]:
     """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
 
-    `algorithm` and `allow_mismatch` as for `networks_of`. Networks and flow workers are made when the first video
-    needs them, and end with the generator. Raises MissingPathError for a path that is not there, RecipeError for
-    features of another recipe, FlowError where the backend is not there.
+    Networks and flow workers are made when the first video needs them, and end with the generator. Raises
+    MissingPathError for a path that is not there, RecipeError for features of another recipe, FlowError where the
+    backend is not there.
     """
     raw: list[Path] = []
     stored: list[tuple[FeatureFolder, str, list[str]]] = []
     for path in map(Path, given):
         if is_feature_folder(path):
             folder = open_features(path)
-            warnings = check_recipe(loaded, folder.recipe, path, allow_mismatch)
+            warnings = check_recipe(loaded, folder.recipe, path, networks.allow_mismatch)
             stored += [(folder, video_id, warnings) for video_id in folder.ids()]
         else:
             raw.append(path)
@@ -145,8 +154,7 @@ def open_sources(
             yield error
     if not videos:
         return
-    options = (rgb_weights, flow_weights, workers, flow_backend, device, algorithm, allow_mismatch)
-    with open_networks(loaded, *options) as (twostream, pool, warnings):
+    with open_networks(loaded, networks) as (twostream, pool, warnings):
         for video_id, path in videos.items():
             try:
                 yield open_video_source(video_id, path, twostream, pool, warnings, limits)
@@ -157,22 +165,14 @@ def open_sources(
 @contextmanager
 def open_networks(
     loaded: Checkpoint,
-    rgb_weights: str | None = None,
-    flow_weights: str | None = None,
-    workers: int | None = None,
-    flow_backend: str = "auto",
-    device: str | None = None,
-    algorithm: str | None = None,
-    allow_mismatch: bool = False,
+    networks: NetworkOptions = NetworkOptions(),
 ) -> Iterator[tuple[TwoStream, FlowWorkers | None, list[str]]]:
     """The networks for raw video, the threads for its flow if there is any, and what to warn of.
 
     Raises as `networks_of`, and FlowError where the backend is not there.
     """
-    device = device or default_device()
-    twostream, warnings = networks_of(loaded, rgb_weights, flow_weights, device, algorithm, allow_mismatch)
-    algorithm = twostream.recipe.algorithm
-    pool_or_none = FlowWorkers(workers or default_workers(), algorithm, flow_backend) if algorithm else nullcontext()
+    weights, device = (networks.rgb_weights, networks.flow_weights), networks.device or default_device()
+    twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
-    with torch_threads(1), pool_or_none as pool:
+    with torch_threads(1), flow_workers(twostream.recipe, networks.workers, networks.flow_backend) as pool:
         yield twostream, pool, warnings

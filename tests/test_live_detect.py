@@ -24,7 +24,7 @@ from lstr.kinds import make_model
 from pipelines.detect import detect, load_checkpoint, run
 from pipelines.documents import from_jsonl, from_timeline
 from pipelines.live_detect import LiveChain, open_live, run_live
-from pipelines.sources import Limits, open_networks, open_sources
+from pipelines.sources import Limits, NetworkOptions, open_networks, open_sources
 
 FEW = Limits(max_chunks=4)
 
@@ -36,7 +36,7 @@ def loaded(small_set):
 
 @pytest.fixture(scope="module")
 def networks(loaded):
-    with open_networks(loaded, workers=1) as (twostream, workers, _):
+    with open_networks(loaded, NetworkOptions(workers=1)) as (twostream, workers, _):
         yield twostream, workers
 
 
@@ -73,7 +73,7 @@ def stdin(file, name: str = "stdin") -> Input:
 def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks, streams, tmp_path):
     """A file, a pipe and a TCP stream; then both of the latter at once, which share networks and model steps."""
     (tmp_path / "a.ts").write_bytes(streams[0])
-    with closing(open_sources([tmp_path / "a.ts"], loaded, workers=1, limits=FEW)) as sources:
+    with closing(open_sources([tmp_path / "a.ts"], loaded, NetworkOptions(workers=1), FEW)) as sources:
         from_file = scores_of(run(next(sources), loaded, None, ()))
     with piped(streams[0]) as file:
         _, alone = watched([stdin(file)], loaded, networks)
@@ -229,7 +229,9 @@ def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "--start", "soon")
     assert code == 2 and "'soon' is no time" in err
     loaded = load(small_set.checkpoint)
-    with closing(open_sources([small_set.videos / "scene_00.mp4"], loaded, workers=1, limits=Limits(1, 0.5))) as opened:
+    with closing(
+        open_sources([small_set.videos / "scene_00.mp4"], loaded, NetworkOptions(workers=1), Limits(1, 0.5))
+    ) as opened:
         raw = list(run(next(opened), loaded, None, ()))
     stored = np.load(tmp_path / "scene_00.scores.npy")
     assert [d.chunk for d in raw] == [4, 5] and np.abs(scores_of(raw) - stored[4:6]).max() < 1e-4

@@ -98,7 +98,7 @@ def test_evidence_is_weak_in_a_chunk_and_grows_with_context(synthetic, script):
             rows = generator.latents(str(v), targets)[stream]
             inside = np.convolve(targets[:, 1:21].sum(axis=1), np.ones(8))[: len(targets)] == 8
             scene = rows[targets[:, BACKGROUND] > 0].mean(axis=0)
-            views = (rows, script.last_mean(rows, 8), script.last_mean(rows, 8) - scene)
+            views = (rows, script.running_mean(rows, 8), script.running_mean(rows, 8) - scene)
             for found, view in zip(right.values(), views, strict=True):
                 found.extend(named(view[inside], directions) == targets[inside].argmax(axis=1))
         chunk, seconds, background = (np.mean(found) for found in right.values())
