@@ -8,27 +8,28 @@ import numpy as np
 
 from extractors.manifest import sha256_of
 
-HEADER_BYTES = 128  # of an .npy of version 1.0; holds any (rows, columns) of float32
+HEADER_BYTES = 128  # of an .npy of version 1.0; holds any rows of two or four sides
 
 
 class RowFile:
-    """An .npy of float32 (rows, width) that grows a row at a time, so that a long video needs no memory."""
+    """An .npy of rows of one shape that grows a row at a time, so that a long video needs no memory."""
 
-    def __init__(self, path: Path, width: int):
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: str = "<f4"):
         self.path = path
-        self.width = width
+        self.shape = shape
+        self.dtype = dtype
         self.rows = 0
         self._file = path.open("wb")
         self._file.write(b"\0" * HEADER_BYTES)
 
     def append(self, row: np.ndarray) -> None:
-        """Add one row (width,)."""
-        self._file.write(np.ascontiguousarray(row, dtype="<f4").tobytes())
+        """Add one row."""
+        self._file.write(np.ascontiguousarray(row, dtype=self.dtype))
         self.rows += 1
 
     def finish(self) -> None:
         """Write the header, now that the number of rows is known, and put everything on disk."""
-        entry = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
+        entry = repr({"descr": self.dtype, "fortran_order": False, "shape": (self.rows, *self.shape)})
         header = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little") + entry.encode()
         self._file.seek(0)
         self._file.write(header.ljust(HEADER_BYTES - 1) + b"\n")

@@ -127,7 +127,7 @@ def extract_video(
         files = {}
         for stream in folder.streams:
             temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
-            files[stream] = RowFile(temporary, getattr(twostream.recipe, stream).dim)
+            files[stream] = RowFile(temporary, (getattr(twostream.recipe, stream).dim,))
             stack.callback(files[stream].close)
         for row in stack.enter_context(closing(twostream.rows(chunks, workers))):
             _append(files, row)

@@ -34,7 +34,7 @@ def _umask():
 @pytest.mark.parametrize("rows", [0, 1, 257])
 def test_row_files_are_plain_npy(tmp_path, rows):
     values = np.random.default_rng(0).random((rows, 5), np.float32)
-    file = RowFile(tmp_path / "x.npy", 5)
+    file = RowFile(tmp_path / "x.npy", (5,))
     for row in values:
         file.append(row)
     file.finish()

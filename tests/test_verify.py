@@ -30,7 +30,7 @@ def folder(tmp_path):
         for stream, width in (("rgb", 2048), ("flow", 1024)):
             path = folder.array(stream, f"set a/v{i}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = RowFile(path, width)
+            file = RowFile(path, (width,))
             for row in rng.random((L, width), np.float32):
                 file.append(row)
             file.finish()

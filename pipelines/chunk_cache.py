@@ -1,0 +1,192 @@
+"""Chunks and their flow on disk, so that networks can be trained and changed without decoding or flow again.
+
+Layout: CACHE/<12 hex digits of what made them>/recipe.json, and for a video KEY.npy (L, 13, H, W) uint8 (red, green and
+blue of the central frame, then the ten flow planes) with KEY.json, written last. A video's key is the SHA-256 of its
+file: one that was copied, moved or touched is found, one that was changed is not. Every chunk is checked against its
+CRC-32 when it is read.
+"""
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import ExtractorError, OutputError, VideoError
+from extractors.flow import ChunkFlow, FlowWorkers
+from extractors.frames import Chunk, n_frames_until
+from extractors.recipe import Recipe
+from extractors.stages import ahead
+from extractors.video import FrameReader, Video
+from pipelines.arrays import RowFile
+from pipelines.store import replacing, write_json
+
+FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
+"""The entries of a recipe that make chunks; the others are of the networks."""
+PLANES = 3 + 10
+DEFAULT_SIZE = 50 * 10**9  # bytes
+
+
+class CacheError(ExtractorError):
+    """A cached chunk is not what was written."""
+
+
+def chunk_recipe(recipe: Recipe) -> dict:
+    """What of a recipe makes chunks and flow."""
+    return {name: value for name, value in asdict(recipe).items() if name in FIELDS}
+
+
+@dataclass(frozen=True)
+class CachedVideo:
+    """A cached video: its chunks (L, 13, H, W) uint8, memory-mapped, and what its record says of the source."""
+
+    path: Path
+    chunks: np.ndarray
+    record: dict
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """A chunk's central frame (H, W, 3) RGB and flow (10, H, W), uint8. Raises CacheError when it was damaged."""
+        planes = np.ascontiguousarray(self.chunks[index])
+        if zlib.crc32(planes) != self.record["crc32"][index]:
+            raise CacheError(
+                f"Chunk {index} of {self.path} is damaged.", f"delete {self.path}, and run the same command again."
+            )
+        return planes[:3].transpose(1, 2, 0), planes[3:]
+
+
+class ChunkCache:
+    """A folder of cached videos of one chunk recipe, at most `size` bytes together with those of other recipes.
+
+    Where room is needed, the videos that were used longest ago go first, of whatever recipe.
+    """
+
+    def __init__(self, path: Path, recipe: dict, size: int = DEFAULT_SIZE):
+        self.root = path
+        self.recipe = recipe
+        self.size = size
+        canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"))
+        self.path = path / hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def find(self, sha256: str) -> CachedVideo | None:
+        """The cached chunks of the video file with this SHA-256; None where they are not there or not whole."""
+        array = self._array(sha256)
+        try:
+            record = json.loads(_record(array).read_text(encoding="utf-8"))
+            chunks = np.load(array, mmap_mode="r")
+            shape = tuple(record["shape"])
+            if chunks.shape != shape or chunks.dtype != np.uint8 or len(record["crc32"]) != len(chunks):
+                return None
+            os.utime(_record(array))  # what is used stays longest
+        except (OSError, ValueError, EOFError, KeyError, TypeError):
+            return None
+        return CachedVideo(array, chunks, record)
+
+    def fill(
+        self,
+        sha256: str,
+        source: Path,
+        opened: tuple[Video, FrameReader, Iterator[Chunk]],
+        workers: FlowWorkers,
+        keep: Collection[str] = (),
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> CachedVideo:
+        """Decode a video, compute its flow and put both on disk; others than those of `keep` may go for it.
+
+        Both are SHA-256 of files. `opened` is what `open_chunks` gives of the source. Raises VideoError when it is
+        damaged, OutputError when it finds no room.
+        """
+        video, reader, chunks = opened
+        width, height = video.size(self.recipe["long_side"])
+        shape = (PLANES, height, width)
+        self.make_room(video.n_chunks * int(np.prod(shape)), {self._array(other) for other in keep})
+        array, checks = self._array(sha256), []
+        with replacing(array) as temporary:
+            rows = RowFile(temporary, shape, "|u1")
+            with closing(rows), closing(ahead(_submitted(chunks, workers), 2 * workers.workers, "reader")) as reading:
+                for chunk, flow in reading:
+                    frame = chunk.frames[self.recipe["rgb_frame"]].transpose(2, 0, 1)
+                    planes = np.ascontiguousarray(np.concatenate([frame, flow.result()]))  # (13, H, W)
+                    rows.append(planes)
+                    checks.append(zlib.crc32(planes))
+                    progress(len(checks), video.n_chunks)
+                if not checks:
+                    raise VideoError(f"{source} is damaged before its first chunk ends.", "give another video.")
+                rows.finish()
+        record = {
+            "source": str(source),
+            "sha256": sha256,
+            "shape": [len(checks), *shape],
+            "crc32": checks,
+            "decoded": {
+                "duration": float(reader.end),
+                "chunks": len(checks),
+                "announced_chunks": video.n_chunks,
+                "frames_24fps": n_frames_until(reader.end),
+                "decoded_frames": reader.decoded,
+                "header_frames": video.header_frames,
+                "decode_errors": reader.decode_errors,
+                "clock": reader.clock,
+                "decoder": reader.decoder,
+                "flow_backend": workers.backend,
+            },
+        }
+        if not (self.path / "recipe.json").exists():
+            write_json(self.path / "recipe.json", self.recipe)
+        write_json(_record(array), record)
+        return CachedVideo(array, np.load(array, mmap_mode="r"), record)
+
+    def drop(self, video: CachedVideo) -> None:
+        """Remove a video, so that it is made again."""
+        for path in (_record(video.path), video.path):
+            path.unlink(missing_ok=True)
+
+    def make_room(self, wanted: int, keep: Collection[Path] = ()) -> None:
+        """Remove the videos used longest ago until `wanted` bytes more fit. Raises OutputError when they cannot."""
+        arrays = [path for path in self.root.glob("*/*.npy") if path.is_file()]
+        used = sum(_bytes(path) for path in arrays)
+        for array in sorted((path for path in arrays if path not in keep), key=_last_use):
+            if used + wanted <= self.size:
+                return
+            used -= _bytes(array)
+            for path in (_record(array), array):
+                with suppress(FileNotFoundError):
+                    path.unlink()
+        if used + wanted > self.size:
+            raise OutputError(
+                f"The chunks need {(used + wanted) / 1e9:.1f} GB in {self.root}, where {self.size / 1e9:.1f} GB is all "
+                "they may take.",
+                "give a larger --cache-size, or fewer videos.",
+            )
+
+    def _array(self, sha256: str) -> Path:
+        return self.path / f"{sha256[:24]}.npy"
+
+
+def _submitted(chunks: Iterator[Chunk], workers: FlowWorkers) -> Iterator[tuple[Chunk, ChunkFlow]]:
+    for chunk in chunks:
+        yield chunk, workers.submit(chunk.frames)
+
+
+def _record(array: Path) -> Path:
+    return array.with_suffix(".json")
+
+
+def _bytes(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
+
+
+def _last_use(array: Path) -> float:
+    """A video without its record is of a run that was ended, and goes first."""
+    with suppress(FileNotFoundError):
+        return _record(array).stat().st_mtime
+    return 0.0

@@ -1,0 +1,200 @@
+"""Labelled segments of cached videos as the samples that TSN recognisers learn from (Wang et al. 2016, section 3).
+
+A sample is a segment cut in equal parts, with a chunk drawn at random from each. Stretches without a label are cut in
+pieces as long as a typical action, and are a class of their own. Every draw follows from (seed, epoch, sample), so a
+run that goes on from an epoch draws what it would have drawn.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import torch
+from mmaction.structures import ActionDataSample
+from torch.utils.data import Dataset, Sampler
+
+from extractors.crops import centre_crop, fit
+from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, targets
+from pipelines.chunk_cache import CachedVideo
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Chunks [start, end) of a video, and the class they show."""
+
+    video: str
+    start: int
+    end: int
+    label: int
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What a training image goes through: corner crops of several scales, and mirroring (TSN, section 3.3)."""
+
+    short_side: int = 256
+    """Pixels that an image is fitted to; as in the recipe."""
+    crop: int = 224
+    scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)
+    """Of the crop's sides against `short_side`; its two sides are at most one step apart."""
+    mirror: bool = True
+
+
+def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[str]) -> list[Sample]:
+    """One sample a labelled segment, and one a piece of background; (labels, chunks) by video id.
+
+    A chunk that is ambiguous is in none. A piece of background is as long as the median action.
+    """
+    column = {name: index for index, name in enumerate(classes)}
+    samples = []
+    for video_id, (labels, n_chunks) in videos.items():
+        for name, start, end in labels.segments:
+            first, last = first_chunk(start), min(end_chunk(end), n_chunks)
+            if name not in (BACKGROUND, AMBIGUOUS) and first < last:
+                samples.append(Sample(video_id, first, last, column[name]))
+    length = int(np.median([sample.end - sample.start for sample in samples])) if samples else 1
+    for video_id, (labels, n_chunks) in videos.items():
+        nothing = targets(labels, tuple(classes), n_chunks)[:, column[BACKGROUND]]
+        for first, last in _runs(nothing):
+            pieces = max(1, round((last - first) / length))
+            edges = np.linspace(first, last, pieces + 1).round().astype(int)
+            samples += [
+                Sample(video_id, int(a), int(b), column[BACKGROUND]) for a, b in zip(edges, edges[1:], strict=False)
+            ]
+    return samples
+
+
+def _runs(on: np.ndarray) -> Iterator[tuple[int, int]]:
+    """[start, end) of each run of ones in (N,)."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], on, [0]]).astype(int)))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+class SampleSet(Dataset):
+    """Training samples by (epoch, draw, index): images (segments, C, crop, crop) uint8 of one stream, and a label."""
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        videos: Mapping[str, CachedVideo],
+        stream: str,
+        n_segments: int,
+        augmentation: Augmentation,
+        seed: int,
+    ):
+        self.samples = samples
+        self.videos = videos
+        self.stream = stream
+        self.n_segments = n_segments
+        self.augmentation = augmentation
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, at: tuple[int, int, int]) -> dict:
+        epoch, draw, index = at
+        sample = self.samples[index]
+        random = np.random.default_rng((self.seed, epoch, draw))
+        box = draw_crop(random, self.augmentation)
+        mirrored = self.augmentation.mirror and bool(random.random() < 0.5)
+        images = []
+        for chunk in draw_chunks(random, sample, self.n_segments):
+            rgb, flow = self.videos[sample.video].read(chunk)
+            image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
+            images.append(augment(image, box, mirrored, self.augmentation, self.stream))
+        pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())  # (segments, C, crop, crop)
+        return {"inputs": pixels, "data_samples": ActionDataSample().set_gt_labels(sample.label)}
+
+
+def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
+    """One chunk of each of `n_segments` equal parts; a short sample gives some of its chunks more than once."""
+    edges = np.linspace(sample.start, sample.end, n_segments + 1)
+    drawn = (random.uniform(a, b) for a, b in zip(edges, edges[1:], strict=False))
+    return [min(int(chunk), sample.end - 1) for chunk in drawn]
+
+
+Box = tuple[float, float, float, float]
+"""Width and height of a crop as shares of the short side, and where it lies as shares of the room left."""
+
+
+def draw_crop(random: np.random.Generator, augmentation: Augmentation) -> Box:
+    """A crop in one of the corners or the centre, its sides of two neighbouring scales."""
+    scales = augmentation.scales
+    first = int(random.integers(len(scales)))
+    second = int(np.clip(first + random.integers(-1, 2), 0, len(scales) - 1))
+    x, y = ((0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5))[random.integers(5)]
+    return scales[first], scales[second], x, y
+
+
+def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentation, stream: str) -> np.ndarray:
+    """(H, W, C) uint8 → (crop, crop, C); the x flow of a mirrored field is inverted (255 − v)."""
+    image = fit(image, augmentation.short_side)
+    height, width = image.shape[:2]
+    w, h = (round(share * augmentation.short_side) for share in box[:2])
+    x, y = round(box[2] * (width - w)), round(box[3] * (height - h))
+    patch = cv2.resize(image[y : y + h, x : x + w], (augmentation.crop,) * 2, interpolation=cv2.INTER_LINEAR)
+    if mirrored:
+        patch = patch[:, ::-1].copy()
+        if stream == "flow":
+            patch[..., ::2] = 255 - patch[..., ::2]
+    return patch
+
+
+class ChunkSet(Dataset):
+    """Every chunk of some videos in order, one centre crop each, for validation: pixels and the chunk's place."""
+
+    def __init__(self, videos: Mapping[str, CachedVideo], stream: str, augmentation: Augmentation):
+        self.videos = videos
+        self.stream = stream
+        self.augmentation = augmentation
+        self.places = [(video_id, chunk) for video_id, video in videos.items() for chunk in range(len(video))]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> dict:
+        video_id, chunk = self.places[index]
+        rgb, flow = self.videos[video_id].read(chunk)
+        image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
+        image = centre_crop(fit(image, self.augmentation.short_side), self.augmentation.crop)  # (1, crop, crop, C)
+        sample = ActionDataSample().set_metainfo({"place": index})
+        return {"inputs": torch.from_numpy(image.transpose(0, 3, 1, 2).copy()), "data_samples": sample}
+
+
+class BalancedSampler(Sampler):
+    """(epoch, draw, index) of an epoch's samples: each class as often as any other, each sample of it as often.
+
+    An epoch has as many draws as there are samples. `set_epoch` is called by the runner before each.
+    """
+
+    def __init__(self, samples: Sequence[Sample], balanced: bool, seed: int, n_draws: int = 0):
+        self.labels = np.array([sample.label for sample in samples])
+        self.balanced = balanced
+        self.seed = seed
+        self.n_draws = n_draws or len(samples)
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw those of an epoch from now on."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.n_draws
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        random = np.random.default_rng((self.seed, self.epoch, 2**31))
+        groups = [np.arange(len(self.labels))]
+        if self.balanced:
+            groups = [np.flatnonzero(self.labels == label) for label in np.unique(self.labels)]
+        each = -(-self.n_draws // len(groups))
+        drawn = np.concatenate([_repeated(random, group, each) for group in groups])
+        drawn = random.permutation(drawn)[: self.n_draws]
+        yield from ((self.epoch, draw, int(index)) for draw, index in enumerate(drawn))
+
+
+def _repeated(random: np.random.Generator, group: np.ndarray, n: int) -> np.ndarray:
+    """`n` of a group: whole shuffles of it, one after the other."""
+    rounds = -(-n // len(group))
+    return np.concatenate([random.permutation(group) for _ in range(rounds)])[:n]
