@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from extractors.errors import RecipeError
 from extractors.manifest import dataset_of
+from extractors.model_card import network_file, read_card
 from extractors.presets import StreamPreset
 from extractors.recipe import NetworkRecipe
 from extractors.resnet import FEATURES, build_backbone, registry
@@ -29,7 +30,7 @@ BLUE_FIRST = (("rgb", "bninception"),)  # trained by Caffe
 
 @dataclass(frozen=True)
 class WeightSources:
-    """Where the networks' weights come from: a published file, or None for seeded random weights."""
+    """Where the networks' weights come from: a file, a weights folder, or None for seeded random weights."""
 
     rgb: str | None = None
     flow: str | None = None
@@ -49,18 +50,22 @@ def asked(stream: str, preset: StreamPreset) -> NetworkRecipe:
     return replace(part, mean=preset.mean or part.mean, std=preset.std or part.std)
 
 
-def build_network(stream: str, part: NetworkRecipe, sources: WeightSources) -> tuple[nn.Module, NetworkRecipe]:
-    """The network of a stream, and `part` with the weights that it now has.
+def build_network(
+    stream: str, part: NetworkRecipe, sources: WeightSources, fold: int | None = None
+) -> tuple[nn.Module, NetworkRecipe]:
+    """The network of a stream, and `part` with the weights that it now has; `fold` chooses one of a weights folder.
 
     Raises RecipeError when it does not take what the stream gives, WeightsError or MissingPathError for its file.
     """
-    path = getattr(sources, stream)
+    source = getattr(sources, stream)
+    path = source and network_file(source, stream, fold)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)  # for layers that `randomise` leaves as they were built
         backbone = _backbone(stream, part)
     if path:
         load_weights(backbone, path, part.network)
-        origin = {"weights": dataset_of(path), "seed": None, "calibrated_on": ()}
+        card = read_card(path)
+        origin = {"weights": card.name if card else dataset_of(path), "seed": None, "calibrated_on": ()}
     else:
         randomise(backbone, SEED)
         if stream in sources.calibration:

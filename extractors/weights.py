@@ -11,6 +11,7 @@ import math
 import pickle
 import re
 import shlex
+import zipfile
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
@@ -26,16 +27,16 @@ CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classif
 CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
 
 
-def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a weights file by name, out of whatever published wrapper holds them.
+def read_content(path: str | Path, mapped: bool = False) -> object:
+    """What is in a weights file; `mapped` leaves its tensors on disk until they are read, where it is of that kind.
 
-    Raises MissingPathError when nothing is there, WeightsError when it holds no tensors or needs code to load.
+    Raises MissingPathError when nothing is there, WeightsError when it is damaged or needs code to load.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingPathError(f"{path} is not a file.", "check the path of the weights.")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} is no plain weights file, or holds objects that would run code.",
@@ -43,6 +44,14 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         ) from error
     except Exception as error:  # a file that is no pickle fails in as many ways as it has bytes
         raise WeightsError(f"{path} is damaged or no weights file.", "download it again.") from error
+
+
+def read_state_dict(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a weights file by name, out of whatever published wrapper holds them.
+
+    Raises as `read_content`, and WeightsError when it holds no tensors.
+    """
+    content = read_content(path)
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
