@@ -11,10 +11,11 @@ import torch
 from extractors.errors import MissingPathError, WeightsError
 from extractors.model_card import ModelCard, blind_fold, read_card
 from extractors.networks import WeightSources, build_network
-from extractors.presets import PRESETS
-from extractors.resnet import CONFIGS, build_backbone, registry
+from extractors.presets import PRESETS, StreamPreset
+from extractors.resnet import build_backbone
 from extractors.weights import fingerprint, identify, load_weights, randomise, read_state_dict
-from pipelines.tsn_runner import recogniser
+from pipelines.finetune_config import FinetuneConfig
+from pipelines.tsn_recogniser import recogniser
 from pipelines.weights_folder import fit_name, is_weights_folder, open_weights, write_network, write_weights
 
 NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
@@ -30,11 +31,8 @@ def weights(tmp_path_factory):
 
 
 def write(path, streams, n_folds):
-    registry()
-    import extractors.bninception  # noqa: F401  (registers BNInception)
-
     for stream in streams:
-        model = recogniser(CONFIGS[NETWORKS[stream]], len(CLASSES), 0.5)
+        model = recogniser(stream, StreamPreset(NETWORKS[stream]), len(CLASSES), FinetuneConfig())
         for fold in (None, *range(1, n_folds + 1)):
             randomise(model.backbone, fold or 0)
             seen = {i: sha256 for i, sha256 in TRAINING.items() if FOLDS[i] != fold}
