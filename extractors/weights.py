@@ -100,6 +100,19 @@ def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
     backbone.load_state_dict({**wanted, **given})
 
 
+def load_crossed(backbone: nn.Module, path: str | Path, network: str) -> None:
+    """Load an RGB network's weights into one that takes flow, in place: its kernels for the first layer are averaged
+    over the colours, and repeated for each flow plane (TSN, section 3.3). Raises WeightsError as `load_weights`.
+    """
+    wanted = backbone.state_dict()
+    shapes = {name: tensor.shape for name, tensor in wanted.items()}
+    given, stem = _given(path, wanted), _stem(shapes)
+    if stem in given and given[stem].dim() == 4:
+        given[stem] = given[stem].mean(1, keepdim=True).repeat(1, shapes[stem][1], 1, 1)  # (out, 10, 7, 7)
+    _check(given, shapes, path, network)
+    backbone.load_state_dict({**wanted, **given})
+
+
 def _check(given: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: str | Path, network: str) -> None:
     hint = (
         f"give {network} weights to this stream (`lstr weights check {shlex.quote(str(path))}` says what a file holds)."
