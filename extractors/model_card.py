@@ -10,6 +10,7 @@ from extractors.weights import read_content
 
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # of a weights file, beside its state_dict
+DESCRIPTION = "finetune.json"  # of a weights folder, written last
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,28 @@ def blind_fold(cards: Sequence[ModelCard], video_id: str, sha256: str | None) ->
     return seen.index(min(seen)) or None
 
 
+def is_weights_folder(path: str | Path) -> bool:
+    """Whether a folder holds networks of `lstr finetune`, finished."""
+    return (Path(path) / DESCRIPTION).is_file()
+
+
 def network_file(source: str | Path, stream: str, fold: int | None = None) -> Path:
     """A stream's weights file of a weights folder; what is no folder is the file itself, and has no folds."""
     source = Path(source)
     if not source.is_dir():
         return source
-    return source / (f"fold_{fold}" if fold else "") / f"{stream}.pth"
+    return source / file_name(stream, fold)
+
+
+def network_files(source: str | Path, stream: str) -> dict[str, Path]:
+    """A stream's weights file, and those of the folds where it is in a weights folder, by their names in such a one."""
+    files, fold = {file_name(stream): network_file(source, stream)}, 1
+    while Path(source).is_dir() and (path := network_file(source, stream, fold)).is_file():
+        files[file_name(stream, fold)] = path
+        fold += 1
+    return files
+
+
+def file_name(stream: str, fold: int | None = None) -> str:
+    """Of a network in a weights folder."""
+    return f"fold_{fold}/{stream}.pth" if fold else f"{stream}.pth"

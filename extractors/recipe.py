@@ -142,6 +142,11 @@ class Recipe:
             recipe = replace(recipe, rgb=None, rgb_frame=RGB_FRAME)
         return recipe if "flow" in streams else replace(recipe, flow=None, flow_algorithm=None)
 
+    def without_folds(self) -> "Recipe":
+        """What of it makes the features of videos that no network has seen."""
+        parts = {stream: replace(getattr(self, stream), folds=()) for stream in self.streams}
+        return replace(self, **parts)
+
     def to_dict(self) -> dict:
         """As recipe.json has it."""
         parts = {stream: part and part.to_dict() for stream in STREAMS for part in (getattr(self, stream),)}

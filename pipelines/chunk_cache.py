@@ -19,13 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from extractors.errors import ExtractorError, OutputError, VideoError
-from extractors.flow import ChunkFlow, FlowWorkers
+from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
+from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers
 from extractors.frames import Chunk, n_frames_until
 from extractors.recipe import Recipe
 from extractors.stages import ahead
 from extractors.video import FrameReader, Video
 from pipelines.arrays import RowFile
+from pipelines.home import home
 from pipelines.store import replacing, write_json
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
@@ -99,9 +100,12 @@ class ChunkCache:
             shape = tuple(record["shape"])
             if chunks.shape != shape or chunks.dtype != np.uint8 or len(record["crc32"]) != len(chunks):
                 return None
-            os.utime(_record(array))  # what is used stays longest
+            if record["decoded"]["chunks"] != len(chunks) or record["sha256"] != sha256:
+                return None
         except (OSError, ValueError, EOFError, KeyError, TypeError):
             return None
+        with suppress(OSError):  # it may be somebody else's, or gone by now
+            os.utime(_record(array))  # what is used stays longest
         return CachedVideo(array, chunks, record)
 
     def fill(
@@ -142,18 +146,7 @@ class ChunkCache:
             "sha256": sha256,
             "shape": [len(checks), *shape],
             "crc32": checks,
-            "decoded": {
-                "duration": float(reader.end),
-                "chunks": len(checks),
-                "announced_chunks": video.n_chunks,
-                "frames_24fps": n_frames_until(reader.end),
-                "decoded_frames": reader.decoded,
-                "header_frames": video.header_frames,
-                "decode_errors": reader.decode_errors,
-                "clock": reader.clock,
-                "decoder": reader.decoder,
-                "flow_backend": workers.backend if workers else None,
-            },
+            "decoded": decoded_facts(video, reader, len(checks), workers.backend if workers else None),
         }
         if not (self.path / "recipe.json").exists():
             write_json(self.path / "recipe.json", self.recipe)
@@ -190,6 +183,44 @@ class ChunkCache:
 
     def _array(self, sha256: str) -> Path:
         return self.path / f"{sha256[:24]}.npy"
+
+
+def find_cache(given: str | None) -> Path | None:
+    """The folder that `--cache` names, else the usual one; None where that is not there.
+
+    Raises MissingPathError where a folder that is named is not there.
+    """
+    if given and not Path(given).is_dir():
+        raise MissingPathError(f"{given} is not a folder.", "`lstr finetune` makes it; or leave out --cache.")
+    path = Path(given).absolute() if given else home() / "chunks"
+    return path if path.is_dir() else None
+
+
+def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
+    """The caches below `root` that are there and have what a recipe's features are made of.
+
+    Features of RGB alone can be made of chunks with any flow, or none.
+    """
+    made = chunk_recipe(recipe)
+    algorithms = [recipe.flow_algorithm] if recipe.flow else [None, *ALGORITHMS.values()]
+    caches = (ChunkCache(root, made | {"flow_algorithm": algorithm}) for algorithm in algorithms)
+    return [cache for cache in caches if cache.path.is_dir()]
+
+
+def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict:
+    """What a record says of a video that was decoded to its end, and of what computed its flow."""
+    return {
+        "duration": float(reader.end),
+        "chunks": n_chunks,
+        "announced_chunks": video.n_chunks,
+        "frames_24fps": n_frames_until(reader.end),
+        "decoded_frames": reader.decoded,
+        "header_frames": video.header_frames,
+        "decode_errors": reader.decode_errors,
+        "clock": reader.clock,
+        "decoder": reader.decoder,
+        "flow_backend": backend,
+    }
 
 
 def _submitted(chunks: Iterator[Chunk], workers: FlowWorkers | None) -> Iterator[tuple[Chunk, ChunkFlow | None]]:

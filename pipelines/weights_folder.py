@@ -18,14 +18,23 @@ from torch import Tensor
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
 from extractors.manifest import read_manifest
-from extractors.model_card import ENTRY, FORMAT, ModelCard, blind_fold, network_file, read_card
+from extractors.model_card import (
+    DESCRIPTION,
+    ENTRY,
+    FORMAT,
+    ModelCard,
+    blind_fold,
+    file_name,
+    is_weights_folder,
+    network_file,
+    read_card,
+)
 from extractors.networks import WeightSources, build_network
 from extractors.presets import Preset
 from extractors.recipe import STREAMS, Recipe
 from extractors.twostream import build_twostream
 from pipelines.store import replacing, write_json, write_text
 
-DESCRIPTION = "finetune.json"
 LONGEST_NAME = 48  # characters; of four bytes each, with stream and network they still fit a file name
 PUBLISHED_KEYS = {"bninception": (("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc."))}
 """What mmaction2 calls a network's tensors and its published file does (tsn-pytorch); ResNet-50's is mmaction2's."""
@@ -43,7 +52,7 @@ def write_network(folder: Path, state: Mapping[str, Tensor], card: ModelCard) ->
 
     `state` is the state of mmaction2's recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
     """
-    path = folder / (f"fold_{card.fold}" if card.fold else "") / f"{card.stream}.pth"
+    path = folder / file_name(card.stream, card.fold)
     names = PUBLISHED_KEYS.get(card.network, ())
     tensors = {}
     for name, tensor in state.items():
@@ -89,6 +98,10 @@ class WeightsFolder:
     def file(self, stream: str, fold: int | None = None) -> Path:
         """Path of a stream's network: of all training videos, or without a fold (counted from 1)."""
         return network_file(self.path, stream, fold)
+
+    def files(self) -> list[Path]:
+        """Every network's file."""
+        return list(_files(self.path, self.recipe))
 
     @cached_property
     def cards(self) -> dict[str, tuple[ModelCard, ...]]:
@@ -171,11 +184,6 @@ def write_weights(
 
 def _hash(path: Path, stream: str, recipe: Recipe, fold: int) -> str:
     return build_network(stream, getattr(recipe, stream), WeightSources(**{stream: str(path)}), fold)[1].sha256
-
-
-def is_weights_folder(path: str | Path) -> bool:
-    """Whether a folder holds networks of `lstr finetune`, finished."""
-    return (Path(path) / DESCRIPTION).is_file()
 
 
 def open_weights(path: str | Path) -> WeightsFolder:
