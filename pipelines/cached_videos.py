@@ -90,7 +90,7 @@ def fill(
     keep = {video.sha256 for video in videos}
     for video in videos:
         start, note = perf_counter(), ""
-        there = cache.find(video.sha256)
+        there = _find(cache, video.sha256)
         if there and there.is_sound():
             yield Outcome(video.id, video.source, "kept", len(there)), Cached(video.sha256, there)
             continue
@@ -108,6 +108,13 @@ def fill(
         seconds = perf_counter() - start
         outcome = Outcome(video.id, video.source, "done", len(made), seconds, reason=note)
         yield outcome, Cached(video.sha256, made)
+
+
+def _find(cache: ChunkCache, sha256: str) -> CachedVideo | None:
+    """Cached chunks; without flow, those with any flow serve too."""
+    others = () if cache.recipe["flow_algorithm"] else ALGORITHMS.values()
+    caches = (cache, *(ChunkCache(cache.root, cache.recipe | {"flow_algorithm": name}) for name in others))
+    return next((found for one in caches if (found := one.find(sha256))), None)
 
 
 def _shown(progress: Progress, video_id: str) -> Callable[[int, int], None]:

@@ -21,7 +21,7 @@ from uuid import uuid4
 import cv2
 import numpy as np
 import torch
-from mmengine.dataset import pseudo_collate
+from mmaction.structures import ActionDataSample
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
@@ -101,7 +101,7 @@ class QuietRunner(Runner):
 class EpochLoader:
     """Batches of an epoch after another, read ahead by processes, of the next epoch too: none begins with waiting.
 
-    Those of epoch `first` (counted from 0) come first. `close` ends the processes.
+    They are as mmaction2 takes them. Those of epoch `first` (counted from 0) come first. `close` ends the processes.
     """
 
     def __init__(self, dataset: Dataset, draws: Draws, config: FinetuneConfig, readers: int):
@@ -120,7 +120,9 @@ class EpochLoader:
         if self._batches is None:
             self._batches = iter(make_loader(self.dataset, list(self._keys()), self.readers))
         for _ in range(len(self)):
-            yield next(self._batches)
+            images, labels = next(self._batches)
+            samples = [ActionDataSample().set_gt_labels(label) for label in labels]
+            yield {"inputs": list(images), "data_samples": samples}
 
     def _keys(self) -> Iterator[list]:
         size = self.config.batch_size
@@ -134,15 +136,23 @@ class EpochLoader:
 
 
 def make_loader(dataset: Dataset, batches: list[list], readers: int) -> DataLoader:
-    """Given batches of a data set's keys as mmaction2 takes them, made by `readers` processes; 0 for this one."""
+    """Given batches of a data set's keys, made by `readers` processes; 0 for this one.
+
+    A batch is images (N, segments, C, H, W) uint8, one tensor as each takes time to pass on, and N numbers.
+    """
     return DataLoader(
         dataset,
         batch_sampler=batches,
         num_workers=readers,
         multiprocessing_context="fork" if readers else None,
         worker_init_fn=_begin_reading,
-        collate_fn=pseudo_collate,
+        collate_fn=_together,
     )
+
+
+def _together(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, tuple[int, ...]]:
+    images, numbers = zip(*samples, strict=True)
+    return torch.stack(images), numbers
 
 
 def _begin_reading(worker: int) -> None:

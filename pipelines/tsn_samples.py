@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 import torch
-from mmaction.structures import ActionDataSample
 from torch.utils.data import Dataset
 
 from extractors.crops import centre_crop, fit
@@ -72,7 +71,7 @@ def _runs(on: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 class SampleSet(Dataset):
-    """Training samples by (epoch, draw, index): images (segments, C, crop, crop) uint8 of one stream, and a label."""
+    """Training samples by (epoch, draw, index): images (segments, C, crop, crop) uint8 of a stream, and their class."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class SampleSet(Dataset):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, at: tuple[int, int, int]) -> dict:
+    def __getitem__(self, at: tuple[int, int, int]) -> tuple[torch.Tensor, int]:
         epoch, draw, index = at
         sample = self.samples[index]
         random = np.random.default_rng((self.seed, epoch, draw))
@@ -105,7 +104,7 @@ class SampleSet(Dataset):
             image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
             images.append(augment(image, box, mirrored, self.augmentation, self.stream))
         pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())  # (segments, C, crop, crop)
-        return {"inputs": pixels, "data_samples": ActionDataSample().set_gt_labels(sample.label)}
+        return pixels, sample.label
 
 
 def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
@@ -148,7 +147,7 @@ def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentat
 
 
 class ChunkSet(Dataset):
-    """Every chunk of some videos in order, one centre crop each, for validation: pixels and the chunk's place."""
+    """Every chunk of some videos in order, for validation: one centre crop (1, C, crop, crop) uint8, and its place."""
 
     def __init__(self, videos: Mapping[str, CachedVideo], stream: str, augmentation: Augmentation):
         self.videos = videos
@@ -159,13 +158,12 @@ class ChunkSet(Dataset):
     def __len__(self) -> int:
         return len(self.places)
 
-    def __getitem__(self, index: int) -> dict:
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         video_id, chunk = self.places[index]
         rgb, flow = self.videos[video_id].read(chunk)
         image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
         image = centre_crop(fit(image, self.augmentation.short_side), self.augmentation.crop)  # (1, crop, crop, C)
-        sample = ActionDataSample().set_metainfo({"place": index})
-        return {"inputs": torch.from_numpy(image.transpose(0, 3, 1, 2).copy()), "data_samples": sample}
+        return torch.from_numpy(image.transpose(0, 3, 1, 2).copy()), index
 
 
 class Draws:

@@ -41,8 +41,9 @@ def chunk_scores(model: nn.Module, data: ChunkSet, precision: str, readers: int)
     model.eval()
     scores = []
     batches = [list(range(at, min(at + SCORED, len(data)))) for at in range(0, len(data), SCORED)]
-    for batch in make_loader(data, batches, readers):
-        images = model.data_preprocessor(batch, False)["inputs"].to(device).flatten(0, 1)
+    for given, _ in make_loader(data, batches, readers):
+        batch = model.data_preprocessor({"inputs": list(given), "data_samples": None}, False)
+        images = batch["inputs"].to(device).flatten(0, 1)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             features = model.backbone(images.contiguous(memory_format=torch.channels_last))
             logits = model.cls_head(features, 1)

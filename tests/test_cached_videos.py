@@ -73,6 +73,7 @@ def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache):
     sound = look_at(videos, dis)[0]
     assert [dis.find(video.sha256) is not None for video in sound] == [True, False]
     assert not list(dis.root.rglob(".*tmp*"))
+    assert [outcome.state for outcome, _ in filled(videos, cache)] == ["kept", "done"]  # flow is no hindrance to RGB
 
 
 def test_chunks_are_those_of_the_features(small_set):
