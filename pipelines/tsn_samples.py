@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import torch
 from mmaction.structures import ActionDataSample
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
 from extractors.crops import centre_crop, fit
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, targets
@@ -119,13 +119,18 @@ Box = tuple[float, float, float, float]
 """Width and height of a crop as shares of the short side, and where it lies as shares of the room left."""
 
 
+CORNERS = tuple((x, y) for y in (0.0, 1.0) for x in (0.0, 1.0))
+EDGES = ((0.5, 0.0), (0.0, 0.5), (1.0, 0.5), (0.5, 1.0))
+PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y in CORNERS))
+"""Corners, centre, the middles of the edges, and half way from the centre to the corners (TSN's published code)."""
+
+
 def draw_crop(random: np.random.Generator, augmentation: Augmentation) -> Box:
-    """A crop in one of the corners or the centre, its sides of two neighbouring scales."""
+    """A crop in one of 13 places, its sides of two neighbouring scales."""
     scales = augmentation.scales
     first = int(random.integers(len(scales)))
     second = int(np.clip(first + random.integers(-1, 2), 0, len(scales) - 1))
-    x, y = ((0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5))[random.integers(5)]
-    return scales[first], scales[second], x, y
+    return scales[first], scales[second], *PLACES[random.integers(len(PLACES))]
 
 
 def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentation, stream: str) -> np.ndarray:
@@ -163,35 +168,31 @@ class ChunkSet(Dataset):
         return {"inputs": torch.from_numpy(image.transpose(0, 3, 1, 2).copy()), "data_samples": sample}
 
 
-class BalancedSampler(Sampler):
-    """(epoch, draw, index) of an epoch's samples: each class as often as any other, each sample of it as often.
+class Draws:
+    """(epoch, draw, index) of the samples of each epoch: each class as often as any other, each sample of it as often.
 
-    An epoch has as many draws as there are samples. `set_epoch` is called by the runner before each.
+    An epoch has `n_draws`, or as many as there are samples. Without `balanced`, each sample is drawn as often.
     """
 
-    def __init__(self, samples: Sequence[Sample], balanced: bool, seed: int, n_draws: int = 0):
+    def __init__(self, samples: Sequence[Sample], balanced: bool, seed: int, n_draws: int | None = None):
         self.labels = np.array([sample.label for sample in samples])
         self.balanced = balanced
         self.seed = seed
         self.n_draws = n_draws or len(samples)
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Draw those of an epoch from now on."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return self.n_draws
 
-    def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        random = np.random.default_rng((self.seed, self.epoch, 2**31))
+    def of(self, epoch: int) -> list[tuple[int, int, int]]:
+        """Those of one epoch, in the order that they are learnt from."""
+        random = np.random.default_rng((self.seed, epoch, 2**31))
         groups = [np.arange(len(self.labels))]
         if self.balanced:
             groups = [np.flatnonzero(self.labels == label) for label in np.unique(self.labels)]
-        each = -(-self.n_draws // len(groups))
+        each = -(-len(self) // len(groups))
         drawn = np.concatenate([_repeated(random, group, each) for group in groups])
-        drawn = random.permutation(drawn)[: self.n_draws]
-        yield from ((self.epoch, draw, int(index)) for draw, index in enumerate(drawn))
+        drawn = random.permutation(drawn)[: len(self)]
+        return [(epoch, draw, int(index)) for draw, index in enumerate(drawn)]
 
 
 def _repeated(random: np.random.Generator, group: np.ndarray, n: int) -> np.ndarray:
