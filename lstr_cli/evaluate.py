@@ -35,6 +35,9 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 )
 @data_options
 @mismatch_option
+@click.option(
+    "--allow-seen", is_flag=True, help="Score videos too that the feature networks have seen; the result is marked."
+)
 @set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -53,6 +56,7 @@ def command(
     flow,
     skip_missing,
     allow_mismatch,
+    allow_seen,
     settings,
     device,
     as_json,
@@ -62,7 +66,8 @@ def command(
     chance says each class's share of the training chunks everywhere; the time prior says how often a class is on
     at that time of a video. Neither sees the video. Also scored: each tenth of the actions, their starts, the delay
     until they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared on the
-    same resamples of the videos. Several feature folders of one recipe are read as one; they come last.
+    same resamples of the videos. Several feature folders of one recipe are read as one; they come last. Videos that
+    the networks of their features were trained on are refused.
 
     \b
     Examples:
@@ -86,25 +91,26 @@ def command(
     data = read_dataset(features, labels, (rgb, flow), dataset, skip_missing=skip_missing)
     split = data.split(subset or ("validation" if calibrate else None), skip_missing)
     all_loaded = [load_checkpoint(checkpoint, model_settings(settings), device) for checkpoint in checkpoints]
-    mismatches = []
+    misfits = []
     for loaded in all_loaded:  # a misfit is told before the first is scored
-        mismatches += check_fit(loaded, split, allow_mismatch)
+        misfits += check_fit(loaded, split, allow_mismatch, allow_seen, published and not calibrate)
         for text in assumptions_of(loaded):
             console.warn(text)
     if calibrate:
-        _calibrate(console, all_loaded, split, subset, as_json)
+        _calibrate(console, all_loaded, split, subset, misfits, as_json)
         return
     evaluations, documents, resampled = [], [], []
     for loaded in all_loaded:
         with console.Bar("videos") as bar:
-            evaluations.append(score_and_evaluate(loaded, split, bar.update, mode, published, allow_mismatch))
+            given = (loaded, split, bar.update, mode, published, allow_mismatch, allow_seen)
+            evaluations.append(score_and_evaluate(*given))
         resampled.append(resample(evaluations[-1], resamples))
         documents.append(analyse(evaluations[-1], resampled[-1]))
     comparison = compare(documents, resampled)
     names = names_of([Path(checkpoint).absolute() for checkpoint in checkpoints])
     judged = [Judged(*parts) for parts in zip(names, evaluations, documents, strict=True)]
     quoted = quoted_for(evaluations[0].loaded, benchmark)
-    warnings = [*mismatches]
+    warnings = [*misfits]
     if any(document["random_weights"] for document in documents):
         warnings.append("the features come from random networks: the figures say what LSTR makes of them, no more.")
     for text in warnings:
@@ -132,16 +138,20 @@ def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return list(paths[:first]), list(paths[first:])
 
 
-def _calibrate(console, all_loaded, split, subset: str | None, as_json: bool) -> None:
+def _calibrate(console, all_loaded, split, subset: str | None, warnings: list[str], as_json: bool) -> None:
     from pipelines.calibrate import calibrate_checkpoint
+    from pipelines.seen import seen_in
 
+    for text in warnings:
+        console.warn(text)
     if subset == "testing":
         console.warn("thresholds chosen on the testing videos fit them: what is detected there is held out no more.")
     documents = []
     for loaded in all_loaded:
         with console.Bar("videos") as bar:
             path, said = calibrate_checkpoint(loaded, split, bar.update)
-        documents.append({"checkpoint": str(path), "thresholds": said})
+        seen = seen_in(split, loaded.config)
+        documents.append({"checkpoint": str(path), "thresholds": said, **({"seen": seen} if seen else {})})
     if as_json:
         console.show_json(documents[0] if len(documents) == 1 else {"checkpoints": documents})
         return

@@ -1,7 +1,7 @@
 """What `lstr evaluate` shows in a terminal."""
 
 from lstr_cli import console
-from pipelines.evaluation_page import figure_text, interval_text
+from pipelines.evaluation_page import figure_text, interval_text, videos_text
 from pipelines.evaluation_report import Judged
 
 
@@ -66,7 +66,7 @@ def _show_means(judged: list[Judged]) -> None:
                 for m in ("mAP", "mcAP")
             ]
             rows.append(
-                [*([entry.name] if len(judged) > 1 else []), convention, *means, found["videos"], found["chunks"]]
+                [*([entry.name] if len(judged) > 1 else []), convention, *means, videos_text(found), found["chunks"]]
             )
     columns = [*(["checkpoint"] if len(judged) > 1 else []), "convention", "mAP", "mcAP", "videos", "chunks"]
     interval = judged[0].document["interval"]

@@ -63,8 +63,8 @@ def weights_options(command):
         with_paths = click.option(
             f"--{stream}-weights",
             metavar="FILE|DIR|NAME",
-            help=f"Of the {stream} network: a file, a folder of `lstr finetune`, or the name or recipe of fetched ones; "
-            "random without it.",
+            help=f"Of the {stream} network: a file, a folder of `lstr finetune`, or the name or recipe of fetched "
+            "ones; random without it.",
         )(with_paths)
     return with_paths
 

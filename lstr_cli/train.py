@@ -78,6 +78,7 @@ def command(
     from pipelines.dataset import read_dataset, stop_at_errors
     from pipelines.provenance import make_reproducible, provenance
     from pipelines.ranks import join_ranks
+    from pipelines.seen import seen_in, told
     from pipelines.train_config import read_config, resolve
     from pipelines.train_run import settings_of
 
@@ -104,6 +105,18 @@ def command(
             return
         if split.folder.recipe and split.folder.recipe.is_random and ranks.first:
             console.warn(f"the features come from random {split.folder.recipe.random_streams} networks.")
+        seen = seen_in(split, model)
+        if seen and ranks.first:
+            console.warn(
+                f"the {told(seen, len(split.videos), 'training videos')}: no new video has features as good; with "
+                "`lstr finetune --folds` each video gets those of networks that have not seen it."
+            )
+        seen = seen_in(validation, model) if validation else {}
+        if seen and ranks.first:
+            console.warn(
+                f"the {told(seen, len(validation.videos), f'{eval_subset} videos')}: "
+                "best.pt and --patience go by scores that new videos would not have."
+            )
         if not all(split.dims):
             say(f"the features are of one stream, {'rgb' if split.dims[0] else 'flow'}: the model takes no other.")
         say(f"{len(split.videos)} videos, {split.n_chunks} chunks, {len(split.labels.classes)} classes")

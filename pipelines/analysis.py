@@ -47,7 +47,8 @@ def conventions(evaluation: Evaluation) -> dict:
     """mAP, mcAP, videos and chunks by the corrected and by the published convention, of the videos that were scored.
 
     Corrected: every video, chunks labelled ambiguous left out. Published: videos that fill a work memory, and mcAP
-    keeps ambiguous chunks; its values are None when no video does.
+    keeps ambiguous chunks; its values are None when no video does. `seen` counts the videos that networks of their
+    features have seen, where there are any.
     """
     split, scores = evaluation.split, evaluation.scores
     by_id = {video.id: rows for video, rows in zip(split.videos, scores, strict=True)}
@@ -59,6 +60,9 @@ def conventions(evaluation: Evaluation) -> dict:
     found = {}
     for name, (measure, videos) in sets.items():
         counts = {"videos": len(videos), "chunks": sum(len(video.features) for video in videos)}
+        seen = sum(video.id in evaluation.document.get("seen", ()) for video in videos)
+        if seen:
+            counts["seen"] = seen
         if videos:
             rows, truth = np.concatenate([by_id[v.id] for v in videos]), np.concatenate([v.targets for v in videos])
             result = measure(rows, truth, split.labels.classes)

@@ -14,6 +14,7 @@ from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.checkpoint_recipe import check_recipe
 from pipelines.dataset import LabelledVideo, Split
 from pipelines.extract_video import Progress
+from pipelines.seen import check_unseen, seen_in, warn_of_training
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,18 @@ def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[np.nda
     }
 
 
-def check_fit(loaded: Checkpoint, split: Split, allow_mismatch: bool = False) -> list[str]:
-    """Raise CheckpointError or RecipeError unless checkpoint, labels and features belong together.
+def check_fit(
+    loaded: Checkpoint,
+    split: Split,
+    allow_mismatch: bool = False,
+    allow_seen: bool = False,
+    published: bool = False,
+) -> list[str]:
+    """Raise CheckpointError or RecipeError unless checkpoint, labels and features belong together, and SeenError
+    where networks of the features have seen a video to score.
 
-    With `allow_mismatch` features of another recipe are no error; returns what to warn of.
+    With `allow_mismatch` features of another recipe are no error, with `allow_seen` videos that were seen. Returns
+    what to warn of.
     """
     if loaded.classes != split.labels.classes:
         ours, theirs = set(loaded.classes), set(split.labels.classes)
@@ -65,20 +74,27 @@ def check_fit(loaded: Checkpoint, split: Split, allow_mismatch: bool = False) ->
             f"{loaded.path} knows other classes than the labels ({'; '.join(parts) or 'another order'}).",
             "give the label file the checkpoint was trained with.",
         )
-    return check_recipe(loaded, split.folder.recipe, split.folder.path, allow_mismatch)
+    warnings = check_recipe(loaded, split.folder.recipe, split.folder.path, allow_mismatch)
+    scored = published_set(split, loaded.config) if published else split
+    return [*warnings, *check_unseen(loaded, scored, allow_seen), *warn_of_training(loaded)]
 
 
 def evaluate(
-    loaded: Checkpoint, split: Split, progress: Progress, mode: str = "batch", published: bool = False
+    loaded: Checkpoint,
+    split: Split,
+    progress: Progress,
+    mode: str = "batch",
+    published: bool = False,
+    allow_seen: bool = False,
 ) -> dict:
     """Scores of every chunk of a split against its targets: mAP, mcAP, per class, and the two baselines.
 
     mode is `batch`, many windows at once, or `stream`, a chunk at a time as `lstr detect` does. With `published`, the
     videos and the convention of the published evaluation. A model that anticipates adds `anticipation`: mAP and mcAP
-    of what it said about each later chunk, by how far ahead. Raises CheckpointError or RecipeError when checkpoint,
-    labels and features do not belong together.
+    of what it said about each later chunk, by how far ahead. Videos that networks of their features have seen are
+    scored with `allow_seen` only, and `seen` names them with the streams. Raises as `check_fit`.
     """
-    return score_and_evaluate(loaded, split, progress, mode, published).document
+    return score_and_evaluate(loaded, split, progress, mode, published, allow_seen=allow_seen).document
 
 
 def score_and_evaluate(
@@ -88,12 +104,14 @@ def score_and_evaluate(
     mode: str = "batch",
     published: bool = False,
     allow_mismatch: bool = False,
+    allow_seen: bool = False,
 ) -> Evaluation:
     """As `evaluate`, with the scores it comes from; `allow_mismatch` as for `check_fit`."""
-    warnings = check_fit(loaded, split, allow_mismatch)
+    warnings = check_fit(loaded, split, allow_mismatch, allow_seen, published)
     split = split.narrowed(loaded.config)
     if published:
         split = published_set(split, loaded.config)
+    seen = seen_in(split, loaded.config)
     start = perf_counter()
     scores = []  # of each video (L, 1 + n_ahead, C)
     if mode == "stream":
@@ -122,6 +140,7 @@ def score_and_evaluate(
         "checkpoint": str(loaded.path),
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
         "random_weights": bool(split.folder.recipe and split.folder.recipe.is_random),
+        **({"seen": seen} if seen else {}),
         **({"warnings": warnings} if warnings else {}),
     }
     return Evaluation(loaded, split, now, document)

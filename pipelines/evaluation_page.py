@@ -92,6 +92,11 @@ def interval_text(edges: Sequence[float] | None, sign: str = "") -> str:
     return f"[{edges[0]:{sign}.3f}, {edges[1]:{sign}.3f}]"
 
 
+def videos_text(found: dict) -> str:
+    """How many videos a mean is of, and how many of them networks of their features have seen."""
+    return f"{found['videos']}, {found['seen']} seen" if "seen" in found else str(found["videos"])
+
+
 def _about(document: dict) -> str:
     parts = [f"{document['videos']} videos", f"{document['chunks']} chunks of 0.25 s", document["convention"]]
     parts[2] += " convention"
@@ -109,7 +114,7 @@ def _means(judged: Sequence[tuple[str, dict]]) -> str:
         for convention, found in document["conventions"].items():
             edges = (document["interval"] or {}) if convention == document["convention"] else {}
             means = [f"{figure_text(found[mean])} {interval_text(edges.get(mean))}" for mean in ("mAP", "mcAP")]
-            rows.append([f"{name}, {convention}", *means, str(found["videos"]), str(found["chunks"])])
+            rows.append([f"{name}, {convention}", *means, videos_text(found), str(found["chunks"])])
     for system in ("chance", "time_prior"):
         if system in judged[0][1]:
             means = [figure_text(judged[0][1][system][mean]) for mean in ("mAP", "mcAP")]

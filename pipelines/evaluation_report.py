@@ -85,6 +85,8 @@ def class_rows(judged: Sequence[Judged]) -> list[dict]:
         for system in ("chance", "time_prior"):
             if system in document:
                 means |= {f"{system}_AP": document[system]["mAP"], f"{system}_cAP": document[system]["mcAP"]}
+        if "seen" in document:
+            means["seen_videos"] = len(document["seen"])
         rows.append(means)
     return rows
 

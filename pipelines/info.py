@@ -12,6 +12,7 @@ from extractors.video import FrameReader, find_videos, probe
 from lstr import checkpoint
 from pipelines.checkpoint_recipe import recipe_of
 from pipelines.norm_plot import plot_norms
+from pipelines.seen import count_seen, training_seen
 from pipelines.sources import is_feature_folder
 from pipelines.store import open_features, read_jsonl
 from pipelines.timeline import FORMAT
@@ -69,7 +70,7 @@ def _features(path: Path, progress: Progress) -> dict:
     folder = open_features(path)
     found = verify(folder, progress)
     lengths = found.chunks.values()
-    recipe = folder.recipe
+    recipe, seen = folder.recipe, count_seen(folder)
     described = {
         "kind": "feature folder",
         "videos": len(lengths),
@@ -88,6 +89,7 @@ def _features(path: Path, progress: Progress) -> dict:
         described |= {
             "recipe_id": recipe.id,
             "random_weights": recipe.random_streams or "none",
+            **({"seen_by_networks": seen} if seen else {}),
             "recipe": recipe.to_dict(),
         }
     return described
@@ -106,7 +108,7 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
     loaded = checkpoint.load(path, settings)
-    recipe = recipe_of(loaded)
+    recipe, seen = recipe_of(loaded), training_seen(loaded)
     return {
         "kind": "checkpoint",
         "format": loaded.format,
@@ -119,6 +121,7 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
         "classes": list(loaded.classes),
         "recipe_id": recipe.id if recipe else "not recorded",
         "random_weights": (recipe.random_streams or "none") if recipe else "not recorded",
+        **({"training_videos_seen": seen} if seen else {}),
         "metrics": loaded.metrics,
         **({"thresholds": _thresholds(loaded.extra["thresholds"])} if loaded.extra.get("thresholds") else {}),
         "versions": loaded.versions,

@@ -73,13 +73,19 @@ class FeatureFolders:
 
     def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
         """RGB (L, D) and flow (L, D), memory-mapped, from the folder that has them."""
-        stream = self.folders[0].streams[0]
-        holding = next((folder for folder in self.folders if folder.array(stream, video_id).exists()), self.folders[0])
-        return holding.load(video_id)
+        return self._holding(video_id).load(video_id)
+
+    def read_record(self, video_id: str) -> dict | None:
+        """A video's record, from the folder that has its arrays."""
+        return self._holding(video_id).read_record(video_id)
 
     def calibration(self) -> dict:
         """As of one folder; a recipe has one calibration."""
         return self.folders[0].calibration()
+
+    def _holding(self, video_id: str) -> FeatureFolder:
+        stream = self.folders[0].streams[0]
+        return next((folder for folder in self.folders if folder.array(stream, video_id).exists()), self.folders[0])
 
 
 def open_roots(paths: Sequence[str | Path], rgb: str | None = None, flow: str | None = None):

@@ -91,10 +91,14 @@ def memory_mb(device: torch.device) -> float:
 
 
 def summary_of(result: dict) -> dict:
-    """mAP, mcAP and AP a class of what `evaluate` gives; None for what no chunk could score."""
+    """mAP, mcAP and AP a class of what `evaluate` gives, and how many videos feature networks have `seen`, if any.
+
+    A mean is None where no chunk could score.
+    """
     scored = result["lstr"]
     means = {name: None if math.isnan(scored[name]) else scored[name] for name in ("mAP", "mcAP")}
-    return {**means, "per_class": {label: entry["AP"] for label, entry in scored["per_class"].items()}}
+    seen = {"seen": len(result["seen"])} if "seen" in result else {}
+    return {**means, "per_class": {label: entry["AP"] for label, entry in scored["per_class"].items()}, **seen}
 
 
 class TrainLog:

@@ -15,6 +15,7 @@ from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from pipelines.dataset import Split
 from pipelines.sampling import fold_statistics
+from pipelines.seen import seen_in, streams_of
 from pipelines.store import replacing, write_json
 from pipelines.train_config import TrainConfig, changes_from
 from pipelines.train_step import Learner
@@ -55,6 +56,9 @@ def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, record: dic
         "chunks": split.n_chunks,
         "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
     }
+    seen = seen_in(split, model)
+    if seen:
+        data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
     named = {"preset": preset, "changed": changes_from(preset, model, train)} if preset else {}
     return {**named, "model": asdict(model), "train": asdict(train), "data": data, "made_by": record}
 

@@ -54,6 +54,9 @@ def begin_with(model: nn.Module, initial: Initial, network: str, seed: int) -> N
     """Give a recogniser's network its first weights, in place. Raises WeightsError."""
     if initial.path is None:
         randomise(model.backbone, seed)
+        for name, layer in model.backbone.named_modules():
+            if name.endswith("conv3.bn"):  # every residual block of a ResNet-50 begins as the identity
+                nn.init.zeros_(layer.weight)
     elif initial.crossed:
         load_crossed(model.backbone, initial.path, network)
     else:

@@ -1,0 +1,101 @@
+"""Videos that the networks of their features have seen in training: new ones are likely to score lower.
+
+What a network has seen is written in the record of each video at extraction: `"seen": ["rgb", "flow"]`, and the fold
+that the networks were blind to. Features without records (from elsewhere), and those of weights that do not say what
+they have seen, as the published ones, count as not seen.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from extractors.recipe import STREAMS
+from lstr.checkpoint import Checkpoint
+from lstr.config import LSTRConfig
+from lstr.errors import LstrError
+from pipelines.dataset import Split
+from pipelines.store import FeatureFolder
+
+Seen = dict[str, list[str]]
+"""By video id the streams whose network has seen it; videos that none has seen are not in it."""
+
+
+class SeenError(LstrError):
+    """Videos to score that the networks of their features have seen."""
+
+    exit_code = 4
+
+
+def seen_in(split: Split, config: LSTRConfig) -> Seen:
+    """The videos of a split that networks have seen whose streams a model takes."""
+    taken = [stream for stream in STREAMS if getattr(config, f"{stream}_dim")]
+    found = {}
+    for video in split.videos:
+        recorded = _recorded(split.folder.read_record(video.id)) or ()
+        streams = [stream for stream in taken if stream in recorded]
+        if streams:
+            found[video.id] = streams
+    return found
+
+
+def check_unseen(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
+    """Raise SeenError when networks have seen a video of a split; with `allow` that is a sentence to warn with."""
+    seen = seen_in(split, loaded.config)
+    if not seen:
+        return []
+    sentence = f"{told(seen, len(split.videos), 'videos to score')}: new ones are likely to score lower."
+    if not allow:
+        raise SeenError(
+            f"The {sentence}",
+            "extract with a weights folder that `lstr finetune --folds` made, or let --allow-seen mark the result.",
+        )
+    return [f"{loaded.path}: the {sentence}"]
+
+
+def told(seen: Seen, of: int, what: str) -> str:
+    """How many of some videos are seen by which networks, and which is the first, for people."""
+    return f"feature networks ({', '.join(streams_of(seen))}) have seen {len(seen)} of {of} {what}, first {min(seen)!r}"
+
+
+def streams_of(seen: Seen) -> list[str]:
+    """All streams in it, in their order."""
+    return [stream for stream in STREAMS if any(stream in streams for streams in seen.values())]
+
+
+def training_seen(loaded: Checkpoint) -> dict | None:
+    """Of the videos that a checkpoint was trained on, how many networks had seen, of which streams; None where none."""
+    data = loaded.extra.get("data") or {}
+    seen = data.get("seen")
+    return {"videos": seen["videos"], "of": data["videos"], "streams": seen["streams"]} if seen else None
+
+
+def warn_of_training(loaded: Checkpoint) -> list[str]:
+    """What to say of a checkpoint that was trained on features of seen videos."""
+    seen = training_seen(loaded)
+    if not seen:
+        return []
+    return [
+        f"{loaded.path} was trained on features that look better than those of new videos: feature networks "
+        f"({', '.join(seen['streams'])}) had seen {seen['videos']} of its {seen['of']} videos."
+    ]
+
+
+def count_seen(folder: FeatureFolder) -> dict[str, dict[str, int]]:
+    """How many videos have features of networks blind to `fold K`, or trained on `all`, and how many those had seen.
+
+    Empty where no record says.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for video_id in folder.ids():
+        record = folder.read_record(video_id)
+        seen = _recorded(record)
+        if seen is not None:
+            fold = record.get("fold")
+            count = counts.setdefault("all" if fold is None else f"fold {fold}", {"videos": 0, "seen": 0})
+            count["videos"] += 1
+            count["seen"] += bool(seen)
+    return dict(sorted(counts.items()))
+
+
+def _recorded(record: Mapping | None) -> Sequence[str] | None:
+    """The streams that a record names; None where it does not say."""
+    seen = (record or {}).get("seen")
+    return seen if isinstance(seen, list) else None
