@@ -149,7 +149,7 @@ def _train(
         log.write(epoch)
         say(stream, pair.fold, epoch)
 
-    augmentation = Augmentation(config.short_side, config.crop)
+    augmentation = Augmentation(config.short_side, config.crop, colour=config.colour)
     learnt = {i: training.videos[i].chunks for i in pair.training}
     samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
     data = SampleSet(samples, learnt, stream, config.segments, augmentation, config.seed)

@@ -38,6 +38,8 @@ class FinetuneConfig:
     begins with trained weights. Random weights have no statistics worth keeping."""
     mixup: float = 0.4
     """Of the Beta distribution by which two samples of a step are blended (Zhang et al. 2018); 0 blends none."""
+    colour: float = 0.0
+    """Share by which contrast, brightness and saturation of RGB images are changed; some are grey then, or swapped."""
     balanced: bool = True
     """Whether every class is drawn as often as any other."""
     short_side: int = 64
@@ -60,11 +62,12 @@ class FinetuneConfig:
         if self.optimiser not in ("adamw", "sgd"):
             raise ConfigError(f"optimiser is {self.optimiser!r}.", "use adamw or sgd.")
         least = dict.fromkeys(("epochs", "batch_size", "segments", "eval_every"), 1)
-        least |= dict.fromkeys(("draws", "weight_decay", "warmup", "clip", "dropout", "mixup", "patience", "seed"), 0)
+        least |= dict.fromkeys(("draws", "weight_decay", "warmup", "clip", "dropout", "mixup", "colour"), 0)
+        least |= dict.fromkeys(("patience", "seed"), 0)
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ConfigError(f"{name} is {getattr(self, name)}.", f"use {bound} or more.")
-        for name in ("warmup", "dropout"):
+        for name in ("warmup", "dropout", "colour"):
             if getattr(self, name) >= 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}.", "use a share below 1.")
         if self.lr <= 0:
@@ -77,8 +80,11 @@ class FinetuneConfig:
 
 FEWEST_DRAWS = 512  # or an epoch of a few short videos would be a handful of steps
 
-RANDOM = FinetuneConfig(partial_bn=False)
-"""From random weights; found on UT-Interaction's first fold (benchmarks/finetuned.py), flow alone."""
+RANDOM = {
+    "flow": FinetuneConfig(partial_bn=False),
+    "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
+}
+"""From random weights, by stream; found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
 PUBLISHED = FinetuneConfig(
     batch_size=16,
     segments=3,
@@ -114,7 +120,7 @@ def trainable(given: str, stream: str, networks: Mapping[str, str | None], algor
 
 def defaults(stream: str, begun: bool) -> FinetuneConfig:
     """The settings of a stream whose first weights were trained (`begun`) or are random."""
-    return PUBLISHED if begun else RANDOM
+    return PUBLISHED if begun else RANDOM[stream]
 
 
 def resolve(

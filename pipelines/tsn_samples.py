@@ -38,6 +38,9 @@ class Augmentation:
     scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)
     """Of the crop's sides against `short_side`; its two sides are at most one step apart."""
     mirror: bool = True
+    colour: float = 0.0
+    """How far contrast, brightness and saturation of RGB are changed, as a share; without any, a red shirt is an action
+    where one person shows it."""
 
 
 def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[str]) -> list[Sample]:
@@ -99,8 +102,12 @@ class SampleSet(Dataset):
         box = draw_crop(random, self.augmentation)
         mirrored = self.augmentation.mirror and bool(random.random() < 0.5)
         images = []
-        for chunk in draw_chunks(random, sample, self.n_segments):
+        chunks = draw_chunks(random, sample, self.n_segments)
+        coloured = self.stream == "rgb" and self.augmentation.colour
+        tint = draw_tint(random, self.augmentation.colour) if coloured else None
+        for chunk in chunks:
             rgb, flow = self.videos[sample.video].read(chunk)
+            rgb = rgb if tint is None else tinted(rgb, tint)
             image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
             images.append(augment(image, box, mirrored, self.augmentation, self.stream))
         pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())  # (segments, C, crop, crop)
@@ -124,12 +131,42 @@ PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y 
 """Corners, centre, the middles of the edges, and half way from the centre to the corners (TSN's published code)."""
 
 
+GREY = SWAPPED = 0.3  # shares of images
+
+
 def draw_crop(random: np.random.Generator, augmentation: Augmentation) -> Box:
     """A crop in one of 13 places, its sides of two neighbouring scales."""
     scales = augmentation.scales
     first = int(random.integers(len(scales)))
     second = int(np.clip(first + random.integers(-1, 2), 0, len(scales) - 1))
     return scales[first], scales[second], *PLACES[random.integers(len(PLACES))]
+
+
+@dataclass(frozen=True)
+class Tint:
+    """What is done to the colours of an image."""
+
+    order: tuple[int, ...]
+    """Of the channels."""
+    saturation: float
+    contrast: float
+    brightness: float
+
+
+def draw_tint(random: np.random.Generator, colour: float) -> Tint:
+    """Each property changed by a share of up to `colour`; in three of ten images grey, in as many colours swapped."""
+    order = random.permutation(3) if random.random() < SWAPPED else np.arange(3)
+    saturation = 0.0 if random.random() < GREY else random.uniform(1 - colour, 1 + colour)
+    return Tint(tuple(order.tolist()), saturation, *random.uniform(1 - colour, 1 + colour, 2).tolist())
+
+
+def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
+    """(H, W, 3) uint8 with other colours."""
+    pixels = image[..., tint.order].astype(np.float32)
+    grey = pixels.mean(2, keepdims=True)
+    mean = grey.mean()
+    pixels = grey + (pixels - grey) * tint.saturation
+    return np.clip((pixels - mean) * tint.contrast + mean * tint.brightness, 0, 255).astype(np.uint8)
 
 
 def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentation, stream: str) -> np.ndarray:
