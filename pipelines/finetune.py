@@ -25,6 +25,7 @@ from pipelines.finetune_run import (
     state_file,
     write_result,
 )
+from pipelines.fold_alignment import align
 from pipelines.folds import Pair
 from pipelines.initial_weights import Initial
 from pipelines.provenance import provenance
@@ -109,6 +110,10 @@ def finetune(
         for stream in streams:
             if not is_finished(folder, stream, pair.fold):
                 _train(training, stream, pair, folder, device, readers, say, step)
+    blind = {pair.fold: pair.seen for pair in training.pairs if pair.fold}
+    chunks = {video_id: video.chunks for video_id, video in training.videos.items()}
+    for stream in streams if blind else ():
+        align(folder, training.preset, stream, blind, chunks, device)
     results = {s: {pair.name: read_result(folder, s, pair.fold) for pair in training.pairs} for s in streams}
     whole = training.pairs[0]
     details = {
