@@ -91,7 +91,8 @@ def fill(
     for video in videos:
         start, note = perf_counter(), ""
         there = _find(cache, video.sha256)
-        if there and there.is_sound():
+        show = _shown(progress, video.id)
+        if there and there.is_sound(show):
             yield Outcome(video.id, video.source, "kept", len(there)), Cached(video.sha256, there)
             continue
         if there:
@@ -100,7 +101,6 @@ def fill(
         try:
             with at_hand(video.source) as (path, _):
                 opened = open_chunks(path, cache.recipe["long_side"])
-                show = _shown(progress, video.id)
                 made = cache.fill(video.sha256, Path(path), opened, workers, keep, show)
         except (VideoError, MissingPathError) as error:
             yield failed(video.id, video.source, str(error), error.hint), None

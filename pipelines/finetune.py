@@ -12,7 +12,8 @@ from extractors.errors import WeightsError
 from extractors.model_card import ModelCard
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
-from lstr.labels import Labels
+from lstr.errors import LabelsError
+from lstr.labels import BACKGROUND, Labels
 from pipelines.cached_videos import Cached
 from pipelines.finetune_config import FEWEST_DRAWS, FinetuneConfig
 from pipelines.finetune_run import (
@@ -157,6 +158,10 @@ def _train(
     augmentation = Augmentation(config.short_side, config.crop, colour=config.colour)
     learnt = {i: training.videos[i].chunks for i in pair.training}
     samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
+    if all(labels.classes[sample.label] == BACKGROUND for sample in samples):
+        raise LabelsError(
+            f"No labelled action lies within the {len(learnt)} training videos.", "give times in seconds of each video."
+        )
     data = SampleSet(samples, learnt, stream, config.segments, augmentation, config.seed)
     n_chunks = sum(len(chunks) for chunks in learnt.values())
     n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)

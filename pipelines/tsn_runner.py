@@ -292,7 +292,7 @@ def train_recogniser(
     loader: EpochLoader,
     config: FinetuneConfig,
     state: State,
-    evaluate: Callable[[nn.Module], float] | None,
+    evaluate: Callable[[nn.Module], float | None] | None,
     say: Callable[[Epoch], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Progress:

@@ -1,5 +1,6 @@
 """How well a recogniser tells single chunks: what the epoch of a network is chosen by."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -22,14 +23,14 @@ def scorer(
     augmentation: Augmentation,
     precision: str,
     readers: int,
-) -> Callable[[nn.Module], float]:
-    """A function from a recogniser to the mAP of all chunks of some videos together."""
+) -> Callable[[nn.Module], float | None]:
+    """A function from a recogniser to the mAP of all chunks of some videos together; None where none has an action."""
     truth = np.concatenate([targets(labels.videos[i], labels.classes, len(video)) for i, video in videos.items()])
     data = ChunkSet(videos, stream, augmentation)
 
-    def mean_average_precision(model: nn.Module) -> float:
-        scores = chunk_scores(model, data, precision, readers)
-        return float(metrics.per_frame(scores, truth, labels.classes)["mAP"])
+    def mean_average_precision(model: nn.Module) -> float | None:
+        score = metrics.per_frame(chunk_scores(model, data, precision, readers), truth, labels.classes)["mAP"]
+        return None if math.isnan(score) else float(score)
 
     return mean_average_precision
 

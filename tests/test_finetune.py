@@ -54,8 +54,9 @@ def test_a_planted_pattern_is_learnt(stream, tmp_path):
     weights = train(job, tmp_path / "weights", readers=1)
     lines = log(weights.path)
     known = weights.about["metrics"][stream]["all"]
-    assert lines[0]["loss"] > 0.6 and lines[-1]["loss"] < 0.5 * lines[0]["loss"]
-    assert known["mAP"] > 0.8 and known["mAP"] == max(line["mAP"] or 0 for line in lines)
+    told = [(line["loss"], line["mAP"]) for line in lines]
+    assert told[-1][0] < 0.7 * told[0][0], told
+    assert known["mAP"] > 0.6 and known["mAP"] == max(score or 0 for _, score in told), told  # by chance about 0.25
     card = read_card(weights.file(stream))
     assert card.mAP == known["mAP"] and card.classes == CLASSES and len(card.seen) == 4
     assert not (weights.path / "training").exists()
