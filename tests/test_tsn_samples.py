@@ -14,10 +14,13 @@ from pipelines.tsn_samples import (
     Draws,
     Sample,
     SampleSet,
+    Tint,
     augment,
     draw_chunks,
     draw_crop,
+    draw_tint,
     samples_of,
+    tinted,
 )
 
 
@@ -101,6 +104,19 @@ def test_mirrored_flow_runs_the_other_way(stream):
         np.testing.assert_array_equal(back[..., ::2], 255 - plain[..., ::2])
         back[..., ::2] = plain[..., ::2]
     np.testing.assert_array_equal(back, plain)
+
+
+def test_changed_colours():
+    image = np.random.default_rng(0).integers(0, 256, (16, 20, 3), np.uint8)
+    assert np.abs(tinted(image, Tint((0, 1, 2), 1.0, 1.0, 1.0)).astype(int) - image).max() <= 1
+    assert np.abs(tinted(image, Tint((2, 0, 1), 1.0, 1.0, 1.0)).astype(int) - image[..., [2, 0, 1]]).max() <= 1
+    grey = tinted(image, Tint((0, 1, 2), 0.0, 1.0, 1.0)).astype(int)
+    assert np.ptp(grey, axis=2).max() == 0 and np.abs(grey[..., 0] - image.mean(2)).max() <= 1
+    assert tinted(image, Tint((0, 1, 2), 1.0, 1.0, 0.5)).mean() < 0.8 * image.mean()
+    tints = [draw_tint(np.random.default_rng(seed), 0.5) for seed in range(200)]
+    assert all(0.5 <= value <= 1.5 for tint in tints for value in (tint.contrast, tint.brightness))
+    assert 30 < sum(tint.saturation == 0 for tint in tints) < 90
+    assert {tuple(sorted(tint.order)) for tint in tints} == {(0, 1, 2)} and len({tint.order for tint in tints}) == 6
 
 
 @pytest.mark.parametrize(("stream", "channels"), [("rgb", 3), ("flow", 10)])
