@@ -20,7 +20,7 @@ from pipelines.weights_folder import open_weights
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-SMALL += ["--flow", "dis", "--device", "cpu", "--workers", "1"]
+SMALL += ["--device", "cpu", "--workers", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,8 @@ def finetune(lstr, acted, home, monkeypatch):
     monkeypatch.setenv("LSTR_HOME", str(home))
 
     def run(output, *options, videos=None, labels=None):
-        given = ("--labels", labels or acted[1], "-o", output, *SMALL, *options)
+        flow = () if "rgb" in options else ("--flow", "dis")
+        given = ("--labels", labels or acted[1], "-o", output, *SMALL, *flow, *options)
         return lstr("finetune", videos or acted[0], *given)
 
     return run
@@ -128,6 +129,8 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
     only = acted[0] / "scene_00.mp4"
     mistake(finetune(out, "--resume"), 4, "no training to resume", "without --resume")
     mistake(finetune(tmp_path / "full"), 4, "is not empty", "-o")
+    mistake(finetune(tmp_path / "full" / "notes.txt"), 2, "cannot be written", "-o")
+    mistake(finetune("/proc/none"), 2, "cannot be written", "-o")
     mistake(
         finetune(out, "--stream", "flow", "--init", tmp_path / "resnet50.pth"), 4, "holds a resnet50", "bninception"
     )
@@ -190,7 +193,19 @@ main()
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_real_kill(finetune, acted, home, tmp_path, how):
     """Of the command with its reading process, somewhere after the third of six epochs; it goes on to the bit."""
-    options = ["--stream", "flow", "--readers", "1", *SMALL, "--set", "epochs=6", "--set", "precision=fast"]
+    options = [
+        "--stream",
+        "flow",
+        "--flow",
+        "dis",
+        "--readers",
+        "1",
+        *SMALL,
+        "--set",
+        "epochs=6",
+        "--set",
+        "precision=fast",
+    ]
     command = [sys.executable, "-c", KILLER, tmp_path / "run", str(int(how)), "finetune", acted[0], "-o"]
     command += [tmp_path / "run", "--labels", acted[1], *options]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "LSTR_HOME": str(home)}
