@@ -109,7 +109,7 @@ def command(
     from lstr_cli import console
     from pipelines.cached_videos import chunks_of
     from pipelines.chunk_cache import ChunkCache
-    from pipelines.finetune import Training, finetune
+    from pipelines.finetune import Training, check_blind, finetune
     from pipelines.finetune_config import resolve, trainable
     from pipelines.finetune_run import check_output
     from pipelines.folds import check_labels, make_pairs, parts_of
@@ -145,13 +145,15 @@ def command(
         """The pairs of the videos that are there, their folds, and a warning."""
         training, validation = ([i for i in ids if i in there] for ids in (parts.training, parts.validation))
         warning = check_labels(annotated, training, labels)
+        if folds:
+            check_blind(initial, there)
         return *make_pairs(annotated, training, validation, folds or 0), warning
 
     cached, bad = _cache(used, chunks, preset, plan, workers, flow_backend)
     pairs, fold_of, warning = plan(cached)
     if warning:
         console.warn(warning)
-    _say_plan(annotated, cached, pairs, configs, initial, init, chunks)
+    _say_plan(annotated, pairs, configs, initial, init)
     training = Training(preset, configs, initial, annotated, cached, pairs, fold_of)
     weights = _train(finetune, training, output, device, resume, readers)
     _result(weights, bad, as_json)
@@ -200,7 +202,7 @@ def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str)
         _say_failed(outcome)
     if not sound:
         raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
-    plan({video.id for video in sound})  # what cannot be trained on is told before hours of flow
+    plan({video.id: video for video in sound})  # what cannot be trained on is told before hours of flow
     cached, made = {}, 0
     total = sum(video.n_chunks for video in sound)
     with flow_workers(preset, workers, flow_backend) as pool, console.JobBar("chunks", total, _speed) as bar:
@@ -231,7 +233,7 @@ def _say_failed(outcome) -> None:
     console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
 
 
-def _say_plan(labels, cached, pairs, configs, initial, init: str | None, chunks) -> None:
+def _say_plan(labels, pairs, configs, initial, init: str | None) -> None:
     """What is to be trained, and what of it a person should know."""
     from lstr_cli import console
     from pipelines.folds import unlearnt

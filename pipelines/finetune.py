@@ -14,7 +14,7 @@ from extractors.presets import Preset
 from extractors.recipe import STREAMS
 from lstr.errors import LabelsError
 from lstr.labels import BACKGROUND, Labels
-from pipelines.cached_videos import Cached
+from pipelines.cached_videos import Cached, SoundVideo
 from pipelines.finetune_config import FEWEST_DRAWS, FinetuneConfig
 from pipelines.finetune_run import (
     EpochLog,
@@ -65,17 +65,8 @@ class Training:
 
     def __post_init__(self) -> None:
         """Raises WeightsError where the pairs of folds could not be blind."""
-        if not self.folds:
-            return
-        for stream, initial in self.initial.items():
-            known = {*initial.seen, *initial.seen.values()}
-            seen = [i for i, video in self.videos.items() if {i, video.sha256} & known]
-            if seen:
-                raise WeightsError(
-                    f"The first weights of the {stream} network have seen {len(seen)} of these videos, first "
-                    f"{seen[0]!r}: no pair would be without it.",
-                    "begin with other weights, or leave out --folds.",
-                )
+        if self.folds:
+            check_blind(self.initial, self.videos)
 
     def settings(self, device: str) -> dict:
         """What settings.json says, and what has to be the same for a run to go on."""
@@ -92,6 +83,19 @@ class Training:
         settings = {"streams": streams, "recipe": chunks, "folds": len(self.pairs) - 1}
         settings |= {"classes": self.labels.classes, "videos": videos, "made_by": provenance(device, 1)}
         return json.loads(json.dumps(settings))  # lists for tuples, as the file has them
+
+
+def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, Cached | SoundVideo]) -> None:
+    """Raises WeightsError where first weights have seen some of the videos, so that no pair of folds would be blind."""
+    for stream, begins in initial.items():
+        known = {*begins.seen, *begins.seen.values()}
+        seen = [i for i, video in videos.items() if {i, video.sha256} & known]
+        if seen:
+            raise WeightsError(
+                f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
+                "no pair would be without it.",
+                "begin with other weights, or leave out --folds.",
+            )
 
 
 def finetune(
