@@ -124,6 +124,13 @@ class ChunkFlow:
         self.parts = parts
         self.seconds = 0.0
 
+    @classmethod
+    def known(cls, flow: np.ndarray) -> "ChunkFlow":
+        """Flow (10, H, W) uint8 that need not be computed."""
+        part = Future()
+        part.set_result((flow, 0.0))
+        return cls([part])
+
     def result(self) -> np.ndarray:
         """Wait for it: (10, H, W) uint8, x and y interleaved. Raises what the computation raised."""
         fields, seconds = zip(*(part.result() for part in self.parts), strict=True)

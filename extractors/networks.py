@@ -1,16 +1,19 @@
 """One stream's network with its weights: published, a file of one's own, or seeded random ones."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import ModuleType
 
 import torch
 from torch import Tensor, nn
 
-from extractors.errors import RecipeError
+from extractors.errors import RecipeError, WeightsError
 from extractors.manifest import dataset_of
+from extractors.model_card import network_file, read_card
 from extractors.presets import StreamPreset
-from extractors.recipe import NetworkRecipe
+from extractors.recipe import NetworkRecipe, Recipe
 from extractors.resnet import FEATURES, build_backbone, registry
 from extractors.weights import CHANNELS, fingerprint, load_statistics, load_weights, randomise
 
@@ -29,7 +32,7 @@ BLUE_FIRST = (("rgb", "bninception"),)  # trained by Caffe
 
 @dataclass(frozen=True)
 class WeightSources:
-    """Where the networks' weights come from: a published file, or None for seeded random weights."""
+    """Where the networks' weights come from: a file, a weights folder, or None for seeded random weights."""
 
     rgb: str | None = None
     flow: str | None = None
@@ -49,18 +52,22 @@ def asked(stream: str, preset: StreamPreset) -> NetworkRecipe:
     return replace(part, mean=preset.mean or part.mean, std=preset.std or part.std)
 
 
-def build_network(stream: str, part: NetworkRecipe, sources: WeightSources) -> tuple[nn.Module, NetworkRecipe]:
-    """The network of a stream, and `part` with the weights that it now has.
+def build_network(
+    stream: str, part: NetworkRecipe, sources: WeightSources, fold: int | None = None
+) -> tuple[nn.Module, NetworkRecipe]:
+    """The network of a stream, and `part` with the weights that it now has; `fold` chooses one of a weights folder.
 
     Raises RecipeError when it does not take what the stream gives, WeightsError or MissingPathError for its file.
     """
-    path = getattr(sources, stream)
+    source = getattr(sources, stream)
+    path = source and network_file(source, stream, fold)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)  # for layers that `randomise` leaves as they were built
         backbone = _backbone(stream, part)
     if path:
         load_weights(backbone, path, part.network)
-        origin = {"weights": dataset_of(path), "seed": None, "calibrated_on": ()}
+        card = read_card(path)
+        origin = {"weights": card.name if card else dataset_of(path), "seed": None, "calibrated_on": ()}
     else:
         randomise(backbone, SEED)
         if stream in sources.calibration:
@@ -68,6 +75,22 @@ def build_network(stream: str, part: NetworkRecipe, sources: WeightSources) -> t
         calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
         origin = {"weights": "random", "seed": SEED, "calibrated_on": calibrated_on}
     return backbone, replace(part, sha256=fingerprint(backbone), **origin)
+
+
+def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
+    """Hashes of the networks of a weights folder that each have not seen one fold; none where it is no such folder.
+
+    Raises WeightsError where its recipe cannot be read.
+    """
+    if not source or not Path(source).is_dir():
+        return ()
+    try:
+        recipe = Recipe.from_dict(json.loads((Path(source) / "recipe.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecipeError) as error:
+        said = f"{source} has no recipe.json that can be read."
+        raise WeightsError(said, "give a folder that `lstr finetune` wrote.") from error
+    part = getattr(recipe, stream)
+    return part.folds if part else ()
 
 
 def _backbone(stream: str, part: NetworkRecipe) -> nn.Module:

@@ -16,7 +16,7 @@ STREAMS = ("rgb", "flow")
 PRECISIONS = ("float32", "bf16")
 CROPS = (1, 10)
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
-NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False}
+NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": ()}
 """Entries of a network that are written only where they differ, so that older recipes keep their ids."""
 
 
@@ -27,7 +27,7 @@ class NetworkRecipe:
     network: str
     """`resnet50`, `bninception`, or the name of the mmaction2 config it was built from."""
     weights: str
-    """`kinetics` for the published file, `random`, or `custom` for any other file."""
+    """`kinetics` for the published file, `random`, the name that a file made by `lstr finetune` says, or `custom`."""
     sha256: str
     """Hash of the network's tensors, batch-norm statistics included."""
     crops: int
@@ -45,6 +45,9 @@ class NetworkRecipe:
     """Frames of a chunk that the network sees together (TSM and its like), evenly spread."""
     bgr: bool = False
     """Whether blue comes first."""
+    folds: tuple[str, ...] = ()
+    """Hashes of the networks that each see one fold of the training videos less: each video has the features of one
+    that has not seen it, and one that none has seen those of `sha256`."""
 
     def __post_init__(self):
         if self.crops not in CROPS:
@@ -138,6 +141,11 @@ class Recipe:
         if "rgb" not in streams:
             recipe = replace(recipe, rgb=None, rgb_frame=RGB_FRAME)
         return recipe if "flow" in streams else replace(recipe, flow=None, flow_algorithm=None)
+
+    def without_folds(self) -> "Recipe":
+        """What of it makes the features of videos that no network has seen."""
+        parts = {stream: replace(getattr(self, stream), folds=()) for stream in self.streams}
+        return replace(self, **parts)
 
     def to_dict(self) -> dict:
         """As recipe.json has it."""

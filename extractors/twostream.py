@@ -5,6 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from time import perf_counter
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from extractors.crops import centre_crop, fit, ten_crops
 from extractors.errors import RecipeError, WeightsError
 from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
 from extractors.folding import DTYPES, fast_precision, fold
-from extractors.networks import WeightSources, asked, build_network
+from extractors.networks import WeightSources, asked, build_network, folds_of
 from extractors.presets import FAST, Preset
 from extractors.recipe import STREAMS, NetworkRecipe, Recipe
 from extractors.stages import ahead, closed_after, torch_threads
@@ -22,6 +23,8 @@ from extractors.video import Chunk
 from extractors.weights import statistics
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,23 @@ class TwoStream:
     """A network on RGB and one on flow, or one of them, in evaluation mode on one device, with their recipe.
 
     `device` is a torch device name. What computes features is a folded copy of each network, in the precision of the
-    recipe; the networks themselves keep the weights as given.
+    recipe; the networks themselves keep the weights as given. `sources` says where these are from.
     """
 
-    def __init__(self, networks: Mapping[str, nn.Module], recipe: Recipe, device: str):
+    def __init__(
+        self,
+        networks: Mapping[str, nn.Module],
+        recipe: Recipe,
+        device: str,
+        sources: WeightSources | None = None,
+    ):
         self.networks = networks
         for network in self.networks.values():
             network.to(device=device, memory_format=torch.channels_last)
             network.eval()
         self.recipe = recipe
         self.device = device
+        self.sources = sources or WeightSources()
         self.seconds = StageSeconds()
         self.threads = default_workers()
         """Batches at once on a CPU, where there are no threads of flow to go by."""
@@ -127,14 +137,23 @@ class TwoStream:
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
                 "give the --flow of the features it belongs to.",
             )
-        self.prepare()
-        batch = 1 if live else self.batch
         n_flow = workers.workers if with_flow else 0
+        return self._rows(self._read(chunks, workers if with_flow else None), n_flow, 1 if live else self.batch)
+
+    def rows_with_flow(self, chunks: Iterable[tuple[Chunk, np.ndarray]], threads: int) -> Iterator[FeatureRow]:
+        """As `rows`, of chunks whose flow (10, H, W) uint8 is there already, by as many threads as compute flow there.
+
+        Of a chunk's frames only the recipe's `rgb_frame` is looked at, so its network must see a frame at a time.
+        """
+        pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
+        return self._rows(self._timed(pending), threads, self.batch)
+
+    def _rows(self, reading: Iterator[Pending], n_flow: int, batch: int) -> Iterator[FeatureRow]:
+        self.prepare()
         # one thread of torch a batch, and as many batches at once as there are cores, or flow threads: cores change
         # between flow and networks as either has work, and none waits for another within a layer
         threads = 1 if self.device != "cpu" else n_flow or self.threads
-        reading = ahead(self._read(chunks, workers if with_flow else None), batch + 2 * n_flow, "reader")
-        return self._compute(reading, batch, threads)
+        return self._compute(ahead(reading, batch + 2 * n_flow, "reader"), batch, threads)
 
     @property
     def batch(self) -> int:
@@ -158,14 +177,20 @@ class TwoStream:
 
     def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
         """Chunks with their flow on its way."""
-        with closed_after(chunks) as source:
+        with closed_after(self._timed(chunks)) as source:
+            for chunk in source:
+                yield chunk, workers.submit(chunk.frames) if workers else None
+
+    def _timed(self, items: Iterable[T]) -> Iterator[T]:
+        """The same, with the time that it takes to have them."""
+        with closed_after(items) as source:
             while True:
                 start = perf_counter()
-                chunk = next(source, None)
+                item = next(source, None)
                 self.seconds.decode += perf_counter() - start
-                if chunk is None:
+                if item is None:
                     return
-                yield chunk, workers.submit(chunk.frames) if workers else None
+                yield item
 
     def _compute(self, reading: Iterator[Pending], batch: int, threads: int) -> Iterator[FeatureRow]:
         def submitted() -> Iterator[Future]:
@@ -238,11 +263,12 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
         precision = fast_precision(device) if preset.precision == FAST else preset.precision
     networks, parts = {}, dict.fromkeys(STREAMS)
     for stream in preset.streams:
-        networks[stream], parts[stream] = build_network(stream, asked(stream, getattr(preset, stream)), sources)
+        part = replace(asked(stream, getattr(preset, stream)), folds=folds_of(getattr(sources, stream), stream))
+        networks[stream], parts[stream] = build_network(stream, part, sources)
     shared = {name: getattr(preset, name) for name in ("rgb_frame", "long_side", "short_side", "crop")}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
     recipe = Recipe(**parts, **shared, flow_algorithm=algorithm, precision=precision)
-    return TwoStream(networks, recipe, device)
+    return TwoStream(networks, recipe, device, sources)
 
 
 def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
@@ -276,7 +302,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
                 f"add `--{stream}-weights PATH`.",
             )
         networks[stream], parts[stream] = build_network(stream, want, sources)
-    return TwoStream(networks, replace(recipe, **parts), device)
+    return TwoStream(networks, replace(recipe, **parts), device, sources)
 
 
 def calibration_of(twostream: TwoStream) -> dict[str, dict[str, Tensor]]:

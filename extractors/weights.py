@@ -11,6 +11,7 @@ import math
 import pickle
 import re
 import shlex
+import zipfile
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
@@ -26,16 +27,16 @@ CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classif
 CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
 
 
-def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a weights file by name, out of whatever published wrapper holds them.
+def read_content(path: str | Path, mapped: bool = False) -> object:
+    """What is in a weights file; `mapped` leaves its tensors on disk until they are read, where it is of that kind.
 
-    Raises MissingPathError when nothing is there, WeightsError when it holds no tensors or needs code to load.
+    Raises MissingPathError when nothing is there, WeightsError when it is damaged or needs code to load.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingPathError(f"{path} is not a file.", "check the path of the weights.")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} is no plain weights file, or holds objects that would run code.",
@@ -43,6 +44,14 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         ) from error
     except Exception as error:  # a file that is no pickle fails in as many ways as it has bytes
         raise WeightsError(f"{path} is damaged or no weights file.", "download it again.") from error
+
+
+def read_state_dict(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a weights file by name, out of whatever published wrapper holds them.
+
+    Raises as `read_content`, and WeightsError when it holds no tensors.
+    """
+    content = read_content(path)
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
@@ -88,6 +97,19 @@ def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
     wanted = backbone.state_dict()
     given = _given(path, wanted)
     _check(given, {name: tensor.shape for name, tensor in wanted.items()}, path, network)
+    backbone.load_state_dict({**wanted, **given})
+
+
+def load_crossed(backbone: nn.Module, path: str | Path, network: str) -> None:
+    """Load an RGB network's weights into one that takes flow, in place: its kernels for the first layer are averaged
+    over the colours, and repeated for each flow plane (TSN, section 3.3). Raises WeightsError as `load_weights`.
+    """
+    wanted = backbone.state_dict()
+    shapes = {name: tensor.shape for name, tensor in wanted.items()}
+    given, stem = _given(path, wanted), _stem(shapes)
+    if stem in given and given[stem].dim() == 4:
+        given[stem] = given[stem].mean(1, keepdim=True).repeat(1, shapes[stem][1], 1, 1)  # (out, 10, 7, 7)
+    _check(given, shapes, path, network)
     backbone.load_state_dict({**wanted, **given})
 
 

@@ -47,6 +47,12 @@ SOME_FAILED = 3
     metavar="HOST:PORT",
     help="Of the Ray cluster.  [default: $RAY_ADDRESS, else the one running here, else this machine alone]",
 )
+@click.option(
+    "--cache",
+    metavar="DIR",
+    help="Chunks and flow that are there already, as `lstr finetune` leaves them.  [default: $LSTR_HOME/chunks]",
+)
+@click.option("--no-cache", is_flag=True, help="Decode and compute flow anew; the features are the same.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done: how much, how long, how much disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan of a --dry-run, as JSON.")
 def command(
@@ -66,6 +72,8 @@ def command(
     allow_damaged,
     engine,
     ray_address,
+    cache,
+    no_cache,
     dry_run,
     as_json,
 ):
@@ -82,12 +90,14 @@ def command(
       lstr extract --list videos.txt --root /data -o features --workers 8
       lstr extract videos/ -o features --rgb-weights kinetics --flow-weights kinetics
       lstr extract videos/ -o features --streams rgb --rgb-network tsn_mobilenet.py --rgb-weights tsn_mobilenet.pth
+      lstr extract videos/ -o features --recipe my_weights
       lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
     from extractors.flow import choose_backend
     from extractors.inputs import VIDEO_SUFFIXES
     from extractors.twostream import WeightSources, default_device
     from lstr_cli import console
+    from pipelines.chunk_cache import find_cache
     from pipelines.extract import extract, run
     from pipelines.extract_plan import make_plan
     from pipelines.extract_processes import over_processes
@@ -103,6 +113,9 @@ def command(
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
     if ray_address and engine != "ray":
         raise click.UsageError("--ray-address is for --engine ray.")
+    if cache and no_cache:
+        raise click.UsageError("--cache and --no-cache exclude each other.")
+    cache = None if no_cache else find_cache(cache)
     output = place(output)
     found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root)
     if engine == "ray":
@@ -135,12 +148,12 @@ def command(
             )
         summary = Summary()
         with console.JobBar("chunks", plan.chunks, _speed) as bar:
-            config = WorkerConfig(output, sources, there, plan.share.threads, flow_backend, allow_damaged)
+            config = WorkerConfig(output, sources, there, plan.share.threads, flow_backend, allow_damaged, cache)
             if engine == "ray":
                 how = {"portion": portion, "most": workers, "notice": console.warn}
                 outcomes = run(plan.longest_first(), folder, partial(over_cluster, config=config, **how))
             elif plan.share.processes == 1:
-                outcomes = extract(found, folder, twostream, pool, bar.update, allow_damaged)
+                outcomes = extract(found, folder, twostream, pool, bar.update, allow_damaged, cache)
             else:
                 how = {"processes": plan.share.processes, "gpus": machine.gpus, "progress": bar.update}
                 del twostream  # each process has its own
@@ -196,6 +209,8 @@ def _say_outcome(console, outcome) -> None:
     if outcome.state == "failed":
         console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
     elif outcome.state == "done":
+        if outcome.note:
+            console.warn(outcome.note)
         speed = outcome.chunks / 4 / outcome.seconds
         console.say(f"done: {outcome.id}: {outcome.chunks} chunks in {outcome.seconds:.1f} s ({speed:.2f} × real time)")
         if outcome.reason:

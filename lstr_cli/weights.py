@@ -91,17 +91,19 @@ def fetch_command(names, mirror):
 
 
 @command.command("check")
-@click.argument("files", nargs=-1, metavar="[FILE...]")
+@click.argument("files", nargs=-1, metavar="[FILE|DIR...]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check_command(files, as_json):
     """Say what weights files are: their hash, whether it is a published one, and which network and stream they fit.
 
+    Of a file that `lstr finetune` made also how many videos it has seen; DIR is a folder that it wrote.
     Without FILE, every fetched file is looked at. Leaves with 4 when one is damaged or fits no network.
 
     \b
     Examples:
       lstr weights check
       lstr weights check tsn_r50.pth --json
+      lstr weights check my_weights
     """
     from lstr_cli import console
     from pipelines.weights import check
@@ -110,8 +112,8 @@ def check_command(files, as_json):
     if as_json:
         console.show_json([vars(verdict) for verdict in verdicts])
     else:
-        columns = ("file", "state", "network", "stream", "published as", "sha256")
-        rows = [(v.path, v.state, v.network, v.stream, v.published, v.sha256[:DIGITS]) for v in verdicts]
+        columns = ("file", "state", "network", "stream", "published as", "videos seen", "sha256")
+        rows = [(v.path, v.state, v.network, v.stream, v.published, v.seen, v.sha256[:DIGITS]) for v in verdicts]
         console.show_table("weights", columns, [[_cell(cell) for cell in row] for row in rows])
     bad = [v for v in verdicts if v.state != "ok"]
     for verdict in bad:

@@ -29,7 +29,9 @@ def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path
     if not trained or not recipe:
         return []
     shared = set(recipe.streams) & set(trained.streams)
-    different = differences(recipe.narrowed(trained.streams) if shared else recipe, trained)
+    # whatever folds the features are from, those of a video that no network has seen are those of `sha256`
+    given = (recipe.narrowed(trained.streams) if shared else recipe).without_folds()
+    different = differences(given, trained.without_folds())
     if different and not allow:
         raise RecipeError(
             f"{features} and {loaded.path} were made by different recipes ({'; '.join(different)}).",

@@ -1,13 +1,15 @@
 """Chunks and their flow on disk, so that networks can be trained and changed without decoding or flow again.
 
 Layout: CACHE/<12 hex digits of what made them>/recipe.json, and for a video KEY.npy (L, 13, H, W) uint8 (red, green and
-blue of the central frame, then the ten flow planes) with KEY.json, written last. A video's key is the SHA-256 of its
+blue of the central frame, then the ten flow planes; those three alone of a recipe without flow) with KEY.json, written
+last. A video's key is the SHA-256 of its
 file: one that was copied, moved or touched is found, one that was changed is not. Every chunk is checked against its
 CRC-32 when it is read.
 """
 
 import hashlib
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Collection, Iterator
@@ -17,19 +19,21 @@ from pathlib import Path
 
 import numpy as np
 
-from extractors.errors import ExtractorError, OutputError, VideoError
-from extractors.flow import ChunkFlow, FlowWorkers
+from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
+from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers
 from extractors.frames import Chunk, n_frames_until
 from extractors.recipe import Recipe
 from extractors.stages import ahead
 from extractors.video import FrameReader, Video
 from pipelines.arrays import RowFile
+from pipelines.home import home
 from pipelines.store import replacing, write_json
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
 """The entries of a recipe that make chunks; the others are of the networks."""
-PLANES = 3 + 10
+COLOURS, FLOW_PLANES = 3, 10
 DEFAULT_SIZE = 50 * 10**9  # bytes
+FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed
 
 
 class CacheError(ExtractorError):
@@ -53,13 +57,25 @@ class CachedVideo:
         return len(self.chunks)
 
     def read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """A chunk's central frame (H, W, 3) RGB and flow (10, H, W), uint8. Raises CacheError when it was damaged."""
+        """A chunk's central frame (H, W, 3) RGB and flow (10, H, W), uint8; (0, H, W) of a recipe without flow.
+
+        Raises CacheError when it was damaged.
+        """
         planes = np.ascontiguousarray(self.chunks[index])
         if zlib.crc32(planes) != self.record["crc32"][index]:
             raise CacheError(
                 f"Chunk {index} of {self.path} is damaged.", f"delete {self.path}, and run the same command again."
             )
-        return planes[:3].transpose(1, 2, 0), planes[3:]
+        return planes[:COLOURS].transpose(1, 2, 0), planes[COLOURS:]
+
+    def is_sound(self) -> bool:
+        """Whether every chunk is as it was written; reads them all."""
+        try:
+            for index in range(len(self)):
+                self.read(index)
+        except CacheError:
+            return False
+        return True
 
 
 class ChunkCache:
@@ -84,9 +100,12 @@ class ChunkCache:
             shape = tuple(record["shape"])
             if chunks.shape != shape or chunks.dtype != np.uint8 or len(record["crc32"]) != len(chunks):
                 return None
-            os.utime(_record(array))  # what is used stays longest
+            if record["decoded"]["chunks"] != len(chunks) or record["sha256"] != sha256:
+                return None
         except (OSError, ValueError, EOFError, KeyError, TypeError):
             return None
+        with suppress(OSError):  # it may be somebody else's, or gone by now
+            os.utime(_record(array))  # what is used stays longest
         return CachedVideo(array, chunks, record)
 
     def fill(
@@ -94,26 +113,28 @@ class ChunkCache:
         sha256: str,
         source: Path,
         opened: tuple[Video, FrameReader, Iterator[Chunk]],
-        workers: FlowWorkers,
+        workers: FlowWorkers | None,
         keep: Collection[str] = (),
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> CachedVideo:
         """Decode a video, compute its flow and put both on disk; others than those of `keep` may go for it.
 
-        Both are SHA-256 of files. `opened` is what `open_chunks` gives of the source. Raises VideoError when it is
-        damaged, OutputError when it finds no room.
+        Both are SHA-256 of files. `opened` is what `open_chunks` gives of the source. A recipe without flow needs no
+        workers. Raises VideoError when it is damaged, OutputError when it finds no room.
         """
         video, reader, chunks = opened
-        width, height = video.size(self.recipe["long_side"])
-        shape = (PLANES, height, width)
-        self.make_room(video.n_chunks * int(np.prod(shape)), {self._array(other) for other in keep})
+        shape = self.shape(video)
+        self.make_room(video.n_chunks * math.prod(shape), {self._array(other) for other in keep})
+        in_flight = 2 * workers.workers if workers else FRAMES_AHEAD
         array, checks = self._array(sha256), []
         with replacing(array) as temporary:
             rows = RowFile(temporary, shape, "|u1")
-            with closing(rows), closing(ahead(_submitted(chunks, workers), 2 * workers.workers, "reader")) as reading:
+            with closing(rows), closing(ahead(_submitted(chunks, workers), in_flight, "reader")) as reading:
                 for chunk, flow in reading:
-                    frame = chunk.frames[self.recipe["rgb_frame"]].transpose(2, 0, 1)
-                    planes = np.ascontiguousarray(np.concatenate([frame, flow.result()]))  # (13, H, W)
+                    planes = chunk.frames[self.recipe["rgb_frame"]].transpose(2, 0, 1)
+                    if flow:
+                        planes = np.concatenate([planes, flow.result()])  # (13, H, W)
+                    planes = np.ascontiguousarray(planes)
                     rows.append(planes)
                     checks.append(zlib.crc32(planes))
                     progress(len(checks), video.n_chunks)
@@ -125,23 +146,17 @@ class ChunkCache:
             "sha256": sha256,
             "shape": [len(checks), *shape],
             "crc32": checks,
-            "decoded": {
-                "duration": float(reader.end),
-                "chunks": len(checks),
-                "announced_chunks": video.n_chunks,
-                "frames_24fps": n_frames_until(reader.end),
-                "decoded_frames": reader.decoded,
-                "header_frames": video.header_frames,
-                "decode_errors": reader.decode_errors,
-                "clock": reader.clock,
-                "decoder": reader.decoder,
-                "flow_backend": workers.backend,
-            },
+            "decoded": decoded_facts(video, reader, len(checks), workers.backend if workers else None),
         }
         if not (self.path / "recipe.json").exists():
             write_json(self.path / "recipe.json", self.recipe)
         write_json(_record(array), record)
         return CachedVideo(array, np.load(array, mmap_mode="r"), record)
+
+    def shape(self, video: Video) -> tuple[int, int, int]:
+        """Planes, height and width of its chunks, each a byte."""
+        width, height = video.size(self.recipe["long_side"])
+        return COLOURS + (FLOW_PLANES if self.recipe["flow_algorithm"] else 0), height, width
 
     def drop(self, video: CachedVideo) -> None:
         """Remove a video, so that it is made again."""
@@ -170,9 +185,47 @@ class ChunkCache:
         return self.path / f"{sha256[:24]}.npy"
 
 
-def _submitted(chunks: Iterator[Chunk], workers: FlowWorkers) -> Iterator[tuple[Chunk, ChunkFlow]]:
+def find_cache(given: str | None) -> Path | None:
+    """The folder that `--cache` names, else the usual one; None where that is not there.
+
+    Raises MissingPathError where a folder that is named is not there.
+    """
+    if given and not Path(given).is_dir():
+        raise MissingPathError(f"{given} is not a folder.", "`lstr finetune` makes it; or leave out --cache.")
+    path = Path(given).absolute() if given else home() / "chunks"
+    return path if path.is_dir() else None
+
+
+def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
+    """The caches below `root` that are there and have what a recipe's features are made of.
+
+    Features of RGB alone can be made of chunks with any flow, or none.
+    """
+    made = chunk_recipe(recipe)
+    algorithms = [recipe.flow_algorithm] if recipe.flow else [None, *ALGORITHMS.values()]
+    caches = (ChunkCache(root, made | {"flow_algorithm": algorithm}) for algorithm in algorithms)
+    return [cache for cache in caches if cache.path.is_dir()]
+
+
+def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict:
+    """What a record says of a video that was decoded to its end, and of what computed its flow."""
+    return {
+        "duration": float(reader.end),
+        "chunks": n_chunks,
+        "announced_chunks": video.n_chunks,
+        "frames_24fps": n_frames_until(reader.end),
+        "decoded_frames": reader.decoded,
+        "header_frames": video.header_frames,
+        "decode_errors": reader.decode_errors,
+        "clock": reader.clock,
+        "decoder": reader.decoder,
+        "flow_backend": backend,
+    }
+
+
+def _submitted(chunks: Iterator[Chunk], workers: FlowWorkers | None) -> Iterator[tuple[Chunk, ChunkFlow | None]]:
     for chunk in chunks:
-        yield chunk, workers.submit(chunk.frames)
+        yield chunk, workers.submit(chunk.frames) if workers else None
 
 
 def _record(array: Path) -> Path:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from extractors.flow import FlowWorkers
 from extractors.stages import closed_after
 from extractors.twostream import TwoStream
+from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.fold_networks import FoldNetworks
 from pipelines.remote import Place
 from pipelines.remote_features import Features
 
@@ -25,12 +28,17 @@ def extract(
     workers: FlowWorkers | None,
     progress: Progress,
     allow_damaged: bool = False,
+    cache: Path | None = None,
 ) -> Iterator[Outcome]:
-    """Extract each video that is not done, one after the other in this process. As `run`."""
+    """Extract each video that is not done, one after the other in this process. As `run`.
+
+    `cache` is a folder of `pipelines.chunk_cache`. Raises WeightsError as `FoldNetworks`.
+    """
+    networks, caches = FoldNetworks(twostream), caches_of(cache, twostream.recipe) if cache else []
 
     def one_by_one(to_do: dict[str, Place]) -> Iterator[Outcome]:
         for video_id, source in to_do.items():
-            yield attempt(video_id, source, folder, twostream, workers, progress, allow_damaged)
+            yield attempt(video_id, source, folder, networks, workers, progress, allow_damaged, caches)
 
     return run(videos, folder, one_by_one)
 

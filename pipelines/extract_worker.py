@@ -2,10 +2,13 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from extractors.errors import MissingPathError
-from extractors.twostream import TwoStream, WeightSources, rebuild_twostream
+from extractors.twostream import WeightSources, rebuild_twostream
+from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.fold_networks import FoldNetworks
 from pipelines.networks import flow_workers
 from pipelines.remote import Place
 from pipelines.remote_features import Features, open_folder
@@ -24,6 +27,8 @@ class WorkerConfig:
     """Of optical flow, and on a CPU as many of the networks, that share as many cores."""
     flow_backend: str = "auto"
     allow_damaged: bool = False
+    cache: Path | None = None
+    """A folder of `pipelines.chunk_cache`."""
 
 
 class Worker:
@@ -43,14 +48,17 @@ class Worker:
         self.folder: Features = folder
         recipe = self.folder.recipe
         sources = replace(config.sources, calibration=self.folder.calibration(), calibrated_on=recipe.calibrated_on)
-        self.twostream: TwoStream = rebuild_twostream(recipe, sources, config.device)
-        self.twostream.threads = config.threads
+        twostream = rebuild_twostream(recipe, sources, config.device)
+        twostream.threads = config.threads
+        self.networks = FoldNetworks(twostream)
+        self.caches = caches_of(config.cache, recipe) if config.cache else []
         self._open = ExitStack()
         self.flow = self._open.enter_context(flow_workers(recipe, config.threads, config.flow_backend))
 
     def extract(self, video_id: str, source: Place, progress: Progress) -> Outcome:
         """Extract one video that is not done; as `pipelines.extract_video.attempt`."""
-        return attempt(video_id, source, self.folder, self.twostream, self.flow, progress, self.config.allow_damaged)
+        damaged = self.config.allow_damaged
+        return attempt(video_id, source, self.folder, self.networks, self.flow, progress, damaged, self.caches)
 
     def __enter__(self) -> "Worker":
         return self

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from extractors.errors import MissingPathError
+from extractors.errors import MissingPathError, WeightsError
+from extractors.model_card import ModelCard, is_weights_folder, read_card
 from extractors.video import FrameReader, find_videos, probe
 from lstr import checkpoint
 from pipelines.checkpoint_recipe import recipe_of
@@ -15,10 +17,11 @@ from pipelines.sources import is_feature_folder
 from pipelines.store import open_features, read_jsonl
 from pipelines.timeline import FORMAT
 from pipelines.verify import Progress, norms, verify
+from pipelines.weights_folder import open_weights
 
 
 def describe(path: str | Path, settings: Mapping[str, str], progress: Progress = lambda *_: None) -> dict:
-    """What a video, feature folder, checkpoint or timeline holds; `kind` says which it is.
+    """What a video, feature folder, checkpoint, weights folder or file, or timeline holds; `kind` says which it is.
 
     A feature folder is read whole, and `faults` names what is wrong with it. `settings` gives what a published
     checkpoint does not say. Raises the typed error of that kind.
@@ -26,12 +29,17 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Progress =
     path = Path(path)
     if not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
+    if is_weights_folder(path):
+        return _weights_folder(path)
     if is_feature_folder(path):
         return _features(path, progress)
     if path.is_dir():
         found = find_videos([path])
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if path.suffix in (".pt", ".pth", ".tar"):
+        with suppress(WeightsError):  # what cannot be read as a checkpoint either says why below
+            if path.is_file() and (card := read_card(path)):
+                return _weights_file(path, card)
         return _checkpoint(path, settings)
     if path.suffix == ".json":
         return _timeline(path)
@@ -122,6 +130,23 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
 
 def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     return {label: f"on {rules['on']:.3f}, off {rules['off']:.3f}" for label, rules in stored.items()}
+
+
+def _weights_folder(path: Path) -> dict:
+    folder = open_weights(path)
+    about = {name: value for name, value in folder.about.items() if name != "training"}
+    return {
+        "kind": "weights folder",
+        **about,
+        "training": list(folder.about.get("training", {})),
+        "pairs": folder.n_folds + 1,
+        "recipe_id": folder.recipe.id,
+        "recipe": folder.recipe.to_dict(),
+    }
+
+
+def _weights_file(path: Path, card: ModelCard) -> dict:
+    return {"kind": "weights file", **asdict(card), "seen": list(card.seen)}
 
 
 def _timeline(path: Path) -> dict:

@@ -11,13 +11,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from extractors.errors import ExtractorError
+from extractors.model_card import network_files
 from extractors.recipe import STREAMS
 from extractors.twostream import WeightSources
 from lstr import __version__
@@ -149,8 +150,9 @@ def over_cluster(
     """
     import ray
 
-    files = {stream: getattr(config.sources, stream) for stream in STREAMS}
-    weights = ray.put({stream: np.fromfile(path, np.uint8) for stream, path in files.items() if path})
+    given = {stream: source for stream in STREAMS if (source := getattr(config.sources, stream))}
+    files = {named: path for stream, source in given.items() for named, path in network_files(source, stream).items()}
+    weights = ray.put({named: np.fromfile(path, np.uint8) for named, path in files.items()})
     config = replace(config, features=_everywhere(config.features), sources=WeightSources())
     task = ray.remote(num_cpus=portion.cores, num_gpus=portion.gpus, max_retries=RETRIES)(_extract)
     waiting, running, known = iter(to_do.items()), {}, nodes()
@@ -199,7 +201,7 @@ def _outcome(ref, video_id: str, source: Place) -> Outcome:
         return failed(video_id, source, reason, "extract it alone, without --engine ray, to see more.")
 
 
-_worker: tuple[WorkerConfig, Worker] | None = None  # of this process, which Ray keeps for the next video
+_worker: tuple[WorkerConfig, Worker, ExitStack] | None = None  # of this process, which Ray keeps for the next video
 
 
 def _extract(
@@ -212,8 +214,8 @@ def _extract(
             raise ClusterError(f"It has lstr {__version__}, not {version}.", f"{INSTALL} in one version everywhere.")
         if _worker is None or _worker[0] != config:
             if _worker:
-                _worker[1].__exit__()
-            _worker = config, _make_worker(config, weights)
+                _worker[2].close()
+            _worker = (config, *_make_worker(config, weights))
         worker = _worker[1]
         if worker.folder.is_done(video_id, source):
             chunks = worker.folder.read_record(video_id)["chunks"]
@@ -223,9 +225,13 @@ def _extract(
         raise type(error)(f"On node {socket.gethostname()}: {error}", error.hint) from error
 
 
-def _make_worker(config: WorkerConfig, weights: dict[str, np.ndarray]) -> Worker:
-    with scratch() as folder:
-        files = {stream: str(folder / f"{stream}.pth") for stream in weights}
-        for stream, file in files.items():
-            weights[stream].tofile(file)
-        return Worker(replace(config, sources=WeightSources(**files)))
+def _make_worker(config: WorkerConfig, weights: dict[str, np.ndarray]) -> tuple[Worker, ExitStack]:
+    """A worker, and what ends it; its weights stay on disk meanwhile, for those of a fold are read when needed."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch())
+        for named, content in weights.items():
+            (folder / named).parent.mkdir(exist_ok=True)
+            content.tofile(folder / named)
+        sources = {stream: str(folder) for stream in STREAMS if f"{stream}.pth" in weights}
+        worker = stack.enter_context(Worker(replace(config, sources=WeightSources(**sources))))
+        return worker, stack.pop_all()

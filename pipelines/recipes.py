@@ -8,13 +8,16 @@ from pathlib import Path
 from torch import Tensor
 
 from extractors.errors import RecipeError, WeightsError
+from extractors.model_card import DESCRIPTION, is_weights_folder
 from extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from extractors.recipe import STREAMS, Recipe
 from lstr import checkpoint
 from pipelines.store import open_features
 from pipelines.weights import find_weights
+from pipelines.weights_folder import open_weights
 
 CHECKPOINTS = (".pt", ".pth", ".tar")
+BESIDE = ("calibration.pt", DESCRIPTION)  # a recipe.json, which is not all of the recipe then
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class StoredRecipe:
     """Where it was found, for people."""
     calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """Batch-norm statistics of its random networks, by stream."""
+    weights: str | None = None
+    """The weights folder that it is of."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -41,14 +46,17 @@ class StoredRecipe:
 def find_recipe(given: str) -> Preset | StoredRecipe:
     """A preset's name, a JSON file of one's own, or a recipe.json, feature folder or checkpoint to do the same as.
 
-    Raises RecipeError, MissingPathError or CheckpointError.
+    A weights folder brings its weights. Raises RecipeError, MissingPathError, WeightsError or CheckpointError.
     """
     path = Path(given)
     if given in PRESETS:
         return PRESETS[given]
+    if is_weights_folder(path):
+        return StoredRecipe(open_weights(path).recipe, given, weights=str(path))
     if path.is_dir():
         if not (path / "recipe.json").is_file():
-            raise RecipeError(f"{path} has no recipe.json.", "give the folder of features that `lstr extract` made.")
+            hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
+            raise RecipeError(f"{path} has no recipe.json.", hint)
         folder = open_features(path)
         return StoredRecipe(folder.recipe, given, folder.calibration())
     if path.suffix in CHECKPOINTS and path.is_file():
@@ -57,12 +65,12 @@ def find_recipe(given: str) -> Preset | StoredRecipe:
             raise RecipeError(f"{path} does not say how its features were made.", f"choose: {', '.join(PRESETS)}.")
         return StoredRecipe(Recipe.from_dict(loaded.recipe), given, loaded.calibration)
     if path.is_file():
-        if path.name == "recipe.json" and (path.parent / "calibration.pt").exists():
+        if path.name == "recipe.json" and any((path.parent / name).exists() for name in BESIDE):
             return replace(find_recipe(str(path.parent)), origin=given)
         return StoredRecipe(_whole(path), given) if _is_whole(path) else read_preset(path)
     raise RecipeError(
         f"{given!r} is neither a recipe nor a file.",
-        f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature folder or a checkpoint.",
+        f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature or weights folder or a checkpoint.",
     )
 
 
@@ -127,6 +135,7 @@ def weights_for(recipe: Preset | StoredRecipe, rgb: str | None, flow: str | None
     for stream, given in (("rgb", rgb), ("flow", flow)):
         if given and stream not in recipe.streams:
             raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --{stream}-weights.")
-        named = getattr(recipe, stream).weights if isinstance(recipe, Preset) and getattr(recipe, stream) else None
+        part = getattr(recipe, stream) if isinstance(recipe, Preset) else recipe
+        named = part.weights if part and stream in recipe.streams else None
         found[stream] = given or (named and find_weights(named, stream))
     return found

@@ -12,6 +12,7 @@ import numpy as np
 from extractors.errors import ExtractorError, VideoError
 from extractors.flow import FlowWorkers
 from extractors.frames import CHUNK_SECONDS, Chunk, chunks_of
+from extractors.model_card import is_weights_folder
 from extractors.recipe import STREAMS
 from extractors.stages import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream, default_device
@@ -122,7 +123,11 @@ def open_stored_source(
 
 def is_feature_folder(path: Path) -> bool:
     """Whether a folder holds features rather than videos."""
-    return path.is_dir() and ((path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in STREAMS))
+    return (
+        path.is_dir()
+        and not is_weights_folder(path)
+        and ((path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in STREAMS))
+    )
 
 
 def open_sources(

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
+from extractors.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
 from pipelines.arrays import signature
 
@@ -258,12 +259,17 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     """Open a feature folder for reading; `rgb` and `flow` name the folders of the streams where there are several.
 
     A folder from elsewhere may have one stream only. Raises MissingPathError when it is not there, RecipeError when it
-    holds no stream, or several of one.
+    holds no stream, or several of one, or networks.
     """
     path = Path(path)
     if not path.is_dir():
         raise MissingPathError(
             f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {shlex.quote(str(path))}`."
+        )
+    if is_weights_folder(path):
+        raise RecipeError(
+            f"{path} holds networks, not features.",
+            f"make features with them: `lstr extract VIDEOS -o FEATURES --recipe {shlex.quote(str(path))}`.",
         )
     named = {"rgb": rgb, "flow": flow}
     if (path / "recipe.json").exists():

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from extractors.errors import ExtractorError, MissingPathError, WeightsError
 from extractors.manifest import PublishedFile, published_by_hash, read_manifest, sha256_of
+from extractors.model_card import read_card
 from extractors.weights import identify
 from pipelines.download import Progress, download, is_address
 from pipelines.home import home
+from pipelines.weights_folder import open_weights
 
 RECIPES = ("kinetics", "activitynet")
 
@@ -25,6 +27,12 @@ class Verdict:
     network: str | None
     stream: str | None
     reason: str = ""
+    name: str | None = None
+    """Of the weights, where `lstr finetune` made the file; None for any other."""
+    fold: int | None = None
+    """Of the training videos that it has not seen."""
+    seen: int | None = None
+    """How many videos it has seen."""
 
 
 def choose(names: Iterable[str]) -> list[PublishedFile]:
@@ -82,11 +90,16 @@ def _source(entry: PublishedFile, mirror: str | None, n_files: int) -> str:
 
 
 def find_weights(given: str, stream: str) -> str:
-    """The path that `--rgb-weights` or `--flow-weights` means: a file, or the name or recipe of a fetched one.
+    """The path that `--rgb-weights` or `--flow-weights` means: a file, a weights folder, or the name or recipe of a
+    fetched file.
 
-    What is neither is returned as it is. Raises WeightsError when the file has not been fetched, or is of the other
-    stream.
+    What is none of them is returned as it is. Raises WeightsError when the file has not been fetched, or is of the
+    other stream, and as `open_weights`.
     """
+    if Path(given).is_dir():
+        if stream not in (folder := open_weights(given)).streams:
+            raise WeightsError(f"{given} has no {stream} network.", f"give it as --{folder.streams[0]}-weights.")
+        return given
     entries = [e for e in read_manifest() if given in (e.name, e.recipe) and (e.recipe != given or e.stream == stream)]
     if Path(given).exists() or not entries:
         return given
@@ -107,20 +120,23 @@ def fetched() -> list[Path]:
 def check(given: Iterable[str]) -> Iterator[Verdict]:
     """Look at weights files (all fetched ones when none is given): hash, then every tensor's name and shape.
 
-    Raises WeightsError when there is nothing to look at, MissingPathError for a path that is not there.
+    Of a weights folder each file is one. Raises WeightsError when there is nothing to look at, and as `open_weights`;
+    MissingPathError for a path that is not there.
     """
-    paths = [_path_of(name) for name in given] or fetched()
+    paths = [path for name in given for path in _paths_of(name)] or fetched()
     if not paths:
         raise WeightsError(f"No published weights are in {home()}.", "`lstr weights fetch kinetics` brings them.")
     for path in paths:
         yield _verdict(path)
 
 
-def _path_of(given: str) -> Path:
+def _paths_of(given: str) -> list[Path]:
+    if Path(given).is_dir():
+        return open_weights(given).files()
     path = Path(given) if Path(given).exists() else home() / given
     if not path.is_file():
         raise MissingPathError(f"{given} is not a file.", "`lstr weights list` shows the names of published files.")
-    return path
+    return [path]
 
 
 def _verdict(path: Path) -> Verdict:
@@ -134,6 +150,8 @@ def _verdict(path: Path) -> Verdict:
     published = entry.name if entry else None
     try:
         network, stream = identify(path)
+        card = read_card(path)
     except ExtractorError as error:
         return Verdict(str(path), "unfit", sha256, published, None, None, str(error))
-    return Verdict(str(path), "ok", sha256, published, network, stream)
+    trained = (card.name, card.fold, len(card.seen)) if card else ()
+    return Verdict(str(path), "ok", sha256, published, network, stream, "", *trained)

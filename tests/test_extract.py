@@ -24,6 +24,7 @@ from extractors.twostream import WeightSources, build_twostream
 from extractors.video import find_videos
 from pipelines.extract import extract
 from pipelines.extract_video import extract_video, open_chunks
+from pipelines.fold_networks import FoldNetworks
 from pipelines.networks import calibrate_twostream, prepare, training_ids
 from pipelines.store import create_features, open_features
 
@@ -56,7 +57,7 @@ def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm)
     shutil.copytree(small_set.videos, tmp_path / "videos")
     videos = {"scene_00": tmp_path / "videos" / "scene_00.mp4"}
     folder = create_features(tmp_path / "features", twostream.recipe, {})
-    extract_video("scene_00", videos["scene_00"], folder, twostream, workers, QUIET)
+    extract_video("scene_00", videos["scene_00"], folder, FoldNetworks(twostream), workers, QUIET)
     whole = [np.array(a) for a in folder.load("scene_00")]
     array = folder.array("flow", "scene_00")
     if harm == "array gone":

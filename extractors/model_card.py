@@ -1,0 +1,100 @@
+"""What a weights file made here says of itself, above all which videos it has seen; and where a folder keeps it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from extractors.errors import WeightsError
+from extractors.weights import read_content
+
+FORMAT = "lstr-weights/1"
+ENTRY = "lstr"  # of a weights file, beside its state_dict
+DESCRIPTION = "finetune.json"  # of a weights folder, written last
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The JSON in a weights file; a copy of the file still has it."""
+
+    name: str
+    """Of the weights folder; names the feature directories."""
+    stream: str
+    """`rgb` or `flow`."""
+    network: str
+    """`resnet50` or `bninception`."""
+    classes: tuple[str, ...]
+    seen: Mapping[str, str]
+    """SHA-256 of each video file by id: of those it was trained on, that chose its epoch, or that its first weights
+    had seen."""
+    mAP: float | None = None
+    """Of the videos that chose its epoch."""
+    fold: int | None = None
+    """The fold it has not seen, counted from 1; None of the network of all training videos."""
+
+    def has_seen(self, video_id: str, sha256: str | None) -> bool:
+        """Whether it knows a video by id or, where the SHA-256 of its file is known, by content."""
+        return video_id in self.seen or sha256 in self.seen.values()
+
+    def to_json(self) -> str:
+        """As the file has it."""
+        return json.dumps({"format": FORMAT, **asdict(self), "seen": dict(self.seen)})
+
+
+def read_card(path: str | Path) -> ModelCard | None:
+    """What a weights file says of itself; None where it says nothing, as published ones.
+
+    Raises MissingPathError or WeightsError, as `read_content`, and WeightsError where it cannot be understood.
+    """
+    content = read_content(path, mapped=True)
+    if not isinstance(content, Mapping) or ENTRY not in content:
+        return None
+    try:
+        said = json.loads(content[ENTRY])
+        if said.pop("format") != FORMAT:
+            raise ValueError
+        card = ModelCard(**{**said, "classes": tuple(said["classes"]), "seen": dict(said["seen"])})
+        if not all(isinstance(text, str) for text in (card.name, card.stream, *card.seen.values())):
+            raise ValueError
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise WeightsError(
+            f"{path} does not say in a form known here what it was trained on.",
+            "use the lstr that made it, or train again with `lstr finetune`.",
+        ) from error
+    return card
+
+
+def blind_fold(cards: Sequence[ModelCard], video_id: str, sha256: str | None) -> int | None:
+    """Which of a stream's networks has not seen a video: a fold's number, or None for the first, that of all videos.
+
+    Where each has seen something of it, the one that has not seen its content.
+    """
+    seen = [(sha256 in card.seen.values(), video_id in card.seen) for card in cards]
+    return seen.index(min(seen)) or None
+
+
+def is_weights_folder(path: str | Path) -> bool:
+    """Whether a folder holds networks of `lstr finetune`, finished."""
+    return (Path(path) / DESCRIPTION).is_file()
+
+
+def network_file(source: str | Path, stream: str, fold: int | None = None) -> Path:
+    """A stream's weights file of a weights folder; what is no folder is the file itself, and has no folds."""
+    source = Path(source)
+    if not source.is_dir():
+        return source
+    return source / file_name(stream, fold)
+
+
+def network_files(source: str | Path, stream: str) -> dict[str, Path]:
+    """A stream's weights file, and those of the folds where it is in a weights folder, by their names in such a one."""
+    files, fold = {file_name(stream): network_file(source, stream)}, 1
+    while Path(source).is_dir() and (path := network_file(source, stream, fold)).is_file():
+        files[file_name(stream, fold)] = path
+        fold += 1
+    return files
+
+
+def file_name(stream: str, fold: int | None = None) -> str:
+    """Of a network in a weights folder."""
+    return f"fold_{fold}/{stream}.pth" if fold else f"{stream}.pth"

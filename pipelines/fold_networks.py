@@ -1,0 +1,93 @@
+"""For each video the networks that have not seen it, where its weights come in folds."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+from extractors.errors import WeightsError
+from extractors.model_card import ModelCard, blind_fold, network_file, read_card
+from extractors.networks import build_network
+from extractors.twostream import TwoStream
+from pipelines.weights_folder import cards_of
+
+KEPT = 4  # pairs of networks besides that of all videos; each takes some hundred megabytes, and a second to make
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The networks for one video, and what its record says of them."""
+
+    twostream: TwoStream
+    fold: int | None
+    """Whose networks these are; None for those of all videos."""
+    seen: tuple[str, ...] | None
+    """The streams whose network has seen this video; None where no weights say what they have seen."""
+
+    def to_dict(self) -> dict:
+        """As a record has it."""
+        recipe = self.twostream.recipe
+        networks = {stream: getattr(recipe, stream).sha256 for stream in recipe.streams}
+        return {"networks": networks, "fold": self.fold, **({} if self.seen is None else {"seen": list(self.seen)})}
+
+
+class FoldNetworks:
+    """The networks of a recipe: `twostream`, and those of its folds, made when a video first needs them.
+
+    Raises WeightsError where the weights at hand lack what the recipe's folds need, or do not say what they have seen.
+    """
+
+    def __init__(self, twostream: TwoStream):
+        self.twostream = twostream
+        self.recipe = twostream.recipe
+        self.cards: dict[str, tuple[ModelCard, ...]] = {}
+        """Of the streams whose weights say what they have seen."""
+        for stream in self.recipe.streams:
+            source, folds = getattr(twostream.sources, stream), getattr(self.recipe, stream).folds
+            if folds and (source is None or network_file(source, stream, 1) == network_file(source, stream)):
+                raise WeightsError(
+                    f"The features come from {len(folds)} {stream} networks, each of which has not seen a fold, "
+                    f"and {source or 'nothing'} was given.",
+                    f"give their folder as --{stream}-weights, or as --recipe.",
+                )
+            if folds:
+                self.cards[stream] = cards_of(source, stream, len(folds))
+            elif source and (card := read_card(network_file(source, stream))):
+                self.cards[stream] = (card,)
+        self._made: OrderedDict[tuple[int | None, ...], TwoStream] = OrderedDict()
+
+    def of(self, video_id: str, sha256: str | None) -> Chosen:
+        """Those for a video of this id, and of a file of this SHA-256 where it is known.
+
+        Raises WeightsError where a fold's file is not the recipe's.
+        """
+        if not self.cards:
+            return Chosen(self.twostream, None, None)
+        folds = {stream: blind_fold(cards, video_id, sha256) for stream, cards in self.cards.items()}
+        seen = (s for s, cards in self.cards.items() if cards[folds[s] or 0].has_seen(video_id, sha256))
+        return Chosen(self._made_for(folds), next(filter(None, folds.values()), None), tuple(seen))
+
+    def _made_for(self, folds: dict[str, int | None]) -> TwoStream:
+        if not any(folds.values()):
+            return self.twostream
+        key = tuple(folds.get(stream) for stream in self.recipe.streams)
+        if key not in self._made:
+            while len(self._made) >= KEPT:
+                self._made.popitem(last=False)
+            self._made[key] = self._make(folds)
+        self._made.move_to_end(key)
+        self._made[key].threads = self.twostream.threads
+        return self._made[key]
+
+    def _make(self, folds: dict[str, int | None]) -> TwoStream:
+        networks, parts = dict(self.twostream.networks), {}
+        sources = self.twostream.sources
+        for stream, fold in folds.items():
+            part = getattr(self.recipe, stream)
+            if fold:
+                networks[stream], parts[stream] = build_network(stream, part, sources, fold)
+                if parts[stream].sha256 != part.folds[fold - 1]:
+                    raise WeightsError(
+                        f"{network_file(getattr(sources, stream), stream, fold)} is {parts[stream].sha256}, the "
+                        f"features come from {part.weights} {part.folds[fold - 1]}.",
+                        f"give the folder they were made with as --{stream}-weights.",
+                    )
+        return TwoStream(networks, replace(self.recipe, **parts), self.twostream.device, sources)

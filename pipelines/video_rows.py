@@ -1,0 +1,70 @@
+"""A video's feature rows, from its file or from the chunk cache, and what its record says of the decoding."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from extractors.errors import VideoError
+from extractors.flow import DIS_SMALLEST, FlowWorkers
+from extractors.frames import CHUNK, CHUNK_SECONDS, Chunk
+from extractors.twostream import FeatureRow, TwoStream
+from extractors.video import FrameReader, Video
+from pipelines.chunk_cache import CachedVideo, ChunkCache, decoded_facts
+
+
+@dataclass(frozen=True)
+class VideoRows:
+    """Feature rows of one video in order; close them."""
+
+    name: str
+    """Of the video, for people."""
+    announced: int
+    """Chunks that there should be."""
+    rows: Iterator[FeatureRow]
+    facts: Callable[[int], dict]
+    """What a record says of the decoding, of so many rows, when they are at their end."""
+
+
+def rows_of_file(
+    source: Path,
+    opened: tuple[Video, FrameReader, Iterator[Chunk]],
+    twostream: TwoStream,
+    workers: FlowWorkers | None,
+) -> VideoRows:
+    """Decode a file and compute its flow; `opened` is what `open_chunks` gives of it. Raises VideoError."""
+    video, reader, chunks = opened
+    width, height = video.size(twostream.recipe.long_side)
+    if twostream.recipe.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
+        raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
+    backend = workers.backend if workers else None
+    facts = lambda n: decoded_facts(video, reader, n, backend)  # noqa: E731
+    return VideoRows(str(source), video.n_chunks, twostream.rows(chunks, workers), facts)
+
+
+def rows_of_cache(cached: CachedVideo, twostream: TwoStream, workers: FlowWorkers | None) -> VideoRows:
+    """The same rows from cached chunks; they raise CacheError where these are damaged."""
+    facts = dict(cached.record["decoded"])
+    if "flow" not in twostream.recipe.streams:
+        facts["flow_backend"] = None
+    rows = twostream.rows_with_flow(_chunks(cached), workers.workers if workers else 0)
+    return VideoRows(cached.record["source"], facts["announced_chunks"], rows, lambda _: facts)
+
+
+def _chunks(cached: CachedVideo) -> Iterator[tuple[Chunk, np.ndarray]]:
+    for index in range(len(cached)):
+        frame, flow = cached.read(index)
+        frames = np.broadcast_to(np.ascontiguousarray(frame), (CHUNK, *frame.shape))
+        yield Chunk(index, (index + 1) * CHUNK_SECONDS, frames), flow
+
+
+def find_cached(
+    caches: Sequence[ChunkCache], sha256: str | None, twostream: TwoStream, allow_damaged: bool
+) -> tuple[ChunkCache, CachedVideo] | None:
+    """Cached chunks that make the features of a video file with this SHA-256, and where they are."""
+    rgb = twostream.recipe.rgb
+    if sha256 is None or (rgb and rgb.segments > 1):
+        return None
+    found = ((cache, video) for cache in caches if (video := cache.find(sha256)))
+    return next((pair for pair in found if allow_damaged or not pair[1].record["decoded"]["decode_errors"]), None)

@@ -1,0 +1,230 @@
+"""The weights folder that `lstr finetune` leaves: networks trained on one's own videos, and what they have seen.
+
+Layout: `rgb.pth`, `flow.pth` (of all training videos; one of the two where one stream was trained),
+`fold_1/rgb.pth` … (each without one fold of them), `recipe.json` (a whole Recipe, as feature folders have it), and
+`finetune.json`, written last. A network's file has the published key names of its kind, and its ModelCard.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from extractors.errors import MissingPathError, RecipeError, WeightsError
+from extractors.manifest import read_manifest
+from extractors.model_card import (
+    DESCRIPTION,
+    ENTRY,
+    FORMAT,
+    ModelCard,
+    blind_fold,
+    file_name,
+    is_weights_folder,
+    network_file,
+    read_card,
+)
+from extractors.networks import WeightSources, build_network
+from extractors.presets import Preset
+from extractors.recipe import STREAMS, Recipe
+from extractors.twostream import build_twostream
+from pipelines.store import replacing, write_json, write_text
+
+LONGEST_NAME = 48  # characters; of four bytes each, with stream and network they still fit a file name
+PUBLISHED_KEYS = {"bninception": (("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc."))}
+"""What mmaction2 calls a network's tensors and its published file does (tsn-pytorch); ResNet-50's is mmaction2's."""
+
+
+def fit_name(path: str | Path) -> str:
+    """The name of a folder as the name of its weights: fit for a file name, and none that means other weights."""
+    name = re.sub(r"[^\w.-]+", "-", Path(path).absolute().name).strip("-.")[:LONGEST_NAME] or "weights"
+    reserved = {"random", "custom", *(word for e in read_manifest() for word in (e.dataset, e.recipe) if word)}
+    return f"{name}-finetuned" if name.lower() in reserved else name
+
+
+def write_network(folder: Path, state: Mapping[str, Tensor], card: ModelCard) -> Path:
+    """Write one network's file, whole or not at all, where the card's stream and fold place it; its path.
+
+    `state` is the state of mmaction2's recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
+    """
+    path = folder / file_name(card.stream, card.fold)
+    names = PUBLISHED_KEYS.get(card.network, ())
+    tensors = {}
+    for name, tensor in state.items():
+        for ours, published in names:
+            if name.startswith(ours):
+                name = published + name.removeprefix(ours)
+        tensor = tensor.detach().cpu()
+        tensors[name] = (tensor.float() if tensor.is_floating_point() else tensor).contiguous()
+    with replacing(path) as temporary:
+        torch.save({"state_dict": tensors, ENTRY: card.to_json()}, temporary)
+    return path
+
+
+@dataclass(frozen=True)
+class WeightsFolder:
+    """A finished weights folder."""
+
+    path: Path
+    recipe: Recipe
+    about: Mapping
+    """What finetune.json says."""
+
+    @property
+    def name(self) -> str:
+        """Of the weights; the feature directories have it."""
+        return self.about["name"]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """That the networks tell apart."""
+        return tuple(self.about["classes"])
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return self.recipe.streams
+
+    @property
+    def n_folds(self) -> int:
+        """Networks of a stream that each have not seen one fold; 0 where there are none."""
+        return max(len(getattr(self.recipe, stream).folds) for stream in self.streams)
+
+    def file(self, stream: str, fold: int | None = None) -> Path:
+        """Path of a stream's network: of all training videos, or without a fold (counted from 1)."""
+        return network_file(self.path, stream, fold)
+
+    def files(self) -> list[Path]:
+        """Every network's file."""
+        return list(_files(self.path, self.recipe))
+
+    @cached_property
+    def cards(self) -> dict[str, tuple[ModelCard, ...]]:
+        """By stream, what its networks say of themselves: that of all training videos, then those of the folds.
+
+        Raises WeightsError where a file is missing, damaged, or says nothing.
+        """
+        return {stream: cards_of(self.path, stream, len(getattr(self.recipe, stream).folds)) for stream in self.streams}
+
+    def fold_of(self, video_id: str, sha256: str | None) -> int | None:
+        """The fold that a video (its id, and the SHA-256 of its file or None) is in: its networks have not seen it.
+
+        None where no network has seen it, and where all have: see `seen_by`.
+        """
+        return next((k for cards in self.cards.values() if (k := blind_fold(cards, video_id, sha256))), None)
+
+    def seen_by(self, video_id: str, sha256: str | None, fold: int | None = None) -> tuple[str, ...]:
+        """The streams whose network, of all training videos or without a fold, has seen a video."""
+        return tuple(s for s, cards in self.cards.items() if cards[fold or 0].has_seen(video_id, sha256))
+
+
+def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCard, ...]:
+    """What the networks of a stream, of all videos and then of each fold, say of themselves.
+
+    Raises WeightsError where one is missing, damaged, or says nothing.
+    """
+    cards = []
+    for fold in (None, *range(1, n_folds + 1)):
+        path = network_file(source, stream, fold)
+        card = read_card(path) if path.is_file() else None
+        if card is None or (card.stream, card.fold) != (stream, fold):
+            what = "does not say that it is" if path.is_file() else "is not there, that should be"
+            which = f"the {stream} network without fold {fold}" if fold else f"a {stream} network of all videos"
+            raise WeightsError(f"{path} {what} {which}.", "copy the weights folder again, or train it again.")
+        cards.append(card)
+    return tuple(cards)
+
+
+def write_weights(
+    path: Path,
+    preset: Preset,
+    folds: Mapping[str, int],
+    training: Mapping[str, str],
+    details: Mapping,
+    n_folds: int = 0,
+    precision: str | None = None,
+    device: str = "cpu",
+) -> WeightsFolder:
+    """Make a folder whose networks are all written (`write_network`) a weights folder: its recipe and description.
+
+    preset: how chunks and features are made; streams that were not trained are left out of it. folds: the fold of
+    each training video id, from 1. training: the SHA-256 of each training video's file by id. details: what else
+    finetune.json says (metrics, config, seconds, versions). precision: of the features; None for what the preset
+    prefers on `device`. Each network is loaded once, so one that does not fit raises WeightsError.
+    """
+    trained = [stream for stream in preset.streams if network_file(path, stream).is_file()]
+    if not trained:
+        raise WeightsError(f"{path} holds no trained network.", "train one with `lstr finetune`.")
+    sources = WeightSources(**{stream: str(network_file(path, stream)) for stream in trained})
+    recipe = build_twostream(preset.narrowed(trained), sources, device, precision).recipe
+    cards = {stream: cards_of(path, stream, n_folds) for stream in trained}
+    for stream in trained:
+        part = getattr(recipe, stream)
+        hashes = (_hash(path, stream, recipe, fold) for fold in range(1, n_folds + 1))
+        recipe = replace(recipe, **{stream: replace(part, folds=tuple(hashes))})
+    card = cards[trained[0]][0]
+    about = {
+        "format": FORMAT,
+        "name": card.name,
+        "classes": list(card.classes),
+        "streams": trained,
+        "folds": dict(folds),
+        "training": dict(training),
+        **details,
+    }
+    write_text(path / "recipe.json", recipe.to_json() + "\n")
+    write_json(path / DESCRIPTION, about)
+    return WeightsFolder(path, recipe, about)
+
+
+def _hash(path: Path, stream: str, recipe: Recipe, fold: int) -> str:
+    return build_network(stream, getattr(recipe, stream), WeightSources(**{stream: str(path)}), fold)[1].sha256
+
+
+def open_weights(path: str | Path) -> WeightsFolder:
+    """A finished weights folder, with all its networks' files there.
+
+    Raises MissingPathError for no folder, WeightsError for one that is unfinished, damaged, foreign, or lacks a file.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise MissingPathError(f"{path} is not a folder.", "give the folder that `lstr finetune` wrote.")
+    if not is_weights_folder(path):
+        raise WeightsError(
+            f"{path} is no finished folder of weights: it has no {DESCRIPTION}.",
+            "give one that `lstr finetune` wrote, or finish its training with --resume.",
+        )
+    again = "use the lstr that made it, or train it again."
+    about = _read(path / DESCRIPTION)
+    fits = about.get("format") == FORMAT and isinstance(about.get("name"), str)
+    if not fits or not isinstance(about.get("classes"), list):
+        raise WeightsError(f"{path / DESCRIPTION} is not of {FORMAT}.", again)
+    try:
+        recipe = Recipe.from_dict(_read(path / "recipe.json"))
+    except RecipeError as error:
+        raise WeightsError(f"{path / 'recipe.json'} is no recipe of features ({error}).", again) from error
+    for missing in (file for file in _files(path, recipe) if not file.is_file()):
+        raise WeightsError(f"{missing} is not there.", f"copy {shlex.quote(str(path))} again, or train it again.")
+    return WeightsFolder(path, recipe, about)
+
+
+def _files(path: Path, recipe: Recipe) -> Iterable[Path]:
+    for stream in STREAMS:
+        part = getattr(recipe, stream)
+        for fold in (None, *range(1, len(part.folds) + 1)) if part else ():
+            yield network_file(path, stream, fold)
+
+
+def _read(path: Path) -> dict:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path} cannot be read.", "copy the weights folder again, or train it again.") from error
+    if not isinstance(value, dict):
+        raise WeightsError(f"{path} is no JSON object.", "copy the weights folder again, or train it again.")
+    return value
