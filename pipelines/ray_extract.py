@@ -215,6 +215,7 @@ def _extract(
         if _worker is None or _worker[0] != config:
             if _worker:
                 _worker[2].close()
+                _worker = None
             _worker = (config, *_make_worker(config, weights))
         worker = _worker[1]
         if worker.folder.is_done(video_id, source):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from browser import CHROMIUM, FLAGS, report_on, until, write_greys
+from finetuned import FinetunedSet, write_finetuned
 from hypothesis import HealthCheck, settings
 
 # A test never fails because the machine was slow.
@@ -75,6 +76,12 @@ def small_set(tmp_path_factory) -> SmallSet:
     for _ in train(split, model, config, root / "run"):
         pass
     return SmallSet(root / "videos", labels, folder.path, root / "run" / "checkpoint.pt")
+
+
+@pytest.fixture(scope="session")
+def finetuned(tmp_path_factory) -> FinetunedSet:
+    """Videos, and networks in two folds that have seen some of them."""
+    return write_finetuned(tmp_path_factory.mktemp("finetuned"))
 
 
 @dataclass(frozen=True)

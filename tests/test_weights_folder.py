@@ -7,51 +7,32 @@ from dataclasses import replace
 
 import pytest
 import torch
+from finetuned import CLASSES, NETWORKS
 
-from extractors.errors import MissingPathError, WeightsError
+from extractors.errors import MissingPathError, RecipeError, WeightsError
 from extractors.model_card import ModelCard, blind_fold, read_card
 from extractors.networks import WeightSources, build_network
-from extractors.presets import PRESETS
-from extractors.resnet import CONFIGS, build_backbone, registry
-from extractors.weights import fingerprint, identify, load_weights, randomise, read_state_dict
-from pipelines.tsn_runner import recogniser
-from pipelines.weights_folder import fit_name, is_weights_folder, open_weights, write_network, write_weights
-
-NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
-CLASSES = ("Background", "fall")
-TRAINING = {"a": "1" * 64, "b": "2" * 64, "c": "3" * 64}
-FOLDS = {"a": 1, "b": 2, "c": 2}
+from extractors.resnet import build_backbone
+from extractors.weights import fingerprint, identify, load_weights, read_state_dict
+from pipelines.store import open_features
+from pipelines.weights import check, find_weights
+from pipelines.weights_folder import fit_name, is_weights_folder, open_weights
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    """A finished folder of two streams and two folds."""
-    return write(tmp_path_factory.mktemp("weights") / "fälle", ("rgb", "flow"), 2)
-
-
-def write(path, streams, n_folds):
-    registry()
-    import extractors.bninception  # noqa: F401  (registers BNInception)
-
-    for stream in streams:
-        model = recogniser(CONFIGS[NETWORKS[stream]], len(CLASSES), 0.5)
-        for fold in (None, *range(1, n_folds + 1)):
-            randomise(model.backbone, fold or 0)
-            seen = {i: sha256 for i, sha256 in TRAINING.items() if FOLDS[i] != fold}
-            card = ModelCard(fit_name(path), stream, NETWORKS[stream], CLASSES, seen, 0.5, fold)
-            write_network(path, model.state_dict(), card)
-    assert not is_weights_folder(path)
-    return write_weights(path, PRESETS["fast"], FOLDS, TRAINING, {"seconds": 1.0}, n_folds, "float32")
+def weights(finetuned):
+    return finetuned.weights
 
 
 def test_what_is_written_is_read(weights):
     read = open_weights(weights.path)
+    assert is_weights_folder(weights.path) and not is_weights_folder(weights.path / "fold_1")
     assert read.recipe == weights.recipe and read.about == weights.about and read.n_folds == 2
     assert (read.name, read.classes, read.streams) == ("fälle", CLASSES, ("rgb", "flow"))
-    assert read.about["folds"] == FOLDS and read.about["training"] == TRAINING and read.about["seconds"] == 1.0
+    assert read.about["folds"] == {"scene_00": 1, "scene_01": 2} and read.about["seconds"] == 1.0
     assert read.recipe.flow.folder("flow") == "flow_fälle_bninception"
-    card = read_card(read.file("flow", 2))
-    assert card == ModelCard("fälle", "flow", "bninception", CLASSES, {"a": "1" * 64}, 0.5, 2)
+    card, seen = read_card(read.file("flow", 2)), {"scene_00": read.about["training"]["scene_00"]}
+    assert card == ModelCard("fälle", "flow", "bninception", CLASSES, seen, 0.5, 2)
 
 
 @pytest.mark.parametrize("stream", NETWORKS)
@@ -79,13 +60,38 @@ def test_keys_are_as_published(weights, shared):
 
 
 def test_the_fold_of_a_video(weights):
-    assert weights.fold_of("a", None) == weights.fold_of("copy of a", "1" * 64) == 1
-    assert weights.fold_of("b", "2" * 64) == weights.fold_of("b", "of another encoding") == 2
-    assert weights.fold_of("new", "4" * 64) is None and weights.seen_by("new", "4" * 64) == ()
-    assert weights.fold_of("a", "2" * 64) == 2, "content counts for more than a name"
-    assert weights.seen_by("a", "1" * 64) == ("rgb", "flow") and weights.seen_by("a", "1" * 64, 1) == ()
-    everyone = [replace(card, seen=TRAINING) for card in weights.cards["rgb"]]
-    assert blind_fold(everyone, "a", "1" * 64) is None
+    first, second = weights.about["training"].values()
+    new = "4" * 64
+    assert weights.fold_of("scene_00", None) == weights.fold_of("a copy", first) == 1
+    assert weights.fold_of("scene_01", second) == weights.fold_of("scene_01", new) == 2, "another encoding of it"
+    assert weights.fold_of("new", new) is None and weights.seen_by("new", new) == ()
+    assert weights.fold_of("scene_00", second) == 2, "content counts for more than a name"
+    assert weights.seen_by("scene_00", first) == ("rgb", "flow") and weights.seen_by("scene_00", first, 1) == ()
+    everyone = [replace(card, seen=weights.about["training"]) for card in weights.cards["rgb"]]
+    assert blind_fold(everyone, "scene_00", first) is None
+
+
+def test_each_file_of_a_folder_is_checked(lstr, weights):
+    verdicts = list(check([str(weights.path)]))
+    told = [(v.state, v.stream, v.network, v.name, v.fold, v.seen) for v in verdicts]
+    expected = [(None, 2), (1, 1), (2, 1)]
+    assert told == [("ok", s, n, "fälle", fold, seen) for s, n in NETWORKS.items() for fold, seen in expected]
+
+
+def test_a_folder_is_a_source_of_weights_and_none_of_features(weights):
+    assert find_weights(str(weights.path), "rgb") == str(weights.path)
+    with pytest.raises(RecipeError, match="holds networks") as caught:
+        open_features(weights.path)
+    assert "--recipe" in caught.value.hint
+
+
+def test_a_folder_and_its_files_are_described(lstr, weights):
+    code, out, err = lstr("info", weights.path, "--json")
+    described = json.loads(out)
+    assert code == 0 and described["kind"] == "weights folder" and described["pairs"] == 3, err
+    assert described["training"] == ["scene_00", "scene_01"] and described["recipe_id"] == weights.recipe.id
+    code, out, err = lstr("info", weights.file("rgb", 1))
+    assert code == 0 and "weights file" in out and "scene_01" in out and "scene_00" not in out, err
 
 
 @pytest.mark.parametrize(

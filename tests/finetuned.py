@@ -1,0 +1,55 @@
+"""A small set of videos and a weights folder of networks that say they were trained on two of them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from extractors.manifest import sha256_of
+from extractors.model_card import ModelCard
+from extractors.presets import PRESETS
+from extractors.resnet import FEATURES, build_backbone
+from extractors.video import find_videos
+from extractors.weights import randomise
+from pipelines.scenes import SceneConfig, render_scenes
+from pipelines.weights_folder import WeightsFolder, fit_name, write_network, write_weights
+
+NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
+CLASSES = ("Background", "fall")
+SMALL = replace(PRESETS["fast"], flow_algorithm="dis", long_side=96, short_side=64, crop=64)
+"""Images so small that the networks cost next to nothing."""
+
+
+@dataclass(frozen=True)
+class FinetunedSet:
+    """Three videos by id: of fold 1, of fold 2, and one that no network has seen; and the weights."""
+
+    videos: dict[str, Path]
+    weights: WeightsFolder
+
+    @property
+    def training(self) -> dict[str, str]:
+        """SHA-256 of the first two by id."""
+        return self.weights.about["training"]
+
+
+def write_finetuned(root: Path) -> FinetunedSet:
+    """Networks of random weights: of all videos, and two pairs that have not seen one of the two."""
+    render_scenes(root, SceneConfig(n_videos=3, n_testing=1, seconds=4.0, width=96, height=64))
+    videos = find_videos([root / "videos"])
+    training = {video_id: sha256_of(videos[video_id]) for video_id in sorted(videos)[:2]}
+    folds = {video_id: k for k, video_id in enumerate(training, 1)}
+    path = root / "fälle"
+    for stream, network in NETWORKS.items():
+        backbone = build_backbone(network)
+        randomise(backbone, 0)
+        state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+        head = {"weight": torch.ones(len(CLASSES), FEATURES[network]), "bias": torch.zeros(len(CLASSES))}
+        state |= {f"cls_head.fc_cls.{name}": tensor for name, tensor in head.items()}
+        stem = next(name for name, tensor in state.items() if tensor.dim() == 4)
+        for fold in (None, 1, 2):
+            seen = {i: sha256 for i, sha256 in training.items() if folds[i] != fold}
+            card = ModelCard(fit_name(path), stream, network, CLASSES, seen, 0.5, fold)
+            write_network(path, state | {stem: state[stem] * (1 + (fold or 0))}, card)
+    details = {"seconds": 1.0}
+    return FinetunedSet(videos, write_weights(path, SMALL, folds, training, details, 2, "float32"))

@@ -1,0 +1,184 @@
+"""Extraction with a weights folder: each video by the networks that have not seen it, on record, and resumable."""
+
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from conftest import TINY
+from finetuned import SMALL
+
+from extractors.errors import RecipeError, WeightsError
+from extractors.manifest import sha256_of
+from extractors.networks import WeightSources
+from extractors.twostream import build_twostream, rebuild_twostream
+from lstr import checkpoint
+from lstr.config import LSTRConfig
+from lstr.kinds import make_model
+from pipelines import fold_networks
+from pipelines.checkpoint_recipe import check_recipe, networks_of
+from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.fold_networks import FoldNetworks
+from pipelines.recipes import choose_recipe, find_recipe, weights_for
+from pipelines.store import create_features, open_features
+
+FOLDS = {"scene_00": 1, "scene_01": 2, "scene_02": None}
+BOTH = ["rgb", "flow"]
+
+
+@pytest.fixture(scope="module")
+def sources(finetuned):
+    return WeightSources(*[str(finetuned.weights.path)] * 2)
+
+
+@pytest.fixture(scope="module")
+def twostream(finetuned, sources):
+    return rebuild_twostream(finetuned.weights.recipe, sources, "cpu")
+
+
+@pytest.fixture
+def extracted(lstr, finetuned, tmp_path):
+    """The features of all three videos, made on the command line."""
+    features = tmp_path / "features"
+    arguments = ["extract", finetuned.videos["scene_00"].parent, "-o", features, "--workers", 1, "--threads", 1]
+    code, _, err = lstr(*arguments, "--recipe", finetuned.weights.path)
+    assert code == 0 and "3 done" in err and "random weights" not in err, err
+    return open_features(features)
+
+
+def test_each_video_has_the_features_of_networks_that_have_not_seen_it(
+    lstr, finetuned, extracted, sources, tmp_path, monkeypatch
+):
+    weights = finetuned.weights
+    assert extracted.recipe == weights.recipe and extracted.names == ("rgb_fälle_resnet50", "flow_fälle_bninception")
+    for video_id, fold in FOLDS.items():
+        record = extracted.read_record(video_id)
+        parts = {stream: getattr(weights.recipe, stream) for stream in BOTH}
+        hashes = {stream: part.folds[fold - 1] if fold else part.sha256 for stream, part in parts.items()}
+        told = [record[name] for name in ("networks", "fold", "seen", "recipe", "cached")]
+        assert told == [hashes, fold, [], weights.recipe.id, False]
+
+    # a worker of a sent config, as processes have it, makes the same bits
+    begun = create_features(tmp_path / "sent", weights.recipe, {})
+    with Worker(pickle.loads(pickle.dumps(WorkerConfig(begun.path, sources)))) as worker:
+        for video_id in ("scene_01", "scene_02"):
+            assert worker.extract(video_id, finetuned.videos[video_id], lambda *_: None).state == "done"
+            for mine, first in zip(begun.load(video_id), extracted.load(video_id), strict=True):
+                assert mine.tobytes() == first.tobytes()
+            assert begun.read_record(video_id)["fold"] == FOLDS[video_id]
+
+    # one network's file, whose copy still knows what it has seen
+    lone = tmp_path / "copy.pth"
+    shutil.copy(weights.file("rgb", 1), lone)
+    asked = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(str(lone)), "cpu", "float32")
+    chosen = {i: FoldNetworks(asked).of(i, None) for i in FOLDS}
+    assert {i: c.to_dict()["seen"] for i, c in chosen.items()} == {"scene_00": [], "scene_01": ["rgb"], "scene_02": []}
+    assert all(c.fold is None and c.twostream is asked for c in chosen.values())
+    assert asked.recipe.rgb.weights == "fälle" and asked.recipe.rgb.folds == ()
+
+    # again: nothing is to do, by the folder's own recipe too, where its weights are named
+    videos = finetuned.videos["scene_00"].parent
+    code, _, err = lstr("extract", videos, "-o", extracted.path, "--recipe", extracted.path)
+    assert code == 4 and "no file of them was given" in err and err.count("hint: ") == 1
+    named = ["--rgb-weights", weights.path, "--flow-weights", weights.path]
+    code, _, err = lstr("extract", videos, "-o", extracted.path, "--recipe", extracted.path, *named, "--workers", 1)
+    assert code == 0 and "3 kept" in err, err
+    files = ["--rgb-weights", weights.file("rgb"), "--flow-weights", weights.file("flow")]
+    code, _, err = lstr("extract", videos, "-o", extracted.path, "--recipe", extracted.path, *files, "--workers", 1)
+    assert code == 4 and "has not seen a fold" in err and "give their folder" in err
+
+
+def test_a_plan_and_one_stream(lstr, finetuned, tmp_path):
+    videos = finetuned.videos["scene_00"].parent
+    arguments = ["extract", videos, "-o", tmp_path / "rgb", "--recipe", finetuned.weights.path, "--streams", "rgb"]
+    code, out, _ = lstr(*arguments, "--dry-run", "--json")
+    assert code == 0 and json.loads(out)["to_do"] == 3 and not (tmp_path / "rgb").exists()
+    code, _, err = lstr(*arguments, "--workers", 1, "--threads", 1)
+    assert code == 0, err
+    folder = open_features(tmp_path / "rgb")
+    assert folder.streams == ("rgb",) and folder.recipe.rgb == finetuned.weights.recipe.rgb
+    record = folder.read_record("scene_01")
+    assert record["networks"] == {"rgb": folder.recipe.rgb.folds[1]} and (record["fold"], record["seen"]) == (2, [])
+
+
+def test_a_video_is_known_by_its_content_and_by_its_name(finetuned, twostream):
+    networks = FoldNetworks(twostream)
+    first, second = finetuned.training.values()
+    assert networks.of("another name", first).fold == 1 and networks.of("scene_01", "0" * 64).fold == 2
+    mixed = networks.of("scene_00", second)
+    assert mixed.fold == 2 and mixed.seen == ("rgb", "flow"), "its pixels are new to the pair, its name is not"
+    new = networks.of("new", "0" * 64)
+    assert new.twostream is twostream and new.seen == ()
+
+
+def test_networks_of_folds_are_made_when_needed_and_let_go_of(twostream, monkeypatch):
+    made = []
+    build = fold_networks.build_network
+    monkeypatch.setattr(fold_networks, "build_network", lambda *given: (made.append(given[3]), build(*given))[1])
+    monkeypatch.setattr(fold_networks, "KEPT", 1)
+    networks = FoldNetworks(twostream)
+    assert made == []
+    first = networks.of("scene_00", None).twostream
+    assert networks.of("scene_00", None).twostream is first and made == [1, 1], "one a stream, and once"
+    networks.of("scene_01", None)
+    assert made == [1, 1, 2, 2] and networks.of("scene_00", None).twostream is not first
+    assert networks.of("scene_00", None).twostream.recipe == first.recipe
+
+
+def test_another_fold_than_the_recipes_is_refused(finetuned, tmp_path):
+    harmed = tmp_path / "harmed"
+    shutil.copytree(finetuned.weights.path, harmed)
+    content = torch.load(harmed / "fold_1" / "flow.pth", weights_only=True)
+    content["state_dict"]["module.base_model.conv1_7x7_s2.bias"] += 1
+    torch.save(content, harmed / "fold_1" / "flow.pth")
+    networks = FoldNetworks(rebuild_twostream(finetuned.weights.recipe, WeightSources(*[str(harmed)] * 2), "cpu"))
+    with pytest.raises(WeightsError, match="the features come from fälle") as caught:
+        networks.of("scene_00", None)
+    assert caught.value.exit_code == 4 and "--flow-weights" in caught.value.hint
+    shutil.copy(harmed / "fold_2" / "flow.pth", harmed / "fold_1" / "flow.pth")
+    with pytest.raises(WeightsError, match="does not say that it is the flow network without fold 1"):
+        FoldNetworks(networks.twostream)
+
+
+def test_a_recipe_of_weights(finetuned, tmp_path):
+    given = find_recipe(str(finetuned.weights.path))
+    assert given == find_recipe(str(finetuned.weights.path / "recipe.json")).__class__(
+        finetuned.weights.recipe, str(finetuned.weights.path), weights=str(finetuned.weights.path)
+    )
+    assert weights_for(given, None, None) == dict.fromkeys(BOTH, str(finetuned.weights.path))
+    narrowed = choose_recipe(str(finetuned.weights.path), "flow")
+    assert weights_for(narrowed, None, None) == {"rgb": None, "flow": str(finetuned.weights.path)}
+    with pytest.raises(WeightsError, match="no rgb stream"):
+        weights_for(narrowed, str(finetuned.weights.file("rgb")), None)
+    (tmp_path / "fold_1").mkdir()
+    with pytest.raises(RecipeError, match=r"no recipe\.json") as caught:
+        find_recipe(str(tmp_path))
+    assert "finetune" in caught.value.hint
+
+
+def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of_all(
+    lstr, finetuned, twostream, tmp_path
+):
+    recipe = finetuned.weights.recipe
+    config = LSTRConfig(rgb_dim=2048, flow_dim=1024, **TINY)
+    path = tmp_path / "checkpoint.pt"
+    checkpoint.save(path, make_model(config, 2), ("Background", "fall"), recipe.to_dict(), {})
+    loaded = checkpoint.load(path)
+    assert check_recipe(loaded, recipe.without_folds(), "features") == []
+    assert check_recipe(loaded, recipe, "features") == []
+    folder = str(finetuned.weights.path)
+    of_folder, _ = networks_of(loaded, folder, folder, "cpu")
+    assert of_folder.recipe == recipe
+    video, out = finetuned.videos["scene_02"], tmp_path / "out"
+    given = ["--rgb-weights", finetuned.weights.file("rgb"), "--flow-weights", finetuned.weights.path]
+    code, _, err = lstr("detect", video, "-c", path, "-o", out, "-f", "npy", "--workers", 1, *given)
+    assert code == 0 and len(np.load(out / "scene_02.scores.npy")) == 16, err
+    other = ["--rgb-weights", finetuned.weights.file("rgb", 1), "--flow-weights", finetuned.weights.path]
+    code, _, err = lstr("detect", video, "-c", path, "-o", out, "-f", "npy", "--workers", 1, *other)
+    assert code == 4 and "rgb.sha256" in err
+
+
+def test_the_content_is_that_of_the_file(finetuned):
+    assert sha256_of(finetuned.videos["scene_00"]) == finetuned.training["scene_00"]
