@@ -30,15 +30,19 @@ Scores = dict[str, np.ndarray]
 
 
 class HeldOut:
-    """Trains on some videos of a folder and scores others, remembering what it has done in `kept`."""
+    """Trains on some videos of a folder and scores others, remembering what it has done in `kept`.
 
-    def __init__(self, folder: FeatureFolder, labels: Labels, preset: str, kept: Path):
+    Each of several folders has streams of its own.
+    """
+
+    def __init__(self, folder: FeatureFolder, labels: Labels, preset: str, kept: Path, *others: FeatureFolder):
         self.folder, self.labels, self.preset, self.kept = folder, labels, preset, kept
         self.seconds: dict[str, list[float]] = {}
         """Processor time of each training with its scoring, by settings."""
         self.videos = {}
         for video_id, entry in labels.videos.items():
-            array = TwoStreamArray(*(np.array(part) for part in folder.load(video_id)))
+            loaded = [one.load(video_id) for one in (folder, *others)]
+            array = TwoStreamArray(*(np.concatenate(parts, axis=1) for parts in zip(*loaded, strict=True)))
             self.videos[video_id] = LabelledVideo(video_id, array, targets(entry, labels.classes, len(array)))
 
     def scores(self, settings: Settings, seed: int, training: Sequence[str], testing: Sequence[str]) -> Scores:

@@ -15,7 +15,7 @@ from extractors.model_card import network_file, read_card
 from extractors.presets import StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.resnet import FEATURES, build_backbone, registry
-from extractors.weights import CHANNELS, fingerprint, load_statistics, load_weights, randomise
+from extractors.weights import CHANNELS, fingerprint, load_statistics, load_weights, randomise, read_alignment
 
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -66,6 +66,8 @@ def build_network(
         backbone = _backbone(stream, part)
     if path:
         load_weights(backbone, path, part.network)
+        if fold and (alignment := read_alignment(path)):
+            backbone = nn.Sequential(backbone, alignment)
         card = read_card(path)
         origin = {"weights": card.name if card else dataset_of(path), "seed": None, "calibrated_on": ()}
     else:

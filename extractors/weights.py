@@ -24,6 +24,7 @@ from extractors.resnet import build_backbone
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
 CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classifier)\.")
+ALIGNMENT = "align"  # of a weights file of `lstr finetune --folds`, beside its state_dict
 CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
 
 
@@ -111,6 +112,23 @@ def load_crossed(backbone: nn.Module, path: str | Path, network: str) -> None:
         given[stem] = given[stem].mean(1, keepdim=True).repeat(1, shapes[stem][1], 1, 1)  # (out, 10, 7, 7)
     _check(given, shapes, path, network)
     backbone.load_state_dict({**wanted, **given})
+
+
+def read_alignment(path: str | Path) -> nn.Conv2d | None:
+    """The linear map (D, D) of features that a fold's network ends with; None where the file has none.
+
+    Raises WeightsError where it cannot be read.
+    """
+    content = read_content(path, mapped=True)
+    if not isinstance(content, Mapping) or ALIGNMENT not in content:
+        return None
+    try:
+        weight, bias = content[ALIGNMENT]["weight"], content[ALIGNMENT]["bias"]
+        layer = nn.Conv2d(weight.shape[1], weight.shape[0], 1)  # of maps: their mean is taken afterwards
+        layer.load_state_dict({"weight": weight[..., None, None], "bias": bias})
+    except (TypeError, KeyError, AttributeError, IndexError, RuntimeError) as error:
+        raise WeightsError(f"{path} has an alignment that cannot be read.", "train it again.") from error
+    return layer
 
 
 def _check(given: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: str | Path, network: str) -> None:

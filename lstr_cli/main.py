@@ -15,6 +15,7 @@ from lstr import __version__
 COMMANDS = {
     "demo": "Make a small labelled set of videos and run everything on it.",
     "weights": "Published network weights: list, fetch, check.",
+    "finetune": "Labelled videos to weights of the feature networks.",
     "extract": "Videos to two-stream features.",
     "compare": "Your features beside a reference set, video by video.",
     "labels": "Check a label file; annotations from one form to another.",
@@ -73,7 +74,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         code = _fail(
             "Interrupted.",
-            "everything finished so far is kept; run the same command again (train: with --resume) to go on.",
+            "everything finished so far is kept; run the same command again (train, finetune: with --resume).",
             INTERRUPTED,
         )
     except BrokenPipeError:

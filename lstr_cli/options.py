@@ -48,7 +48,7 @@ def algorithm_option(command):
 
 
 def weights_options(command):
-    """`--rgb-weights` and `--flow-weights`, given to the command as paths, or None for random weights."""
+    """`--rgb-weights` and `--flow-weights`, given to the command as paths of files or folders, or None for random."""
 
     @functools.wraps(command)
     def with_paths(*args, rgb_weights: str | None, flow_weights: str | None, **options):
@@ -62,8 +62,9 @@ def weights_options(command):
     for stream in ("flow", "rgb"):
         with_paths = click.option(
             f"--{stream}-weights",
-            metavar="FILE|NAME",
-            help=f"Of the {stream} network: a file, or the name or recipe of fetched ones; random without it.",
+            metavar="FILE|DIR|NAME",
+            help=f"Of the {stream} network: a file, a folder of `lstr finetune`, or the name or recipe of fetched "
+            "ones; random without it.",
         )(with_paths)
     return with_paths
 
@@ -105,7 +106,7 @@ def recipe_options(command):
         show_default=True,
         help="faithful: as published, ten flow crops. fast: one, and bf16 where the processor has it. activitynet, "
         "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or a feature "
-        "folder or checkpoint, for the same as there.",
+        "folder or checkpoint, for the same as there, or a folder of `lstr finetune`, with its weights.",
     )(with_recipe)
 
 

@@ -68,11 +68,12 @@ class CachedVideo:
             )
         return planes[:COLOURS].transpose(1, 2, 0), planes[COLOURS:]
 
-    def is_sound(self) -> bool:
+    def is_sound(self, progress: Callable[[int, int], None] = lambda done, total: None) -> bool:
         """Whether every chunk is as it was written; reads them all."""
         try:
             for index in range(len(self)):
                 self.read(index)
+                progress(index + 1, len(self))
         except CacheError:
             return False
         return True

@@ -1,22 +1,32 @@
 """How the two TSN networks are trained: settings, with defaults found on a few dozen short videos."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from extractors.errors import RecipeError
+from extractors.folding import fast_precision
+from extractors.presets import FAST, KINETICS, PRESETS, Preset
+from extractors.resnet import FEATURES
+from lstr.config import override
 from lstr.errors import ConfigError
+from pipelines.recipes import choose_recipe
 
 
 @dataclass(frozen=True)
 class FinetuneConfig:
     """How to train one stream's recogniser; `--set NAME=VALUE` changes an entry."""
 
-    epochs: int = 60
-    batch_size: int = 16
+    epochs: int = 30
+    draws: int = 0
+    """Samples an epoch; 0 for as many as the training videos have chunks, and `FEWEST_DRAWS` at least."""
+    batch_size: int = 24
     """Samples a step, each of `segments` images."""
-    segments: int = 3
+    segments: int = 1
     """Parts that a labelled segment is cut in, a chunk drawn from each; their class scores are averaged (TSN)."""
-    lr: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
+    optimiser: str = "adamw"
+    """`adamw`, or `sgd` with momentum 0.9 (published TSN)."""
+    lr: float = 1e-3
+    weight_decay: float = 0.05
     warmup: float = 0.05
     """Share of all steps in which the rate rises; then half a cosine to 0."""
     clip: float = 20.0
@@ -26,12 +36,18 @@ class FinetuneConfig:
     partial_bn: bool | None = None
     """Whether all batch norms but the first keep their statistics (TSN, section 3.3); None for when the network
     begins with trained weights. Random weights have no statistics worth keeping."""
+    mixup: float = 0.4
+    """Of the Beta distribution by which two samples of a step are blended (Zhang et al. 2018); 0 blends none."""
+    colour: float = 0.0
+    """Share by which contrast, brightness and saturation of RGB images are changed; some are grey then, or swapped."""
     balanced: bool = True
     """Whether every class is drawn as often as any other."""
-    short_side: int = 256
-    crop: int = 224
-    precision: str = "bf16"
-    """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32."""
+    short_side: int = 64
+    """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
+    crop: int = 64
+    precision: str = FAST
+    """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
+    where the device multiplies it in hardware, and `float32` never does."""
     eval_every: int = 2
     """Epochs between two evaluations on the validation videos."""
     patience: int = 0
@@ -39,14 +55,19 @@ class FinetuneConfig:
     seed: int = 0
 
     def __post_init__(self):
-        if self.precision not in ("float32", "bf16"):
-            raise ConfigError(f"precision is {self.precision!r}.", "use float32 or bf16.")
+        if self.precision not in (FAST, "float32", "bf16"):
+            raise ConfigError(f"precision is {self.precision!r}.", "use fast, float32 or bf16.")
+        if self.partial_bn not in (None, True, False):
+            raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
+        if self.optimiser not in ("adamw", "sgd"):
+            raise ConfigError(f"optimiser is {self.optimiser!r}.", "use adamw or sgd.")
         least = dict.fromkeys(("epochs", "batch_size", "segments", "eval_every"), 1)
-        least |= dict.fromkeys(("weight_decay", "momentum", "warmup", "clip", "dropout", "patience", "seed"), 0)
+        least |= dict.fromkeys(("draws", "weight_decay", "warmup", "clip", "dropout", "mixup", "colour"), 0)
+        least |= dict.fromkeys(("patience", "seed"), 0)
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ConfigError(f"{name} is {getattr(self, name)}.", f"use {bound} or more.")
-        for name in ("warmup", "dropout", "momentum"):
+        for name in ("warmup", "dropout", "colour"):
             if getattr(self, name) >= 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}.", "use a share below 1.")
         if self.lr <= 0:
@@ -55,3 +76,79 @@ class FinetuneConfig:
             raise ConfigError(
                 f"crop is {self.crop} of a short side of {self.short_side}.", "use a multiple of 32 up to short_side."
             )
+
+
+FEWEST_DRAWS = 512  # or an epoch of a few short videos would be a handful of steps
+
+RANDOM = {
+    "flow": FinetuneConfig(partial_bn=False),
+    "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
+}
+"""From random weights, by stream; found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
+PUBLISHED = FinetuneConfig(
+    batch_size=16,
+    segments=3,
+    optimiser="sgd",
+    lr=1e-3,
+    weight_decay=5e-4,
+    mixup=0.0,
+    partial_bn=True,
+    short_side=256,
+    crop=224,
+)
+"""From trained weights; TSN's own (Wang et al. 2016, section 4.1), and not measured here, where there are none."""
+
+
+def trainable(given: str, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:
+    """The preset or recipe file that features will be made by, with what else was asked for; `choose_recipe` has both.
+
+    stream: `rgb`, `flow` or `both`. Raises RecipeError where it is a whole recipe, whose networks are there already, or
+    has a network that cannot be trained here.
+    """
+    preset = choose_recipe(given, stream, networks, algorithm)
+    if not isinstance(preset, Preset):
+        raise RecipeError(
+            f"{given} is a whole recipe, with weights of its own.",
+            f"choose one of {', '.join(PRESETS)}, or a recipe file; --init takes weights.",
+        )
+    for name in preset.streams:
+        network = getattr(preset, name).network
+        if network not in FEATURES:
+            raise RecipeError(f"{network} cannot be trained here.", f"train a known one: --{name}-network resnet50.")
+    return preset
+
+
+def defaults(stream: str, begun: bool) -> FinetuneConfig:
+    """The settings of a stream whose first weights were trained (`begun`) or are random."""
+    return PUBLISHED if begun else RANDOM[stream]
+
+
+def resolve(
+    preset: Preset, begun: Mapping[str, bool], settings: Mapping[str, str], device: str
+) -> tuple[Preset, dict[str, FinetuneConfig]]:
+    """The settings of each stream, nothing left to choose, and the preset with the sizes of images that they have.
+
+    settings: NAME for both streams, rgb.NAME or flow.NAME for one. A preset that has sizes of its own keeps them where
+    no setting says otherwise. Raises ConfigError for an unknown name or value.
+    """
+    plain = {stream: defaults(stream, begun[stream]) for stream in preset.streams}
+    larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size
+    own = {"short_side": larger.short_side, "crop": larger.crop}
+    own |= {n: getattr(preset, n) for n in own if getattr(preset, n) != getattr(KINETICS, n)}
+    for key in settings:
+        stream, dot, _ = key.partition(".")
+        if dot and stream not in preset.streams:
+            raise ConfigError(f"{key!r} is no setting of a stream that is trained.", "write --set NAME=VALUE.")
+    shared = {name: value for name, value in settings.items() if "." not in name}
+    configs = {}
+    for stream in preset.streams:
+        alone = {n.partition(".")[2]: value for n, value in settings.items() if n.startswith(f"{stream}.")}
+        config = override(plain[stream], {**own, **shared, **alone})
+        if config.precision == FAST:
+            config = replace(config, precision=fast_precision(device))
+        configs[stream] = config
+    sizes = {(config.short_side, config.crop) for config in configs.values()}
+    if len(sizes) > 1:
+        raise ConfigError("The two streams have images of different sizes.", "set short_side and crop for both alike.")
+    short_side, crop = sizes.pop()
+    return replace(preset, short_side=short_side, crop=crop), configs

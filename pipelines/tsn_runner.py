@@ -1,59 +1,50 @@
-"""mmaction2's recogniser and TSN head around one stream's network, trained by mmengine's runner.
+"""mmengine's runner around one stream's recogniser.
 
-Two things of the runner do not work here and are replaced: its wrapper for mixed precision asserts on a CPU, and its
-resume reads a pickle that torch refuses. A run can go on from any finished epoch, to the bit on a CPU: samples and
-augmentation follow from (seed, epoch), dropout from (seed, step).
+Three things of the runner do not work here and are replaced: its wrapper for mixed precision asserts on a CPU, its
+resume reads a pickle that torch refuses, and it gives a ResNet new weights before the first step, whatever it had. Its
+logger, which writes to standard output, gets no handler. A run can go on from any saved epoch, to the bit on a CPU:
+samples and augmentation follow from (seed, epoch), dropout from (seed, step).
 """
 
 import contextlib
-import io
+import json
 import logging
 import math
+import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
+from uuid import uuid4
 
+import cv2
 import numpy as np
 import torch
-from mmaction.models import TSNHead
-from mmaction.registry import MODELS
-from mmengine.dataset import pseudo_collate
+from mmaction.structures import ActionDataSample
 from mmengine.hooks import Hook
+from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from lstr.errors import LstrError
+from pipelines.chunk_cache import CacheError
 from pipelines.finetune_config import FinetuneConfig
+from pipelines.scratch import scratch
 from pipelines.store import replacing
 from pipelines.train_config import TrainConfig, learning_rate
+from pipelines.tsn_recogniser import make_optimiser
+from pipelines.tsn_samples import Draws
 
-
-@MODELS.register_module()
-class Float32TSNHead(TSNHead):
-    """TSN's head outside autocast: its accuracy is computed by NumPy, which has no bfloat16."""
-
-    def forward(self, x: torch.Tensor, num_segs: int, **kwargs) -> torch.Tensor:
-        """(N · segments, D, h, w) → class scores (N, C) float32."""
-        with torch.autocast(x.device.type, enabled=False):
-            return super().forward(x.float(), num_segs, **kwargs)
-
-
-class BrainFloatWrapper(OptimWrapper):
-    """An optimiser step whose forward pass runs in bfloat16 where that is safe."""
-
-    @contextlib.contextmanager
-    def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Autocast on the model's device."""
-        with super().optim_context(model), torch.autocast(next(model.parameters()).device.type, torch.bfloat16):
-            yield
+SHARE_OF_SAVING = 0.05  # of the time, at most: the state of a ResNet-50 is 280 MB
+GRACE = 10  # saves that may come at once, so that a short run leaves every epoch
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One finished epoch of a stream. `mAP` of the validation chunks is None where none was due."""
+    """One finished epoch of a network. `mAP` of the validation chunks is None where none was due."""
 
     epoch: int
     epochs: int
@@ -69,19 +60,104 @@ class Epoch:
 
 @dataclass
 class Progress:
-    """How far a run has come, as its state says; `weights` are those of the best epoch so far."""
+    """How far a network has come. `best_epoch` is that of the highest mAP; 0 where none was measured."""
 
     epoch: int = 0
     step: int = 0
     best: float | None = None
+    best_epoch: int = 0
     stale: int = 0
-    weights: dict | None = None
+    """evaluations since the best"""
+    seconds: float = 0.0
+    """it has taken, evaluations included"""
 
 
-def recogniser(config: Mapping, n_classes: int, dropout: float) -> nn.Module:
-    """mmaction2's recogniser of a network's config (`extractors.resnet.CONFIGS`), with a head for these classes."""
-    head = {**config["cls_head"], "type": Float32TSNHead, "num_classes": n_classes, "dropout_ratio": dropout}
-    return MODELS.build({**config, "cls_head": head})
+class BrainFloatWrapper(OptimWrapper):
+    """An optimiser step whose forward pass runs in bfloat16 where that is safe."""
+
+    @contextlib.contextmanager
+    def optim_context(self, model: nn.Module) -> Iterator[None]:
+        """Autocast on the model's device."""
+        with super().optim_context(model), torch.autocast(next(model.parameters()).device.type, torch.bfloat16):
+            yield
+
+
+class QuietRunner(Runner):
+    """Without a word on standard output, and with the weights that the model has."""
+
+    def build_logger(self, *args, **kwargs) -> MMLogger:
+        """A logger that writes nowhere; mmengine's own keeps whatever standard output was when it was made."""
+        logger = MMLogger.get_instance(self._experiment_name, logger_name="mmengine")
+        logger.handlers = [logging.NullHandler()]
+        return logger
+
+    def _log_env(self, env_cfg) -> None:
+        """Nobody reads it, and asking compilers for their versions takes a second."""
+
+    def _init_model_weights(self) -> None:
+        """They are as they should be."""
+
+
+class EpochLoader:
+    """Batches of an epoch after another, read ahead by processes, of the next epoch too: none begins with waiting.
+
+    They are as mmaction2 takes them. Those of epoch `first` (counted from 0) come first. `close` ends the processes.
+    """
+
+    def __init__(self, dataset: Dataset, draws: Draws, config: FinetuneConfig, readers: int):
+        self.dataset = dataset
+        self.draws = draws
+        self.config = config
+        self.readers = readers
+        self.first = 0
+        self._batches: Iterator | None = None
+
+    def __len__(self) -> int:
+        # the rest of an epoch is no step: a batch of one image has no batch-norm statistics
+        return max(1, len(self.draws) // self.config.batch_size)
+
+    def __iter__(self) -> Iterator:
+        if self._batches is None:
+            self._batches = iter(make_loader(self.dataset, list(self._keys()), self.readers))
+        for _ in range(len(self)):
+            images, labels = next(self._batches)
+            samples = [ActionDataSample().set_gt_labels(label) for label in labels]
+            yield {"inputs": list(images), "data_samples": samples}
+
+    def _keys(self) -> Iterator[list]:
+        size = self.config.batch_size
+        for epoch in range(self.first, self.config.epochs):
+            drawn = self.draws.of(epoch)
+            yield from (drawn[at * size : (at + 1) * size] for at in range(len(self)))
+
+    def close(self) -> None:
+        """End the processes."""
+        self._batches = None
+
+
+def make_loader(dataset: Dataset, batches: list[list], readers: int) -> DataLoader:
+    """Given batches of a data set's keys, made by `readers` processes; 0 for this one.
+
+    A batch is images (N, segments, C, H, W) uint8, one tensor as each takes time to pass on, and N numbers.
+    """
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        num_workers=readers,
+        multiprocessing_context="fork" if readers else None,
+        worker_init_fn=_begin_reading,
+        collate_fn=_together,
+    )
+
+
+def _together(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, tuple[int, ...]]:
+    images, numbers = zip(*samples, strict=True)
+    return torch.stack(images), numbers
+
+
+def _begin_reading(worker: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the one who asked ends the others
+    cv2.setNumThreads(0)
 
 
 class _Rates(Hook):
@@ -89,8 +165,9 @@ class _Rates(Hook):
 
     priority = "VERY_HIGH"
 
-    def __init__(self, config: FinetuneConfig):
+    def __init__(self, config: FinetuneConfig, state: "State"):
         self.config = config
+        self.state = state
         self.schedule = TrainConfig(lr=config.lr, warmup=config.warmup)
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
@@ -99,152 +176,170 @@ class _Rates(Hook):
         torch.manual_seed(self.config.seed * 1_000_003 + runner.iter)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        if not math.isfinite(float(outputs["loss"])):
+        loss = float(outputs["loss"].detach())
+        if not math.isfinite(loss):
+            epoch = self.state.saved_epoch
+            kept = f"epoch {epoch} is kept in {self.state.path}" if epoch else "no epoch was finished"
+            begin = f" and --init {self.state.path}" if epoch else ""
             raise LstrError(
-                f"The loss of step {runner.iter + 1} is {float(outputs['loss'])}.",
-                "lower the rate: --set lr=…; --resume goes on from the last good epoch.",
+                f"The loss of step {runner.iter + 1} in epoch {runner.epoch + 1} is {loss}; {kept}.",
+                f"begin again in another folder with a lower rate: --set lr={self.config.lr / 10:g}{begin}.",
             )
 
 
 class _PartialBatchNorm(Hook):
     """All batch norms but the first keep their statistics (TSN, section 3.3)."""
 
-    def before_train_epoch(self, runner) -> None:
+    def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
+        if batch_idx:  # the runner puts the model in training mode between `before_train_epoch` and the first step
+            return
         norms = [m for m in runner.model.backbone.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         for norm in norms[1:]:
             norm.eval()
             norm.requires_grad_(False)
 
 
+class State:
+    """The file that a stopped network goes on from; it is also a weights file of its last epoch.
+
+    `card` is what that says of itself (`extractors.model_card`).
+    """
+
+    def __init__(self, path: Path, card: str):
+        self.path = path
+        self.card = card
+        self.content = torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
+        """What was saved, until a runner has taken it."""
+        self.saved_epoch = json.loads(self.content["progress"])["epoch"] if self.content else 0
+        self._saves, self._last, self._took = 0, perf_counter(), 0.0
+
+    def save(self, runner: Runner, progress: Progress, best: Mapping | None) -> None:
+        """Save an epoch, where enough time has passed since the last that was saved."""
+        start = perf_counter()
+        if self._saves >= GRACE and start - self._last < self._took / SHARE_OF_SAVING:
+            return
+        with replacing(self.path) as temporary:
+            content = {"state_dict": runner.model.state_dict(), "optimiser": runner.optim_wrapper.state_dict()}
+            content |= {"progress": json.dumps(asdict(progress)), "best": best or {}, "lstr": self.card}
+            torch.save(content, temporary)
+        self.saved_epoch = progress.epoch
+        self._saves, self._last = self._saves + 1, perf_counter()
+        self._took = self._last - start
+
+
 class _Epochs(Hook):
     """Evaluates, keeps the best weights, saves the state, and says how an epoch went."""
 
-    def __init__(
-        self,
-        config: FinetuneConfig,
-        state: Path,
-        evaluate: Callable[[nn.Module], float] | None,
-        say: Callable[[Epoch], None],
-    ):
+    def __init__(self, config: FinetuneConfig, state: State, evaluate, say, step):
         self.config = config
         self.state = state
         self.evaluate = evaluate
         self.say = say
+        self.step = step
         self.progress = Progress()
+        self.best: dict | None = None
 
     def before_train(self, runner) -> None:
         """Go on from the state, where there is one."""
-        if not self.state.exists():
+        content, self.state.content = self.state.content, None
+        if content is None:
             return
-        content = torch.load(self.state, map_location="cpu", weights_only=True)
-        self.progress = Progress(**content["progress"])
-        runner.model.load_state_dict(content["model"])
+        self.progress = Progress(**json.loads(content["progress"]))
+        self.best = content["best"] or None
+        runner.model.load_state_dict(content["state_dict"])
         runner.optim_wrapper.load_state_dict(content["optimiser"])
         loop = runner.train_loop
         loop._epoch, loop._iter = self.progress.epoch, self.progress.step
+        loop.dataloader.first = self.progress.epoch
         loop.stop_training = self._stale()
 
     def before_train_epoch(self, runner) -> None:
-        self.start, self.waiting, self.losses = perf_counter(), 0.0, []
+        self.start, self.waiting, self.losses, self.images = perf_counter(), 0.0, [], 0
         self.left = self.start
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
         self.waiting += perf_counter() - self.left
+        self.images += len(data_batch["inputs"]) * self.config.segments
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        self.losses.append(float(outputs["loss"]))
+        self.losses.append(float(outputs["loss"].detach()))
+        self.step(runner.iter + 1, runner.max_iters)
         self.left = perf_counter()
 
     def after_train_epoch(self, runner) -> None:
         seconds, progress = perf_counter() - self.start, self.progress
-        images = len(self.losses) * self.config.batch_size * self.config.segments
         progress.epoch, progress.step = runner.epoch + 1, runner.iter
         due = progress.epoch % self.config.eval_every == 0 or progress.epoch == runner.max_epochs
         score = self.evaluate(runner.model) if self.evaluate and due else None
-        if score is not None:
-            if progress.best is None or score > progress.best:
-                weights = {name: tensor.cpu().clone() for name, tensor in runner.model.state_dict().items()}
-                progress.best, progress.stale, progress.weights = score, 0, weights
-            else:
-                progress.stale += 1
-        self._save(runner)
-        lr = runner.optim_wrapper.param_groups[0]["lr"]
-        self.say(
-            Epoch(
-                progress.epoch,
-                runner.max_epochs,
-                float(np.mean(self.losses)),
-                lr,
-                images / seconds,
-                self.waiting / seconds,
-                score,
-                progress.best,
-            )
-        )
+        if score is not None and (progress.best is None or score > progress.best):
+            self.best = {name: tensor.cpu().clone() for name, tensor in runner.model.state_dict().items()}
+            progress.best, progress.best_epoch, progress.stale = score, progress.epoch, 0
+        elif score is not None:
+            progress.stale += 1
+        progress.seconds += perf_counter() - self.start
+        lr, loss = runner.optim_wrapper.param_groups[0]["lr"], float(np.mean(self.losses))
+        rate, waiting = self.images / seconds, self.waiting / seconds
+        self.say(Epoch(progress.epoch, runner.max_epochs, loss, lr, rate, waiting, score, progress.best))
+        self.state.save(runner, progress, self.best)
         runner.train_loop.stop_training = self._stale()
 
     def _stale(self) -> bool:
         return 0 < self.config.patience <= self.progress.stale
 
-    def _save(self, runner) -> None:
-        with replacing(self.state) as temporary:
-            torch.save(
-                {
-                    "progress": vars(self.progress),
-                    "model": runner.model.state_dict(),
-                    "optimiser": runner.optim_wrapper.state_dict(),
-                },
-                temporary,
-            )
-
 
 def train_recogniser(
     model: nn.Module,
-    loader: DataLoader,
+    loader: EpochLoader,
     config: FinetuneConfig,
-    folder: Path,
-    evaluate: Callable[[nn.Module], float] | None,
+    state: State,
+    evaluate: Callable[[nn.Module], float | None] | None,
     say: Callable[[Epoch], None],
-    partial_bn: bool,
-) -> float | None:
+    step: Callable[[int, int], None] = lambda done, total: None,
+) -> Progress:
     """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
 
-    `folder`/state.pt is the state a stopped run goes on from. `evaluate` gives the score of a model in evaluation
-    mode. Returns the best score. Raises LstrError when the loss is not finite.
+    A run that `state` was saved of goes on. `evaluate` gives the score of a model, `say` gets each epoch before it is
+    saved, `step` the steps done and in all. Raises LstrError when the loss is not finite, CacheError for a damaged
+    chunk.
     """
-    optimiser = torch.optim.SGD(
-        model.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
-    )
     wrapper = BrainFloatWrapper if config.precision == "bf16" else OptimWrapper
-    epochs = _Epochs(config, folder / "state.pt", evaluate, say)
-    with contextlib.redirect_stdout(io.StringIO()):  # its logger writes to standard output
-        runner = Runner(
-            model,
-            str(folder),
-            train_dataloader=loader,
-            train_cfg={"by_epoch": True, "max_epochs": config.epochs},
-            optim_wrapper=wrapper(optimiser, clip_grad={"max_norm": config.clip} if config.clip else None),
-            default_hooks=dict.fromkeys(("runtime_info", "timer", "logger", "param_scheduler", "checkpoint")),
-            custom_hooks=[_Rates(config), epochs, *([_PartialBatchNorm()] if partial_bn else [])],
-            default_scope="mmaction",
-            log_level=logging.ERROR,
-            randomness={"seed": config.seed},
-        )
-        runner.train()
-    if epochs.progress.weights:
-        model.load_state_dict(epochs.progress.weights)
+    epochs = _Epochs(config, state, evaluate, say, step)
+    try:
+        with scratch() as folder, _settings_kept():
+            runner = QuietRunner(
+                model,
+                str(folder),
+                train_dataloader=loader,
+                train_cfg={"by_epoch": True, "max_epochs": config.epochs},
+                optim_wrapper=wrapper(
+                    make_optimiser(model, config), clip_grad={"max_norm": config.clip} if config.clip else None
+                ),
+                default_hooks=dict.fromkeys(("runtime_info", "timer", "logger", "param_scheduler", "checkpoint")),
+                custom_hooks=[_Rates(config, state), epochs, *([_PartialBatchNorm()] if config.partial_bn else [])],
+                default_scope="mmaction",
+                randomness={"seed": config.seed},
+                experiment_name=uuid4().hex,  # or a second one of this name would be given the first one's parts
+            )
+            runner.train()
+    except CacheError as error:  # of a reading process, whose traceback is in its text
+        raise CacheError(
+            str(error).strip().splitlines()[-1].removeprefix(f"{CacheError.__module__}.CacheError: "),
+            "run the same command again with --resume, which makes it again.",
+        ) from error
+    finally:
+        loader.close()
+    if epochs.best:
+        model.load_state_dict(epochs.best)
     model.eval()
-    return epochs.progress.best
+    return epochs.progress
 
 
-def make_loader(dataset, sampler, config: FinetuneConfig, readers: int) -> DataLoader:
-    """Batches of samples as mmaction2 takes them, read ahead by processes."""
-    return DataLoader(
-        dataset,
-        config.batch_size,
-        sampler=sampler,
-        num_workers=readers,
-        persistent_workers=readers > 0,
-        collate_fn=pseudo_collate,
-        drop_last=len(sampler) > config.batch_size,  # a batch of one image has no batch-norm statistics
-    )
+@contextlib.contextmanager
+def _settings_kept() -> Iterator[None]:
+    """What the runner sets for the whole process is as before afterwards."""
+    threads, method = cv2.getNumThreads(), multiprocessing.get_start_method(allow_none=True)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(threads)
+        multiprocessing.set_start_method(method, force=True)

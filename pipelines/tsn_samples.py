@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 import torch
-from mmaction.structures import ActionDataSample
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
 from extractors.crops import centre_crop, fit
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, targets
@@ -39,6 +38,9 @@ class Augmentation:
     scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)
     """Of the crop's sides against `short_side`; its two sides are at most one step apart."""
     mirror: bool = True
+    colour: float = 0.0
+    """How far contrast, brightness and saturation of RGB are changed, as a share; without any, a red shirt is an action
+    where one person shows it."""
 
 
 def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[str]) -> list[Sample]:
@@ -72,7 +74,7 @@ def _runs(on: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 class SampleSet(Dataset):
-    """Training samples by (epoch, draw, index): images (segments, C, crop, crop) uint8 of one stream, and a label."""
+    """Training samples by (epoch, draw, index): images (segments, C, crop, crop) uint8 of a stream, and their class."""
 
     def __init__(
         self,
@@ -93,19 +95,23 @@ class SampleSet(Dataset):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, at: tuple[int, int, int]) -> dict:
+    def __getitem__(self, at: tuple[int, int, int]) -> tuple[torch.Tensor, int]:
         epoch, draw, index = at
         sample = self.samples[index]
         random = np.random.default_rng((self.seed, epoch, draw))
         box = draw_crop(random, self.augmentation)
         mirrored = self.augmentation.mirror and bool(random.random() < 0.5)
         images = []
-        for chunk in draw_chunks(random, sample, self.n_segments):
+        chunks = draw_chunks(random, sample, self.n_segments)
+        coloured = self.stream == "rgb" and self.augmentation.colour
+        tint = draw_tint(random, self.augmentation.colour) if coloured else None
+        for chunk in chunks:
             rgb, flow = self.videos[sample.video].read(chunk)
+            rgb = rgb if tint is None else tinted(rgb, tint)
             image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
             images.append(augment(image, box, mirrored, self.augmentation, self.stream))
         pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())  # (segments, C, crop, crop)
-        return {"inputs": pixels, "data_samples": ActionDataSample().set_gt_labels(sample.label)}
+        return pixels, sample.label
 
 
 def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
@@ -119,13 +125,48 @@ Box = tuple[float, float, float, float]
 """Width and height of a crop as shares of the short side, and where it lies as shares of the room left."""
 
 
+CORNERS = tuple((x, y) for y in (0.0, 1.0) for x in (0.0, 1.0))
+EDGES = ((0.5, 0.0), (0.0, 0.5), (1.0, 0.5), (0.5, 1.0))
+PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y in CORNERS))
+"""Corners, centre, the middles of the edges, and half way from the centre to the corners (TSN's published code)."""
+
+
+GREY = SWAPPED = 0.3  # shares of images
+
+
 def draw_crop(random: np.random.Generator, augmentation: Augmentation) -> Box:
-    """A crop in one of the corners or the centre, its sides of two neighbouring scales."""
+    """A crop in one of 13 places, its sides of two neighbouring scales."""
     scales = augmentation.scales
     first = int(random.integers(len(scales)))
     second = int(np.clip(first + random.integers(-1, 2), 0, len(scales) - 1))
-    x, y = ((0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5))[random.integers(5)]
-    return scales[first], scales[second], x, y
+    return scales[first], scales[second], *PLACES[random.integers(len(PLACES))]
+
+
+@dataclass(frozen=True)
+class Tint:
+    """What is done to the colours of an image."""
+
+    order: tuple[int, ...]
+    """Of the channels."""
+    saturation: float
+    contrast: float
+    brightness: float
+
+
+def draw_tint(random: np.random.Generator, colour: float) -> Tint:
+    """Each property changed by a share of up to `colour`; in three of ten images grey, in as many colours swapped."""
+    order = random.permutation(3) if random.random() < SWAPPED else np.arange(3)
+    saturation = 0.0 if random.random() < GREY else random.uniform(1 - colour, 1 + colour)
+    return Tint(tuple(order.tolist()), saturation, *random.uniform(1 - colour, 1 + colour, 2).tolist())
+
+
+def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
+    """(H, W, 3) uint8 with other colours."""
+    pixels = image[..., tint.order].astype(np.float32)
+    grey = pixels.mean(2, keepdims=True)
+    mean = grey.mean()
+    pixels = grey + (pixels - grey) * tint.saturation
+    return np.clip((pixels - mean) * tint.contrast + mean * tint.brightness, 0, 255).astype(np.uint8)
 
 
 def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentation, stream: str) -> np.ndarray:
@@ -143,7 +184,7 @@ def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentat
 
 
 class ChunkSet(Dataset):
-    """Every chunk of some videos in order, one centre crop each, for validation: pixels and the chunk's place."""
+    """Every chunk of some videos in order, for validation: one centre crop (1, C, crop, crop) uint8, and its place."""
 
     def __init__(self, videos: Mapping[str, CachedVideo], stream: str, augmentation: Augmentation):
         self.videos = videos
@@ -154,44 +195,39 @@ class ChunkSet(Dataset):
     def __len__(self) -> int:
         return len(self.places)
 
-    def __getitem__(self, index: int) -> dict:
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         video_id, chunk = self.places[index]
         rgb, flow = self.videos[video_id].read(chunk)
         image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
         image = centre_crop(fit(image, self.augmentation.short_side), self.augmentation.crop)  # (1, crop, crop, C)
-        sample = ActionDataSample().set_metainfo({"place": index})
-        return {"inputs": torch.from_numpy(image.transpose(0, 3, 1, 2).copy()), "data_samples": sample}
+        return torch.from_numpy(image.transpose(0, 3, 1, 2).copy()), index
 
 
-class BalancedSampler(Sampler):
-    """(epoch, draw, index) of an epoch's samples: each class as often as any other, each sample of it as often.
+class Draws:
+    """(epoch, draw, index) of the samples of each epoch: each class as often as any other, each sample of it as often.
 
-    An epoch has as many draws as there are samples. `set_epoch` is called by the runner before each.
+    An epoch has `n_draws`, or as many as there are samples. Without `balanced`, each sample is drawn as often.
     """
 
-    def __init__(self, samples: Sequence[Sample], balanced: bool, seed: int, n_draws: int = 0):
+    def __init__(self, samples: Sequence[Sample], balanced: bool, seed: int, n_draws: int | None = None):
         self.labels = np.array([sample.label for sample in samples])
         self.balanced = balanced
         self.seed = seed
         self.n_draws = n_draws or len(samples)
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Draw those of an epoch from now on."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return self.n_draws
 
-    def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        random = np.random.default_rng((self.seed, self.epoch, 2**31))
+    def of(self, epoch: int) -> list[tuple[int, int, int]]:
+        """Those of one epoch, in the order that they are learnt from."""
+        random = np.random.default_rng((self.seed, epoch, 2**31))
         groups = [np.arange(len(self.labels))]
         if self.balanced:
             groups = [np.flatnonzero(self.labels == label) for label in np.unique(self.labels)]
-        each = -(-self.n_draws // len(groups))
+        each = -(-len(self) // len(groups))
         drawn = np.concatenate([_repeated(random, group, each) for group in groups])
-        drawn = random.permutation(drawn)[: self.n_draws]
-        yield from ((self.epoch, draw, int(index)) for draw, index in enumerate(drawn))
+        drawn = random.permutation(drawn)[: len(self)]
+        return [(epoch, draw, int(index)) for draw, index in enumerate(drawn)]
 
 
 def _repeated(random: np.random.Generator, group: np.ndarray, n: int) -> np.ndarray:

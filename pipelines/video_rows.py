@@ -48,11 +48,12 @@ def rows_of_cache(cached: CachedVideo, twostream: TwoStream, workers: FlowWorker
     facts = dict(cached.record["decoded"])
     if "flow" not in twostream.recipe.streams:
         facts["flow_backend"] = None
-    rows = twostream.rows_with_flow(_chunks(cached), workers.workers if workers else 0)
+    rows = twostream.rows_with_flow(cached_chunks(cached), workers.workers if workers else 0)
     return VideoRows(cached.record["source"], facts["announced_chunks"], rows, lambda _: facts)
 
 
-def _chunks(cached: CachedVideo) -> Iterator[tuple[Chunk, np.ndarray]]:
+def cached_chunks(cached: CachedVideo) -> Iterator[tuple[Chunk, np.ndarray]]:
+    """Chunks with their flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them. Raises CacheError."""
     for index in range(len(cached)):
         frame, flow = cached.read(index)
         frames = np.broadcast_to(np.ascontiguousarray(frame), (CHUNK, *frame.shape))

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,21 +12,26 @@ from conftest import TINY
 from finetuned import SMALL
 
 from extractors.errors import RecipeError, WeightsError
-from extractors.manifest import sha256_of
+from extractors.flow import FlowWorkers
+from extractors.model_card import network_files
 from extractors.networks import WeightSources
 from extractors.twostream import build_twostream, rebuild_twostream
 from lstr import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from pipelines import fold_networks
+from pipelines import fold_networks, ray_extract
 from pipelines.checkpoint_recipe import check_recipe, networks_of
+from pipelines.extract import extract
+from pipelines.extract_video import open_chunks
 from pipelines.extract_worker import Worker, WorkerConfig
 from pipelines.fold_networks import FoldNetworks
+from pipelines.networks import prepare
 from pipelines.recipes import choose_recipe, find_recipe, weights_for
 from pipelines.store import create_features, open_features
 
 FOLDS = {"scene_00": 1, "scene_01": 2, "scene_02": None}
 BOTH = ["rgb", "flow"]
+QUIET = lambda *_: None  # noqa: E731
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +44,18 @@ def twostream(finetuned, sources):
     return rebuild_twostream(finetuned.weights.recipe, sources, "cpu")
 
 
-@pytest.fixture
-def extracted(lstr, finetuned, tmp_path):
-    """The features of all three videos, made on the command line."""
-    features = tmp_path / "features"
-    arguments = ["extract", finetuned.videos["scene_00"].parent, "-o", features, "--workers", 1, "--threads", 1]
-    code, _, err = lstr(*arguments, "--recipe", finetuned.weights.path)
-    assert code == 0 and "3 done" in err and "random weights" not in err, err
-    return open_features(features)
+@pytest.fixture(scope="module")
+def extracted(finetuned, sources, tmp_path_factory):
+    """The features of all three videos."""
+    recipe = find_recipe(str(finetuned.weights.path))
+    path = tmp_path_factory.mktemp("features")
+    with FlowWorkers(1, "dis") as workers:
+        twostream, folder = prepare(finetuned.videos, path, recipe, sources, None, workers, "cpu", QUIET)
+        assert {o.state for o in extract(finetuned.videos, folder, twostream, workers, QUIET)} == {"done"}
+    return folder
 
 
-def test_each_video_has_the_features_of_networks_that_have_not_seen_it(
-    lstr, finetuned, extracted, sources, tmp_path, monkeypatch
-):
+def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned, extracted):
     weights = finetuned.weights
     assert extracted.recipe == weights.recipe and extracted.names == ("rgb_fälle_resnet50", "flow_fälle_bninception")
     for video_id, fold in FOLDS.items():
@@ -59,34 +64,51 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(
         hashes = {stream: part.folds[fold - 1] if fold else part.sha256 for stream, part in parts.items()}
         told = [record[name] for name in ("networks", "fold", "seen", "recipe", "cached")]
         assert told == [hashes, fold, [], weights.recipe.id, False]
+    files = WeightSources(*(str(finetuned.weights.file(stream, 2)) for stream in BOTH))
+    with FlowWorkers(1, "dis") as workers:
+        alone = build_twostream(SMALL, files, "cpu", "float32")
+        alone.threads = 1
+        rows = list(alone.rows(open_chunks(finetuned.videos["scene_01"], SMALL.long_side)[2], workers))
+    for stream, array in zip(BOTH, extracted.load("scene_01"), strict=True):
+        np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)
 
-    # a worker of a sent config, as processes have it, makes the same bits
-    begun = create_features(tmp_path / "sent", weights.recipe, {})
+
+def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted, sources, tmp_path):
+    begun = create_features(tmp_path / "features", extracted.recipe, {})
     with Worker(pickle.loads(pickle.dumps(WorkerConfig(begun.path, sources)))) as worker:
-        for video_id in ("scene_01", "scene_02"):
-            assert worker.extract(video_id, finetuned.videos[video_id], lambda *_: None).state == "done"
-            for mine, first in zip(begun.load(video_id), extracted.load(video_id), strict=True):
-                assert mine.tobytes() == first.tobytes()
-            assert begun.read_record(video_id)["fold"] == FOLDS[video_id]
+        assert worker.extract("scene_01", finetuned.videos["scene_01"], QUIET).state == "done"
+    path = finetuned.weights.path
+    sent = {name: file for stream in BOTH for name, file in network_files(path, stream).items()}
+    sent = {name: np.fromfile(file, np.uint8) for name, file in sent.items()}
+    worker, made = ray_extract._make_worker(WorkerConfig(begun.path), sent)
+    with made:
+        assert worker.extract("scene_00", finetuned.videos["scene_00"], QUIET).state == "done"
+    for video_id in ("scene_00", "scene_01"):
+        assert begun.read_record(video_id)["fold"] == FOLDS[video_id]
+        for mine, first in zip(begun.load(video_id), extracted.load(video_id), strict=True):
+            assert mine.tobytes() == first.tobytes()
 
-    # one network's file, whose copy still knows what it has seen
-    lone = tmp_path / "copy.pth"
-    shutil.copy(weights.file("rgb", 1), lone)
-    asked = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(str(lone)), "cpu", "float32")
+
+def test_a_copy_of_one_networks_file_still_knows_what_it_has_seen(finetuned, tmp_path):
+    shutil.copy(finetuned.weights.file("rgb", 1), tmp_path / "copy.pth")
+    asked = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(str(tmp_path / "copy.pth")), "cpu", "float32")
     chosen = {i: FoldNetworks(asked).of(i, None) for i in FOLDS}
     assert {i: c.to_dict()["seen"] for i, c in chosen.items()} == {"scene_00": [], "scene_01": ["rgb"], "scene_02": []}
     assert all(c.fold is None and c.twostream is asked for c in chosen.values())
     assert asked.recipe.rgb.weights == "fälle" and asked.recipe.rgb.folds == ()
 
-    # again: nothing is to do, by the folder's own recipe too, where its weights are named
-    videos = finetuned.videos["scene_00"].parent
-    code, _, err = lstr("extract", videos, "-o", extracted.path, "--recipe", extracted.path)
+
+def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extracted):
+    weights = finetuned.weights
+    again = ["extract", finetuned.videos["scene_00"].parent, "-o", extracted.path, "--workers", 1, "--threads", 1]
+    code, _, err = lstr(*again, "--recipe", weights.path)
+    assert code == 0 and "3 kept" in err and "random weights" not in err, err
+    of_features = [*again, "--recipe", extracted.path]
+    code, _, err = lstr(*of_features)
     assert code == 4 and "no file of them was given" in err and err.count("hint: ") == 1
-    named = ["--rgb-weights", weights.path, "--flow-weights", weights.path]
-    code, _, err = lstr("extract", videos, "-o", extracted.path, "--recipe", extracted.path, *named, "--workers", 1)
+    code, _, err = lstr(*of_features, "--rgb-weights", weights.path, "--flow-weights", weights.path)
     assert code == 0 and "3 kept" in err, err
-    files = ["--rgb-weights", weights.file("rgb"), "--flow-weights", weights.file("flow")]
-    code, _, err = lstr("extract", videos, "-o", extracted.path, "--recipe", extracted.path, *files, "--workers", 1)
+    code, _, err = lstr(*of_features, "--rgb-weights", weights.file("rgb"), "--flow-weights", weights.file("flow"))
     assert code == 4 and "has not seen a fold" in err and "give their folder" in err
 
 
@@ -144,9 +166,8 @@ def test_another_fold_than_the_recipes_is_refused(finetuned, tmp_path):
 
 def test_a_recipe_of_weights(finetuned, tmp_path):
     given = find_recipe(str(finetuned.weights.path))
-    assert given == find_recipe(str(finetuned.weights.path / "recipe.json")).__class__(
-        finetuned.weights.recipe, str(finetuned.weights.path), weights=str(finetuned.weights.path)
-    )
+    of_file = find_recipe(str(finetuned.weights.path / "recipe.json"))
+    assert given == replace(of_file, origin=given.origin) and given.recipe == finetuned.weights.recipe
     assert weights_for(given, None, None) == dict.fromkeys(BOTH, str(finetuned.weights.path))
     narrowed = choose_recipe(str(finetuned.weights.path), "flow")
     assert weights_for(narrowed, None, None) == {"rgb": None, "flow": str(finetuned.weights.path)}
@@ -178,7 +199,3 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
     other = ["--rgb-weights", finetuned.weights.file("rgb", 1), "--flow-weights", finetuned.weights.path]
     code, _, err = lstr("detect", video, "-c", path, "-o", out, "-f", "npy", "--workers", 1, *other)
     assert code == 4 and "rgb.sha256" in err
-
-
-def test_the_content_is_that_of_the_file(finetuned):
-    assert sha256_of(finetuned.videos["scene_00"]) == finetuned.training["scene_00"]

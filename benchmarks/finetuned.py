@@ -1,0 +1,169 @@
+"""Train both feature networks on folds of two sets of real videos, and write benchmarks/finetuned.json.
+
+Every command is one that a user types. Of each fold the other videos train the networks (`lstr finetune`, no video
+chooses the epoch), those make features of all videos (`lstr extract`), and the same other videos train what stands on
+the features; a fold's own videos are scored by models and networks that never saw them, and the scores of all folds
+are pooled before the metrics. The random networks differ in their weights alone: same sizes, batch-norm statistics
+calibrated on the same videos. Nothing was chosen on the scored videos of UR Fall; on UT-Interaction the settings of
+the networks were looked for on its second fold, which is why each fold's figure stands beside the pooled one.
+
+Intervals are over the videos, resampled together for all systems and averaged over seeds. What is already in WORK is
+kept: a run that was stopped goes on where it was.
+
+    nice python benchmarks/finetuned.py SHARED/data --work WORK [--sets ut_interaction] [--streams flow]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from held_out import HeldOut, Scores, Settings
+from real_data import RESAMPLES, judge
+
+from extractors.recipe import STREAMS
+from lstr import metrics
+from lstr.labels import read_labels
+from pipelines.bench import about_machine
+from pipelines.store import open_features, write_json
+
+PRESET = "small"
+N_FOLDS = 3
+SYSTEMS: dict[str, Settings] = {
+    "linear_1_chunk": {"penalty": "1e4", "chunks": "1"},
+    "linear_4_chunks": {"penalty": "1e4", "chunks": "4"},
+    "rnn": {"model.kind": "rnn"},
+    "lstr": {},
+}
+INPUTS = {"flow": ("flow",), "rgb": ("rgb",), "both": STREAMS}
+SIZES = {"short_side": 64, "crop": 64}
+"""Of the images: a step costs a fifth of what 224 pixels cost."""
+
+
+def folds_of(ids: list[str]) -> list[list[str]]:
+    """Every third video of the sorted ids."""
+    return [ids[fold::N_FOLDS] for fold in range(N_FOLDS)]
+
+
+def write_labels(source: Path, testing: list[str], output: Path) -> None:
+    """The labels of a set with a fold's videos as testing, all others as training."""
+    document = json.loads(source.read_text())
+    for video_id, entry in document["database"].items():
+        entry["subset"] = "testing" if video_id in testing else "training"
+    write_json(output, document)
+
+
+def lstr(*words: object) -> float:
+    """Run a command of lstr; seconds it took."""
+    print("  lstr", *words, flush=True)
+    start = perf_counter()
+    subprocess.run([sys.executable, "-m", "lstr_cli.main", *map(str, words)], check=True)
+    return perf_counter() - start
+
+
+def make_features(videos: Path, labels: Path, work: Path, cache: Path, streams: tuple[str, ...], size: dict) -> dict:
+    """Networks and features of a fold in WORK/{random,finetuned}_{stream}; what the commands say of their time."""
+    seconds = {}
+    for stream in streams:
+        weights, kept = work / f"weights_{stream}", ["--cache", cache]
+        if not (weights / "finetune.json").exists():
+            changes = [word for name, value in size.items() for word in ("--set", f"{name}={value}")]
+            resume = ["--resume"] if weights.exists() else []
+            lstr("finetune", videos, "--labels", labels, "-o", weights, "--stream", stream, *changes, *kept, *resume)
+        about = json.loads((weights / "finetune.json").read_text())
+        seconds[stream] = {"train": about["seconds"]}
+        own = work / f"random_{stream}.json"
+        write_json(own, {"based_on": "fast", **size})
+        chosen = {"finetuned": ["--recipe", weights], "random": ["--recipe", own, "--calibrate", labels]}
+        for name, options in chosen.items():
+            features = work / f"{name}_{stream}"
+            lstr("extract", videos, "-o", features, "--streams", stream, *options, *kept)
+            folder = open_features(features)
+            total = sum(folder.read_record(video_id)["seconds"]["total"] for video_id in folder.ids())
+            seconds[stream][f"extract {name}"] = round(total, 1)
+    return seconds
+
+
+def held_out(folders: list[Path], labels: Path, kept: Path) -> HeldOut:
+    """What trains and scores on the streams of some feature folders together."""
+    first, *others = (open_features(path) for path in folders)
+    return HeldOut(first, read_labels(labels), PRESET, kept, *others)
+
+
+def score_set(
+    given: argparse.Namespace, name: str, streams: tuple[str, ...]
+) -> tuple[dict[str, dict], dict, dict[str, list[str]]]:
+    """{row: {system: [scores of all videos, a seed]}}, seconds by fold, and the videos of each fold."""
+    source, size = given.data / name, SIZES
+    ids = sorted(read_labels(source / "labels.json").videos)
+    rows: dict[str, dict[str, list[Scores]]] = {}
+    seconds, folds = {}, {}
+    inputs = {label: parts for label, parts in INPUTS.items() if set(parts) <= set(streams)}
+    for fold, testing in enumerate(folds_of(ids), 1):
+        work = given.work / name / f"fold_{fold}"
+        labels = work / "labels.json"
+        write_labels(source / "labels.json", testing, labels)
+        seconds[f"fold {fold}"] = make_features(source / "videos", labels, work, given.cache, streams, size)
+        folds[f"fold {fold}"] = testing
+        training = [video_id for video_id in ids if video_id not in testing]
+        for weights in ("random", "finetuned"):
+            for label, parts in inputs.items():
+                folders = [work / f"{weights}_{stream}" for stream in parts]
+                held = held_out(folders, labels, work / f"scores_{weights}_{label}")
+                row = rows.setdefault(f"{weights} {label}", {})
+                for system, settings in SYSTEMS.items():
+                    runs = range(1 if "penalty" in settings else given.seeds)
+                    scores = row.setdefault(system, [{} for _ in runs])
+                    for seed in runs:
+                        scores[seed] |= held.scores(settings, seed, training, testing)
+        counted = [held.videos[i].targets for i in training]
+        for baseline, say in (("chance", metrics.chance), ("time_prior", metrics.time_prior)):
+            found = rows.setdefault("labels", {}).setdefault(baseline, [{}])
+            found[0] |= {i: say(counted, len(held.videos[i].targets)) for i in testing}
+    return rows, seconds, folds
+
+
+def main() -> None:
+    """Run the sets and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
+    parser.add_argument("--work", type=Path, required=True, help="folder for weights, features and scores")
+    parser.add_argument("--cache", type=Path, help="chunk cache; WORK/chunks by default")
+    parser.add_argument("--sets", nargs="+", default=["ut_interaction", "urfall"])
+    parser.add_argument("--streams", nargs="+", default=["flow", "rgb"], choices=["flow", "rgb"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("finetuned.json"))
+    given = parser.parse_args()
+    given.work.mkdir(parents=True, exist_ok=True)
+    given.cache = given.cache or given.work / "chunks"
+    record: dict = {}
+    for name in given.sets:
+        rows, seconds, folds = score_set(given, name, tuple(given.streams))
+        flat = {f"{row}: {system}": runs for row, systems in rows.items() for system, runs in systems.items()}
+        last = given.work / name / f"fold_{N_FOLDS}"
+        held = held_out([last / f"finetuned_{given.streams[0]}"], last / "labels.json", last / "unused")
+        against = f"random {'both' if len(given.streams) > 1 else given.streams[0]}: lstr"
+        record[name] = {
+            "folds": folds,
+            "seconds": seconds,
+            "mAP by fold": {
+                key: {
+                    fold: float(np.mean([held.per_frame({i: run[i] for i in ids})["mAP"] for run in runs]))
+                    for fold, ids in folds.items()
+                }
+                for key, runs in flat.items()
+            },
+            **judge(held, flat, against),
+        }
+        for key in flat:
+            print(f"{name} {key}: {record[name][key]['mAP']:.3f} {record[name]['mAP by fold'][key]}", flush=True)
+    config = json.loads(next(given.work.glob("*/fold_1/weights_*/finetune.json")).read_text())["config"]
+    record |= {"sizes": SIZES, "config": config, "preset": PRESET, "seeds": given.seeds, "resamples": RESAMPLES}
+    write_json(given.output, record | about_machine())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Which videos each pair of networks learns from, and which choose its epoch."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from lstr.errors import ConfigError, LabelsError
+from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
+
+HELD_OUT = 5  # one training video in so many chooses the epoch, where none is labelled for validation
+DEFAULT = "validation"
+FEWEST = 15  # training videos, of which some may be held out: of fewer each is needed to learn from
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One network a stream, or both; by video ids. `fold` is the one that it never sees, or None for all videos'."""
+
+    fold: int | None
+    training: tuple[str, ...]
+    validation: tuple[str, ...]
+    """They choose the epoch; none where there are too few videos."""
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """All videos that had a part in it."""
+        return tuple(sorted({*self.training, *self.validation}))
+
+    @property
+    def name(self) -> str:
+        """Of its files: `all` or `fold_2`."""
+        return f"fold_{self.fold}" if self.fold else "all"
+
+
+def actions_of(labels: Labels, video_id: str) -> set[str]:
+    """The classes that are labelled in a video, but for background and ambiguous stretches."""
+    return {name for name, start, end in labels.videos[video_id].segments if start < end} - {BACKGROUND, AMBIGUOUS}
+
+
+def round_robin(ids: Collection[str], n_folds: int) -> dict[str, int]:
+    """The fold of each id, from 1: the sorted ids in turn."""
+    return {video_id: at % n_folds + 1 for at, video_id in enumerate(sorted(ids))}
+
+
+def hold_out(ids: Collection[str], shows: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """One in HELD_OUT ids, evenly over the sorted ones; none that alone shows a class, and none that shows none.
+
+    `shows` are the classes in each video. Where one cannot be held out, another is.
+    """
+    ids = sorted(ids)
+    evenly = ids[HELD_OUT // 2 :: HELD_OUT]
+    held: list[str] = []
+    for video_id in (*evenly, *(other for other in ids if other not in evenly)) if len(ids) >= FEWEST else ():
+        others = set().union(*(shows[other] for other in ids if other not in held and other != video_id))
+        if len(held) < len(evenly) and shows[video_id] and shows[video_id] <= others:
+            held.append(video_id)
+    return tuple(sorted(held))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Video ids by what they are for; sorted."""
+
+    training: tuple[str, ...]
+    validation: tuple[str, ...]
+    unlabelled: tuple[str, ...]
+    """Given, and in neither subset."""
+    absent: tuple[str, ...]
+    """In one of the subsets, and not given."""
+
+
+def parts_of(labels: Labels, given: Collection[str], subset: str, eval_subset: str | None) -> Parts:
+    """What each given video is for. eval_subset: None for `validation`, if there is one.
+
+    Raises LabelsError where no video given is in a subset that was asked for.
+    """
+    if subset == eval_subset:
+        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another --eval-subset, or none.")
+    of = {name: {i for i, v in labels.videos.items() if v.subset == name} for name in (subset, eval_subset or DEFAULT)}
+    training, validation = (of[name] for name in (subset, eval_subset or DEFAULT))
+    for name, ids, option in ((subset, training, "--subset"), (eval_subset, validation, "--eval-subset")):
+        if name and not ids & set(given):
+            present = sorted({video.subset for video in labels.videos.values()})
+            first = next(iter(sorted(given)), "none")
+            hint = f"the labels have {', '.join(present) or 'no subset'} (choose with {option}), and ids as "
+            hint += f"{next(iter(sorted(labels.videos)), 'none')!r}; the first video given is {first!r}."
+            raise LabelsError(f"None of the {len(given)} videos is labelled as {name}.", hint)
+    used = training | validation
+    groups = (training & set(given), validation & set(given), set(given) - used, used - set(given))
+    return Parts(*(tuple(sorted(ids)) for ids in groups))
+
+
+def make_pairs(
+    labels: Labels, training: Collection[str], validation: Collection[str], n_folds: int
+) -> tuple[list[Pair], dict[str, int]]:
+    """The pair of all videos and one without each fold, and the fold of each video.
+
+    A video of a fold neither trains its pair nor chooses its epoch. Without validation videos some of the training
+    videos are held out. Raises ConfigError or LabelsError where there are too few videos or labels.
+    """
+    if n_folds and not 2 <= n_folds <= len(training):
+        raise ConfigError(
+            f"--folds {n_folds} of {len(training)} training videos.", f"use a number from 2 to {len(training)}."
+        )
+    folds = round_robin(training, n_folds) | round_robin(validation, n_folds) if n_folds else {}
+    shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
+    pairs = []
+    for fold in (None, *range(1, n_folds + 1)):
+        left = [video_id for video_id in training if fold is None or folds[video_id] != fold]
+        chosen = tuple(sorted(i for i in validation if fold is None or folds[i] != fold))
+        if not any(shows[video_id] for video_id in chosen):
+            chosen = hold_out(left, shows)
+        pair = Pair(fold, tuple(sorted(set(left) - set(chosen))), chosen)
+        if not any(shows[video_id] for video_id in pair.training):
+            raise LabelsError(
+                f"Without fold {fold} no training video has a labelled action.", "use more folds, or label more videos."
+            )
+        pairs.append(pair)
+    return pairs, folds
+
+
+def unlearnt(pair: Pair, labels: Labels) -> list[str]:
+    """The classes of which a pair sees no sample."""
+    shown = set().union(*(actions_of(labels, video_id) for video_id in pair.training))
+    return [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS) and name not in shown]
+
+
+def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
+    """What to tell of classes without a sample, or nothing. Raises LabelsError for one video, or none with actions."""
+    if len(training) == 1:
+        raise LabelsError(
+            f"There is one training video, {training[0]!r}, and what is learnt from one is of that video alone.",
+            "give two or more; --folds keeps some unseen.",
+        )
+    missing = unlearnt(Pair(None, tuple(training), ()), labels)
+    known = [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS)]
+    if missing == known:
+        raise LabelsError(
+            f"{source} labels no action in the {len(training)} training videos given.",
+            "label segments of them, or choose other videos with --subset.",
+        )
+    if not missing:
+        return ""
+    some = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+    return (
+        f"no training video shows {some}: {len(missing)} of {len(known)} classes have no sample. Give videos that show "
+        'them, or take them out of "classes".'
+    )

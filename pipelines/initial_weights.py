@@ -1,0 +1,91 @@
+"""The weights that each stream's network begins with: a file, an earlier weights folder, or random ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from extractors.errors import WeightsError
+from extractors.manifest import read_manifest, sha256_of
+from extractors.model_card import network_file, read_card
+from extractors.presets import Preset
+from extractors.recipe import STREAMS
+from extractors.weights import identify
+from pipelines.weights import find_weights
+
+RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class Initial:
+    """What one network begins with; without a path, seeded random weights."""
+
+    path: Path | None = None
+    sha256: str | None = None
+    """Of the file."""
+    crossed: bool = False
+    """Whether it is of an RGB network and the stream is flow: its first layer is made for flow (TSN, section 3.3)."""
+    seen: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of each video file, by id, that these weights have seen as far as they say."""
+
+
+def initial_weights(preset: Preset, given: str | None, by_stream: Mapping[str, str | None]) -> dict[str, Initial]:
+    """What each stream of a preset begins with.
+
+    given: of all streams that it fits: the path of a weights file or folder, the name or recipe of fetched weights, or
+    `random`. by_stream: what is asked for one stream alone, which must fit. Raises WeightsError or MissingPathError.
+    """
+    for stream in STREAMS:
+        if by_stream.get(stream) and stream not in preset.streams:
+            raise WeightsError(f"--{stream}-init is of a stream that is not trained.", f"leave out --{stream}-init.")
+    found, unfit = {}, []
+    for stream in preset.streams:
+        network, own = getattr(preset, stream).network, by_stream.get(stream)
+        try:
+            found[stream] = _initial(own or given or RANDOM, stream, network)
+        except UnfitError as error:
+            if own:
+                raise
+            found[stream] = Initial()
+            unfit.append(error)
+    shared = [stream for stream in preset.streams if not by_stream.get(stream)]
+    if unfit and len(unfit) == len(shared):
+        raise unfit[0]
+    return found
+
+
+class UnfitError(WeightsError):
+    """Weights that are sound, of another network or stream."""
+
+
+def _initial(given: str, stream: str, network: str) -> Initial:
+    if given == RANDOM:
+        return Initial()
+    path = _file(given, stream)
+    has, of = identify(path)
+    crossed = (of, stream) == ("rgb", "flow")
+    if has != network:
+        raise UnfitError(
+            f"{path} holds a {has}, and the {stream} network here is a {network}.",
+            f"give weights of a {network} as --{stream}-init, or train another network: --{stream}-network {has}.",
+        )
+    if of != stream and not crossed:
+        sentence = f"{path} holds {of} weights, and a network of the {stream} stream cannot begin with them."
+        raise UnfitError(sentence, f"give {stream} weights, or random.")
+    card = read_card(path)
+    return Initial(path, sha256_of(path), crossed, card.seen if card else {})
+
+
+def _file(given: str, stream: str) -> Path:
+    """The file that is meant; of flow, also a fetched one of RGB, or the RGB network of a weights folder."""
+    if Path(given).is_dir():
+        files = [network_file(given, name) for name in dict.fromkeys((stream, "rgb" if stream == "flow" else stream))]
+        found = next((file for file in files if file.is_file()), None)
+        if found is None and any(network_file(given, name).is_file() for name in STREAMS):
+            raise UnfitError(f"{given} holds no {stream} network.", f"give --{stream}-init another, or random.")
+        if found is None:
+            raise WeightsError(
+                f"{given} holds no network.", "give a weights file, or a folder that `lstr finetune` wrote."
+            )
+        return found
+    crossed = any(entry.name == given and entry.stream == "rgb" for entry in read_manifest())
+    return Path(find_weights(given, "rgb" if crossed else stream))

@@ -1,0 +1,71 @@
+"""What is trained of a stream: its network with a TSN head for these classes, its first weights, its optimiser."""
+
+import copy
+
+import torch
+from mmaction.models import TSNHead
+from mmaction.registry import MODELS
+from mmengine.model.weight_init import normal_init
+from torch import nn
+
+import extractors.bninception  # noqa: F401  (registers BNInception)
+from extractors.networks import asked
+from extractors.presets import StreamPreset
+from extractors.resnet import CONFIGS, quiet, registry
+from extractors.weights import load_crossed, load_weights, randomise
+from pipelines.finetune_config import FinetuneConfig
+from pipelines.initial_weights import Initial
+
+MOMENTUM = 0.9  # published TSN
+
+
+@MODELS.register_module()
+class Float32TSNHead(TSNHead):
+    """TSN's head outside autocast: its accuracy is computed by NumPy, which has no bfloat16."""
+
+    def forward(self, x: torch.Tensor, num_segs: int, **kwargs) -> torch.Tensor:
+        """(N · segments, D, h, w) → class scores (N, C) float32."""
+        with torch.autocast(x.device.type, enabled=False):
+            return super().forward(x.float(), num_segs, **kwargs)
+
+
+def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig) -> nn.Module:
+    """mmaction2's recogniser: the network of a stream as its features are made, and a head for these classes.
+
+    The head's weights follow from the seed; those of the network are for `begin_with`.
+    """
+    part = asked(stream, preset)
+    parts = copy.deepcopy(CONFIGS[part.network])
+    parts["backbone"]["in_channels"] = len(part.mean)
+    parts["cls_head"] |= {"type": Float32TSNHead, "num_classes": n_classes, "dropout_ratio": config.dropout}
+    parts["data_preprocessor"] |= {"mean": list(part.mean), "std": list(part.std), "to_rgb": part.bgr}
+    if config.mixup:
+        blending = {"type": "MixupBlending", "num_classes": n_classes, "alpha": config.mixup}
+        parts["data_preprocessor"]["blending"] = blending
+    registry()
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model = MODELS.build(parts)
+        normal_init(model.cls_head.fc_cls, std=model.cls_head.init_std)
+    return model
+
+
+def begin_with(model: nn.Module, initial: Initial, network: str, seed: int) -> None:
+    """Give a recogniser's network its first weights, in place. Raises WeightsError."""
+    if initial.path is None:
+        randomise(model.backbone, seed)
+        for name, layer in model.backbone.named_modules():
+            if name.endswith("conv3.bn"):  # every residual block of a ResNet-50 begins as the identity
+                nn.init.zeros_(layer.weight)
+    elif initial.crossed:
+        load_crossed(model.backbone, initial.path, network)
+    else:
+        load_weights(model.backbone, initial.path, network)
+
+
+def make_optimiser(model: nn.Module, config: FinetuneConfig) -> torch.optim.Optimizer:
+    """AdamW or stochastic gradient descent on what of a recogniser is to be trained."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if config.optimiser == "adamw":
+        return torch.optim.AdamW(trained, config.lr, weight_decay=config.weight_decay)
+    return torch.optim.SGD(trained, config.lr, momentum=MOMENTUM, weight_decay=config.weight_decay)

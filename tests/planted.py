@@ -1,0 +1,38 @@
+"""Videos with a pattern planted in their chunks, without any video file: what a network must learn is known."""
+
+import hashlib
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from lstr.labels import BACKGROUND, Labels, VideoLabels
+from pipelines.cached_videos import Cached
+from pipelines.chunk_cache import CachedVideo
+
+CLASSES = (BACKGROUND, "rows", "columns")
+SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action
+
+
+def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, Cached]]:
+    """Labels and chunks of videos v0, v1, …, the last ones for validation: noise, and striped where an action is.
+
+    Which way the stripes run is the class. All planes carry the same, and mirroring leaves rows and columns what they
+    are.
+    """
+    random = np.random.default_rng(0)
+    stripes = np.where(np.arange(SIDE)[:, None] % 8 < 4, np.uint8(90), np.uint8(0)) * np.ones((1, SIDE), np.uint8)
+    videos, cached = {}, {}
+    for v in range(n_training + n_validation):
+        chunks = random.integers(96, 160, (LENGTH, 13, SIDE, SIDE)).astype(np.uint8)
+        segments = []
+        for at, start in enumerate(range(2, LENGTH - ACTION, 2 * ACTION)):
+            label = 1 + (at + v) % 2
+            chunks[start : start + ACTION] += stripes if label == 1 else stripes.T
+            segments.append((CLASSES[label], start / 4, (start + ACTION) / 4))
+        subset = "training" if v < n_training else "validation"
+        videos[f"v{v}"] = VideoLabels(subset, LENGTH / 4, tuple(segments))
+        record = {"crc32": [zlib.crc32(np.ascontiguousarray(chunk)) for chunk in chunks]}
+        sha256 = hashlib.sha256(f"v{v}".encode()).hexdigest()
+        cached[f"v{v}"] = Cached(sha256, CachedVideo(Path(f"v{v}.npy"), chunks, record))
+    return Labels(CLASSES, videos), cached

@@ -1,0 +1,81 @@
+"""Videos' chunks in the cache before a training: made, kept, made again, or named as failed."""
+
+import pytest
+
+from extractors.errors import OutputError
+from extractors.flow import FlowWorkers
+from extractors.presets import PRESETS
+from extractors.video import find_videos
+from pipelines.cached_videos import chunks_of, fill, look_at
+from pipelines.chunk_cache import ChunkCache, chunk_recipe
+from pipelines.extract_video import open_chunks
+from pipelines.scenes import SceneConfig, render_scenes
+from pipelines.store import open_features
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("videos")
+    render_scenes(root, SceneConfig(n_videos=2, n_testing=1, seconds=4.0, width=96, height=64))
+    (root / "videos" / "text.mp4").write_text("no video")
+    return find_videos([root / "videos"])
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return ChunkCache(tmp_path / "cache", chunks_of(PRESETS["fast"].narrowed(("rgb",))))
+
+
+def filled(videos, cache, workers=None, progress=lambda *_: None):
+    return list(fill(look_at(videos, cache)[0], cache, workers, progress))
+
+
+def test_made_once_then_kept_then_made_again(videos, cache):
+    """Without flow, for an RGB network alone: three planes a chunk."""
+    sound, bad = look_at(videos, cache)
+    assert [video.n_chunks for video in sound] == [16, 16] and [outcome.id for outcome in bad] == ["text"]
+    assert "not a readable video" in bad[0].reason and bad[0].hint
+    shown = []
+    made = filled(videos, cache, progress=lambda *given: shown.append(given))
+    assert [outcome.state for outcome, _ in made] == ["done", "done"] and shown[-1] == ("scene_01", 16, 16)
+    (_, first), (_, second) = made
+    assert first.chunks.chunks.shape[1] == 3 and first.sha256 != second.sha256
+    for chunk in open_chunks(videos["scene_00"], 320)[2]:
+        rgb, flow = first.chunks.read(chunk.index)
+        assert (rgb == chunk.frames[3]).all() and flow.shape[0] == 0
+    assert [outcome.state for outcome, _ in filled(videos, cache)] == ["kept", "kept"]
+    content = bytearray(first.chunks.path.read_bytes())
+    content[-1] ^= 1
+    first.chunks.path.write_bytes(content)
+    again = filled(videos, cache)
+    assert [(outcome.state, outcome.reason) for outcome, _ in again] == [
+        ("done", "damaged in the cache, and was made again"),
+        ("kept", ""),
+    ]
+    assert again[0][1].chunks.is_sound()
+
+
+def test_a_cache_that_is_too_small_is_told_before_anything_is_made(videos, cache, tmp_path):
+    small = ChunkCache(tmp_path / "small", cache.recipe, 10**5)
+    with pytest.raises(OutputError, match=r"The chunks of 2 videos need .* GB") as failed:
+        look_at(videos, small)
+    assert "--cache-size 1GB" in failed.value.hint
+
+
+def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache):
+    def stop(video_id, done, total):
+        if video_id == "scene_01" and done > 3:
+            raise KeyboardInterrupt
+
+    with FlowWorkers(1, "dis") as workers, pytest.raises(KeyboardInterrupt):
+        dis = ChunkCache(cache.root, cache.recipe | {"flow_algorithm": "dis-medium"})
+        filled(videos, dis, workers, stop)
+    sound = look_at(videos, dis)[0]
+    assert [dis.find(video.sha256) is not None for video in sound] == [True, False]
+    assert not list(dis.root.rglob(".*tmp*"))
+    assert [outcome.state for outcome, _ in filled(videos, cache)] == ["kept", "done"]  # flow is no hindrance to RGB
+
+
+def test_chunks_are_those_of_the_features(small_set):
+    """So that `lstr extract` finds what was made to train its networks."""
+    assert chunks_of(PRESETS["fast"]) == chunk_recipe(open_features(small_set.features).recipe)

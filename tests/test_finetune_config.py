@@ -1,0 +1,66 @@
+"""Settings of a training: defaults by what the networks begin with, one stream or both, sizes, precision."""
+
+from dataclasses import replace
+
+import pytest
+
+from extractors.errors import RecipeError
+from extractors.presets import PRESETS
+from lstr.errors import ConfigError
+from pipelines import finetune_config
+from pipelines.finetune_config import FinetuneConfig, defaults, resolve, trainable
+
+FAST = PRESETS["fast"]
+NOTHING = {"rgb": False, "flow": False}
+
+
+def test_defaults_follow_from_the_first_weights():
+    _, configs = resolve(FAST, NOTHING, {"precision": "float32"}, "cpu")
+    assert configs == {s: replace(defaults(s, False), precision="float32") for s in ("rgb", "flow")}
+    assert not configs["rgb"].partial_bn and defaults("rgb", True).partial_bn
+
+
+def test_one_stream_or_both_are_set():
+    _, configs = resolve(FAST, NOTHING, {"epochs": "7", "flow.lr": "0.5", "rgb.epochs": "3"}, "cpu")
+    assert (configs["rgb"].epochs, configs["flow"].epochs, configs["flow"].lr) == (3, 7, 0.5)
+    assert configs["rgb"].lr == defaults("rgb", False).lr
+
+
+def test_features_will_have_the_size_of_the_images():
+    """Trained weights know images of one size, and both streams have it; a recipe file's own comes before a default."""
+    for begun in ({"rgb": True, "flow": False}, {"rgb": False, "flow": True}):
+        preset, configs = resolve(FAST, begun, {}, "cpu")
+        assert preset.crop == configs["rgb"].crop == configs["flow"].crop == defaults("rgb", True).crop
+    preset, configs = resolve(replace(FAST, short_side=112, crop=96), NOTHING, {}, "cpu")
+    assert (preset.short_side, preset.crop) == (configs["rgb"].short_side, configs["rgb"].crop) == (112, 96)
+    preset, _ = resolve(replace(FAST, short_side=112, crop=96), NOTHING, {"short_side": "64", "crop": "32"}, "cpu")
+    assert (preset.short_side, preset.crop) == (64, 32)
+    with pytest.raises(ConfigError, match="different sizes"):
+        resolve(FAST, NOTHING, {"rgb.crop": "32"}, "cpu")
+
+
+@pytest.mark.parametrize("there", ["bf16", "float32"])
+def test_bfloat16_where_the_processor_has_it(monkeypatch, there):
+    monkeypatch.setattr(finetune_config, "fast_precision", lambda device: there)
+    assert resolve(FAST, NOTHING, {}, "cpu")[1]["rgb"].precision == there
+    assert resolve(FAST, NOTHING, {"precision": "bf16"}, "cpu")[1]["rgb"].precision == "bf16"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"precision": "half"}, {"partial_bn": "maybe"}, {"epochs": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"crop": 33}]
+    + [{"optimiser": "lion"}, {"mixup": -1.0}, {"short_side": 32, "crop": 64}],
+)
+def test_settings_that_cannot_be(wrong):
+    with pytest.raises(ConfigError) as failed:
+        FinetuneConfig(**wrong)
+    assert failed.value.hint
+
+
+def test_what_can_be_trained(tmp_path):
+    assert trainable("fast", "flow", {}, "dis").streams == ("flow",)
+    assert trainable("activitynet", "both", {"rgb": "bninception"}, None).rgb.network == "bninception"
+    with pytest.raises(RecipeError, match="cannot be trained here"):
+        trainable("fast", "both", {"rgb": "tsn_mobilenet.py"}, None)
+    with pytest.raises(RecipeError, match="no recipe.json"):
+        trainable(str(tmp_path), "both", {}, None)

@@ -1,0 +1,86 @@
+"""Which videos train, which choose the epoch, and which a pair never sees."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstr.errors import ConfigError, LabelsError
+from lstr.labels import BACKGROUND, Labels, VideoLabels
+from pipelines.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
+
+CLASSES = (BACKGROUND, "a", "b")
+
+
+def labels_of(shows: dict[str, str], subset: str = "training") -> Labels:
+    """Videos by id with a segment of each class that is a letter of the value."""
+    videos = {i: VideoLabels(subset, 9.0, tuple((c, 1.0, 2.0) for c in letters)) for i, letters in shows.items()}
+    return Labels(CLASSES, videos)
+
+
+@given(st.integers(2, 30), st.integers(2, 6), st.integers(0, 5))
+def test_each_video_is_unseen_by_one_pair_and_by_no_other(n_training, n_folds, n_validation):
+    training = [f"t{i:02}" for i in range(max(n_training, n_folds))]
+    validation = [f"v{i}" for i in range(n_validation)]
+    labels = labels_of(dict.fromkeys([*training, *validation], "ab"))
+    pairs, folds = make_pairs(labels, training, validation, n_folds)
+    assert [pair.fold for pair in pairs] == [None, *range(1, n_folds + 1)]
+    for pair in pairs:
+        assert pair.training and not set(pair.training) & set(pair.validation)
+        unseen = {video_id for video_id in (*training, *validation) if folds.get(video_id) == pair.fold}
+        assert set(pair.seen) == {*training, *validation} - unseen
+    assert set(folds) == {*training, *validation}
+    sizes = [sum(folds[video_id] == k for video_id in training) for k in range(1, n_folds + 1)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_folds_go_round_the_sorted_ids():
+    assert round_robin({"c", "a", "d", "b"}, 3) == {"a": 1, "b": 2, "c": 3, "d": 1}
+
+
+def test_one_in_five_chooses_the_epoch():
+    shows = {f"v{i:02}": {"a"} for i in range(16)}
+    assert hold_out(shows, shows) == ("v02", "v07", "v12")
+    assert hold_out(sorted(shows)[: FEWEST - 1], shows) == ()
+
+
+def test_what_alone_shows_a_class_is_not_held_out():
+    shows = {f"v{i:02}": {"a"} for i in range(15)} | {"v02": {"b"}, "v07": set()}
+    assert hold_out(shows, shows) == ("v00", "v01", "v12")
+    assert hold_out(shows, {i: {i} for i in shows}) == ()
+
+
+def test_a_pair_whose_validation_videos_are_all_in_its_fold_does_without_them():
+    labels = labels_of(dict.fromkeys(["t0", "t1", "t2", "t3", "v0"], "ab"))
+    pairs, folds = make_pairs(labels, ["t0", "t1", "t2", "t3"], ["v0"], 2)
+    assert folds["v0"] == 1 and pairs[0].validation == pairs[2].validation == ("v0",)
+    assert pairs[1].seen == ("t1", "t3") and pairs[1].validation == ()
+
+
+def test_what_each_video_is_for():
+    videos = labels_of({"a": "a", "b": "b"}).videos | labels_of({"c": "a"}, "validation").videos
+    labels = Labels(CLASSES, videos | labels_of({"d": "a"}, "testing").videos)
+    parts = parts_of(labels, ["a", "c", "d", "x"], "training", None)
+    assert (parts.training, parts.validation, parts.unlabelled, parts.absent) == (("a",), ("c",), ("d", "x"), ("b",))
+    assert parts_of(labels, ["a", "d"], "training", None).validation == ()
+    assert parts_of(labels, ["a", "d"], "training", "testing").validation == ("d",)
+    for subset, evaluated, given_ids in (("train", None, "a"), ("training", "testing", "a"), ("training", None, "x")):
+        with pytest.raises(LabelsError, match="None of the 1 videos"):
+            parts_of(labels, [given_ids], subset, evaluated)
+    with pytest.raises(ConfigError, match="would train and choose"):
+        parts_of(labels, ["a"], "training", "training")
+
+
+def test_too_little_to_learn_from():
+    labels = labels_of({"x": "a", "y": "a", "z": ""})
+    assert "no training video shows b: 1 of 2" in check_labels(labels, ["x", "y"], "labels.json")
+    assert check_labels(labels_of({"x": "a", "y": "b"}), ["x", "y"], "labels.json") == ""
+    with pytest.raises(LabelsError, match="one training video, 'x'"):
+        check_labels(labels, ["x"], "labels.json")
+    with pytest.raises(LabelsError, match="labels no action in the 2"):
+        check_labels(labels_of({"x": "", "y": ""}), ["x", "y"], "labels.json")
+    with pytest.raises(ConfigError, match="--folds 4 of 3"):
+        make_pairs(labels, ["x", "y", "z"], [], 4)
+    with pytest.raises(LabelsError, match="Without fold 1"):
+        make_pairs(labels_of({"x": "a", "y": "", "z": ""}), ["x", "y", "z"], [], 3)
+    labels = labels_of({"x": "a", "y": "b"})
+    assert unlearnt(make_pairs(labels, ["x", "y"], [], 2)[0][1], labels) == ["a"]
