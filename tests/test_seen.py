@@ -10,6 +10,7 @@ import pytest
 from conftest import TINY_SETTINGS, write_features
 
 from lstr.checkpoint import load
+from lstr.config import LSTRConfig
 from pipelines.dataset import read_split
 from pipelines.evaluate import evaluate
 from pipelines.roots import open_roots
@@ -149,3 +150,20 @@ def test_a_feature_folder_is_described(lstr, features):
     }
     code, out, _ = lstr("info", features)
     assert code == 0 and "all videos 1, seen 1, fold 1 videos 1, seen 0" in out
+
+
+def test_what_extraction_says_is_understood(lstr, finetuned, tmp_path):
+    """By folds no video is seen; by the networks of all videos two are, of three."""
+    weights, videos = finetuned.weights, finetuned.videos["scene_00"].parent
+    (tmp_path / "all.json").write_text(weights.recipe.without_folds().to_json())
+    files = ("--rgb-weights", weights.file("rgb"), "--flow-weights", weights.file("flow"))
+    for name, how in (("folds", (weights.path,)), ("all", (tmp_path / "all.json", *files))):
+        given = ("extract", videos, "-o", tmp_path / name, "--workers", 1, "--threads", 1)
+        code, _, err = lstr(*given, "--recipe", *how)
+        assert code == 0, err
+    by_folds, by_all = (count_seen(open_features(tmp_path / name)) for name in ("folds", "all"))
+    none = {"videos": 1, "seen": 0}
+    assert by_folds == {"all": none, "fold 1": none, "fold 2": none}
+    assert by_all == {"all": {"videos": 3, "seen": 2}}
+    split = read_split(tmp_path / "all", videos.parent / "labels.json", "training")
+    assert seen_in(split, LSTRConfig()) == {"scene_00": ["rgb", "flow"], "scene_01": ["rgb", "flow"]}
