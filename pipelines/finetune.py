@@ -159,7 +159,7 @@ def _train(
         log.write(epoch)
         say(stream, pair.fold, epoch)
 
-    augmentation = Augmentation(config.short_side, config.crop, colour=config.colour)
+    augmentation = Augmentation(config.short_side, config.crop, mirror=config.mirror, colour=config.colour)
     learnt = {i: training.videos[i].chunks for i in pair.training}
     samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
     if all(labels.classes[sample.label] == BACKGROUND for sample in samples):

@@ -36,6 +36,8 @@ class FinetuneConfig:
     partial_bn: bool | None = None
     """Whether all batch norms but the first keep their statistics (TSN, section 3.3); None for when the network
     begins with trained weights. Random weights have no statistics worth keeping."""
+    mirror: bool = True
+    """Whether images are mirrored half of the time; not where left and right are different actions."""
     mixup: float = 0.4
     """Of the Beta distribution by which two samples of a step are blended (Zhang et al. 2018); 0 blends none."""
     colour: float = 0.0
@@ -96,7 +98,8 @@ PUBLISHED = FinetuneConfig(
     short_side=256,
     crop=224,
 )
-"""From trained weights; TSN's own (Wang et al. 2016, section 4.1), and not measured here, where there are none."""
+"""From trained weights; after the published TSN (Wang et al. 2016, section 4.1; its batch is 256, its rate falls in
+steps), and not measured here, where there are none."""
 
 
 def trainable(given: str, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:

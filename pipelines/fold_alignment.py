@@ -6,7 +6,7 @@ layer that turns its features into those of the network of all videos, by ridge 
 learnt from. The fold's own videos have no part in it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from pipelines.chunk_cache import CachedVideo
 from pipelines.store import replacing
 from pipelines.video_rows import cached_chunks
 
-MOST_CHUNKS = 20_000  # many times the width of the features
+MOST_CHUNKS = 20_000  # many times the width of the features; of more, evenly chosen ones are used
 PENALTY = 1.0  # on features of unit variance, a chunk; .1 and 10 did as well
 
 
@@ -30,25 +30,26 @@ def align(
     folder: Path,
     preset: Preset,
     stream: str,
-    folds: Mapping[int, Iterable[str]],
+    folds: Mapping[int, Collection[str]],
     videos: Mapping[str, CachedVideo],
     device: str,
 ) -> None:
     """Give the network of each fold its last layer, in its file; one that has it is left alone.
 
-    folds: the videos that each has learnt from, as the network of all has; of many, evenly chosen ones are used.
+    folds: the videos that each has learnt from, as the network of all has.
     """
     files = {fold: network_file(folder, stream, fold) for fold in folds}
     left = {fold: ids for fold, ids in folds.items() if ALIGNMENT not in read_content(files[fold])}
     if not left:
         return
+    used = sorted({video_id for ids in left.values() for video_id in ids})
+    step = -(-sum(len(videos[video_id]) for video_id in used) // MOST_CHUNKS)
     whole = _network(network_file(folder, stream), preset, stream, device)
-    wanted = {video_id: _features(whole, stream, videos[video_id]) for video_id in _chosen(left.values(), videos)}
+    wanted = {video_id: _features(whole, stream, videos[video_id], step) for video_id in used}
     for fold, ids in left.items():
         network = _network(files[fold], preset, stream, device)
-        shared = [video_id for video_id in ids if video_id in wanted]
-        given = np.concatenate([_features(network, stream, videos[video_id]) for video_id in shared])
-        weight, bias = linear_map(given, np.concatenate([wanted[video_id] for video_id in shared]))
+        given = np.concatenate([_features(network, stream, videos[video_id], step) for video_id in ids])
+        weight, bias = linear_map(given, np.concatenate([wanted[video_id] for video_id in ids]))
         layer = {"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)}
         with replacing(files[fold]) as temporary:
             torch.save({**read_content(files[fold]), ALIGNMENT: layer}, temporary)
@@ -68,13 +69,6 @@ def _network(file: Path, preset: Preset, stream: str, device: str) -> TwoStream:
     return build_twostream(preset.narrowed([stream]), WeightSources(**{stream: str(file)}), device)
 
 
-def _features(network: TwoStream, stream: str, video: CachedVideo) -> np.ndarray:
-    with closing(network.rows_with_flow(cached_chunks(video), 0)) as rows:
-        return np.stack([getattr(row, stream) for row in rows])
-
-
-def _chosen(of_folds: Iterable[Iterable[str]], videos: Mapping[str, CachedVideo]) -> list[str]:
-    """The videos of all folds; evenly chosen ones where their chunks are more than MOST_CHUNKS."""
-    ids = sorted({video_id for ids in of_folds for video_id in ids})
-    n_chunks = sum(len(videos[video_id]) for video_id in ids)
-    return ids[:: max(1, round(n_chunks / MOST_CHUNKS))]
+def _features(network: TwoStream, stream: str, video: CachedVideo, step: int) -> np.ndarray:
+    with closing(network.rows_with_flow(cached_chunks(video, step), 0)) as rows:
+        return np.stack([getattr(row, stream) for row in rows])  # (L / step, D)

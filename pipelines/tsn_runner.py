@@ -12,7 +12,7 @@ import logging
 import math
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -118,7 +118,7 @@ class EpochLoader:
 
     def __iter__(self) -> Iterator:
         if self._batches is None:
-            self._batches = iter(make_loader(self.dataset, list(self._keys()), self.readers))
+            self._batches = iter(make_loader(self.dataset, self._keys(), self.readers))
         for _ in range(len(self)):
             images, labels = next(self._batches)
             samples = [ActionDataSample().set_gt_labels(label) for label in labels]
@@ -135,7 +135,7 @@ class EpochLoader:
         self._batches = None
 
 
-def make_loader(dataset: Dataset, batches: list[list], readers: int) -> DataLoader:
+def make_loader(dataset: Dataset, batches: Iterable[list], readers: int) -> DataLoader:
     """Given batches of a data set's keys, made by `readers` processes; 0 for this one.
 
     A batch is images (N, segments, C, H, W) uint8, one tensor as each takes time to pass on, and N numbers.

@@ -46,7 +46,8 @@ class Augmentation:
 def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[str]) -> list[Sample]:
     """One sample a labelled segment, and one a piece of background; (labels, chunks) by video id.
 
-    A chunk that is ambiguous is in none. A piece of background is as long as the median action.
+    Of actions that overlap each is a sample. Ambiguous stretches are no background, nor an action where none is
+    labelled besides. A piece of background is as long as the median action.
     """
     column = {name: index for index, name in enumerate(classes)}
     samples = []

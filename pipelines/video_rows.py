@@ -52,9 +52,12 @@ def rows_of_cache(cached: CachedVideo, twostream: TwoStream, workers: FlowWorker
     return VideoRows(cached.record["source"], facts["announced_chunks"], rows, lambda _: facts)
 
 
-def cached_chunks(cached: CachedVideo) -> Iterator[tuple[Chunk, np.ndarray]]:
-    """Chunks with their flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them. Raises CacheError."""
-    for index in range(len(cached)):
+def cached_chunks(cached: CachedVideo, step: int = 1) -> Iterator[tuple[Chunk, np.ndarray]]:
+    """Every step-th chunk with its flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them.
+
+    Raises CacheError.
+    """
+    for index in range(0, len(cached), step):
         frame, flow = cached.read(index)
         frames = np.broadcast_to(np.ascontiguousarray(frame), (CHUNK, *frame.shape))
         yield Chunk(index, (index + 1) * CHUNK_SECONDS, frames), flow
