@@ -90,7 +90,8 @@ def test_other_networks_compute_no_flow_again(lstr, finetuned, filled, submitted
     """A renamed video is known by its content; --no-cache decodes, and computes flow."""
     shutil.copy(finetuned.videos["scene_00"], tmp_path / "renamed.mp4")
     weights = finetuned.weights.path
-    arguments = ["extract", tmp_path / "renamed.mp4", "--recipe", weights, "--workers", 1, "--threads", 1]
+    options = ["--recipe", weights, "--streams", "flow", "--workers", 1, "--threads", 1]
+    arguments = ["extract", tmp_path / "renamed.mp4", *options]
     code, _, err = lstr(*arguments, "-o", tmp_path / "a", "--cache", filled)
     assert code == 0 and submitted == [], err
     code, _, err = lstr(*arguments, "-o", tmp_path / "b", "--no-cache")

@@ -41,7 +41,8 @@ def sources(finetuned):
 
 @pytest.fixture(scope="module")
 def twostream(finetuned, sources):
-    return rebuild_twostream(finetuned.weights.recipe, sources, "cpu")
+    """Of flow alone, which is the smaller network."""
+    return rebuild_twostream(finetuned.weights.recipe.narrowed(["flow"]), sources, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +74,19 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
         np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)
 
 
-def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted, sources, tmp_path):
-    begun = create_features(tmp_path / "features", extracted.recipe, {})
-    with Worker(pickle.loads(pickle.dumps(WorkerConfig(begun.path, sources)))) as worker:
+def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted, tmp_path):
+    begun = create_features(tmp_path / "features", extracted.recipe.narrowed(["flow"]), {})
+    path = str(finetuned.weights.path)
+    with Worker(pickle.loads(pickle.dumps(WorkerConfig(begun.path, WeightSources(flow=path))))) as worker:
         assert worker.extract("scene_01", finetuned.videos["scene_01"], QUIET).state == "done"
-    path = finetuned.weights.path
-    sent = {name: file for stream in BOTH for name, file in network_files(path, stream).items()}
-    sent = {name: np.fromfile(file, np.uint8) for name, file in sent.items()}
+    sent = {name: np.fromfile(file, np.uint8) for name, file in network_files(path, "flow").items()}
+    assert len(sent) == 3
     worker, made = ray_extract._make_worker(WorkerConfig(begun.path), sent)
     with made:
         assert worker.extract("scene_00", finetuned.videos["scene_00"], QUIET).state == "done"
     for video_id in ("scene_00", "scene_01"):
         assert begun.read_record(video_id)["fold"] == FOLDS[video_id]
-        for mine, first in zip(begun.load(video_id), extracted.load(video_id), strict=True):
-            assert mine.tobytes() == first.tobytes()
+        assert begun.load(video_id)[1].tobytes() == extracted.load(video_id)[1].tobytes()
 
 
 def test_a_copy_of_one_networks_file_still_knows_what_it_has_seen(finetuned, tmp_path):
@@ -108,8 +108,10 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
     assert code == 4 and "no file of them was given" in err and err.count("hint: ") == 1
     code, _, err = lstr(*of_features, "--rgb-weights", weights.path, "--flow-weights", weights.path)
     assert code == 0 and "3 kept" in err, err
-    code, _, err = lstr(*of_features, "--rgb-weights", weights.file("rgb"), "--flow-weights", weights.file("flow"))
-    assert code == 4 and "has not seen a fold" in err and "give their folder" in err
+    flow = weights.recipe.narrowed(["flow"])
+    with pytest.raises(WeightsError, match="has not seen a fold") as caught:
+        FoldNetworks(rebuild_twostream(flow, WeightSources(flow=str(weights.file("flow"))), "cpu"))
+    assert "give their folder" in caught.value.hint
 
 
 def test_a_plan_and_one_stream(lstr, finetuned, tmp_path):
@@ -130,7 +132,7 @@ def test_a_video_is_known_by_its_content_and_by_its_name(finetuned, twostream):
     first, second = finetuned.training.values()
     assert networks.of("another name", first).fold == 1 and networks.of("scene_01", "0" * 64).fold == 2
     mixed = networks.of("scene_00", second)
-    assert mixed.fold == 2 and mixed.seen == ("rgb", "flow"), "its pixels are new to the pair, its name is not"
+    assert mixed.fold == 2 and mixed.seen == ("flow",), "its pixels are new to the pair, its name is not"
     new = networks.of("new", "0" * 64)
     assert new.twostream is twostream and new.seen == ()
 
@@ -143,19 +145,22 @@ def test_networks_of_folds_are_made_when_needed_and_let_go_of(twostream, monkeyp
     networks = FoldNetworks(twostream)
     assert made == []
     first = networks.of("scene_00", None).twostream
-    assert networks.of("scene_00", None).twostream is first and made == [1, 1], "one a stream, and once"
+    assert networks.of("scene_00", None).twostream is first and made == [1]
     networks.of("scene_01", None)
-    assert made == [1, 1, 2, 2] and networks.of("scene_00", None).twostream is not first
-    assert networks.of("scene_00", None).twostream.recipe == first.recipe
+    assert made == [1, 2] and networks.of("scene_00", None).twostream is not first
+    assert networks.of("scene_00", None).twostream.recipe == first.recipe and made == [1, 2, 1]
 
 
 def test_another_fold_than_the_recipes_is_refused(finetuned, tmp_path):
     harmed = tmp_path / "harmed"
-    shutil.copytree(finetuned.weights.path, harmed)
+    for name, file in network_files(finetuned.weights.path, "flow").items():
+        (harmed / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, harmed / name)
     content = torch.load(harmed / "fold_1" / "flow.pth", weights_only=True)
     content["state_dict"]["module.base_model.conv1_7x7_s2.bias"] += 1
     torch.save(content, harmed / "fold_1" / "flow.pth")
-    networks = FoldNetworks(rebuild_twostream(finetuned.weights.recipe, WeightSources(*[str(harmed)] * 2), "cpu"))
+    flow = finetuned.weights.recipe.narrowed(["flow"])
+    networks = FoldNetworks(rebuild_twostream(flow, WeightSources(flow=str(harmed)), "cpu"))
     with pytest.raises(WeightsError, match="the features come from fälle") as caught:
         networks.of("scene_00", None)
     assert caught.value.exit_code == 4 and "--flow-weights" in caught.value.hint
@@ -179,23 +184,17 @@ def test_a_recipe_of_weights(finetuned, tmp_path):
     assert "finetune" in caught.value.hint
 
 
-def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of_all(
-    lstr, finetuned, twostream, tmp_path
-):
-    recipe = finetuned.weights.recipe
-    config = LSTRConfig(rgb_dim=2048, flow_dim=1024, **TINY)
+def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of_all(lstr, finetuned, tmp_path):
+    recipe, weights = finetuned.weights.recipe.narrowed(["flow"]), finetuned.weights
+    config = LSTRConfig(rgb_dim=0, flow_dim=1024, **TINY)
     path = tmp_path / "checkpoint.pt"
     checkpoint.save(path, make_model(config, 2), ("Background", "fall"), recipe.to_dict(), {})
     loaded = checkpoint.load(path)
-    assert check_recipe(loaded, recipe.without_folds(), "features") == []
-    assert check_recipe(loaded, recipe, "features") == []
-    folder = str(finetuned.weights.path)
-    of_folder, _ = networks_of(loaded, folder, folder, "cpu")
-    assert of_folder.recipe == recipe
-    video, out = finetuned.videos["scene_02"], tmp_path / "out"
-    given = ["--rgb-weights", finetuned.weights.file("rgb"), "--flow-weights", finetuned.weights.path]
-    code, _, err = lstr("detect", video, "-c", path, "-o", out, "-f", "npy", "--workers", 1, *given)
-    assert code == 0 and len(np.load(out / "scene_02.scores.npy")) == 16, err
-    other = ["--rgb-weights", finetuned.weights.file("rgb", 1), "--flow-weights", finetuned.weights.path]
-    code, _, err = lstr("detect", video, "-c", path, "-o", out, "-f", "npy", "--workers", 1, *other)
-    assert code == 4 and "rgb.sha256" in err
+    assert check_recipe(loaded, recipe, "features") == check_recipe(loaded, recipe.without_folds(), "features") == []
+    assert networks_of(loaded, None, str(weights.path), "cpu")[0].recipe == recipe
+    detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy", "--workers", 1]
+    code, _, err = lstr(*detect, "--flow-weights", weights.path)
+    assert code == 0 and len(np.load(tmp_path / "out" / "scene_02.scores.npy")) == 16, err
+    assert lstr(*detect, "--flow-weights", weights.file("flow"))[0] == 0
+    code, _, err = lstr(*detect, "--flow-weights", weights.file("flow", 1))
+    assert code == 4 and "flow.sha256" in err
