@@ -2,9 +2,8 @@
 
 Layout: CACHE/<12 hex digits of what made them>/recipe.json, and for a video KEY.npy (L, 13, H, W) uint8 (red, green and
 blue of the central frame, then the ten flow planes; those three alone of a recipe without flow) with KEY.json, written
-last. A video's key is the SHA-256 of its
-file: one that was copied, moved or touched is found, one that was changed is not. Every chunk is checked against its
-CRC-32 when it is read.
+last. A video's key is the SHA-256 of its file: one that was copied, moved or touched is found, one that was changed is
+not. Every chunk is checked against its CRC-32 when it is read.
 """
 
 import hashlib
