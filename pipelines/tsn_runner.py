@@ -1,9 +1,9 @@
 """mmengine's runner around one stream's recogniser.
 
-Three things of the runner do not work here and are replaced: its wrapper for mixed precision asserts on a CPU, its
-resume reads a pickle that torch refuses, and it gives a ResNet new weights before the first step, whatever it had. Its
-logger, which writes to standard output, gets no handler. A run can go on from any saved epoch, to the bit on a CPU:
-samples and augmentation follow from (seed, epoch), dropout from (seed, step).
+Four things of the runner do not work here and are replaced: its wrapper for mixed precision asserts on a CPU, its
+resume reads a pickle that torch refuses, it gives a ResNet new weights before the first step, whatever it had, and it
+chooses the device itself. Its logger, which writes to standard output, gets no handler. A run can go on from any saved
+epoch, to the bit on a CPU: samples and augmentation follow from (seed, epoch), dropout from (seed, step).
 """
 
 import contextlib
@@ -96,6 +96,10 @@ class QuietRunner(Runner):
 
     def _init_model_weights(self) -> None:
         """They are as they should be."""
+
+    def wrap_model(self, model_wrapper_cfg, model: nn.Module) -> nn.Module:
+        """It stays on its device; mmengine brings it to a GPU wherever there is one."""
+        return model
 
 
 class EpochLoader:

@@ -37,8 +37,8 @@ def training(streams, n_videos=3, n_folds=0, initial=None, n_validation=1, **set
     return Training(preset, configs, initial, labels, cached, pairs, folds)
 
 
-def train(job, folder, resume=False, readers=0, say=lambda *_: None, step=lambda *_: None):
-    return finetune(job, folder, "cpu", resume, readers, say, step)
+def train(job, folder, resume=False, readers=0, say=lambda *_: None, step=lambda *_: None, device="cpu"):
+    return finetune(job, folder, device, resume, readers, say, step)
 
 
 def log(folder) -> list[dict]:
@@ -47,11 +47,17 @@ def log(folder) -> list[dict]:
     return [{name: value for name, value in line.items() if name not in MEASURED} for line in lines]
 
 
+ON_EACH = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", ON_EACH)
 @pytest.mark.parametrize("stream", ["flow", "rgb"])
-def test_a_planted_pattern_is_learnt(stream, tmp_path):
+def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     """From nothing, in sixteen steps, and told in a video that it was not trained on."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
     job = training((stream,), epochs=4, draws=32, batch_size=8, dropout=0, eval_every=2)
-    weights = train(job, tmp_path / "weights", readers=1)
+    weights = train(job, tmp_path / "weights", readers=1, device=device)
     lines = log(weights.path)
     known = weights.about["metrics"][stream]["all"]
     told = [(line["loss"], line["mAP"]) for line in lines]
