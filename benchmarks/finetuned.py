@@ -160,7 +160,9 @@ def main() -> None:
         }
         for key in flat:
             print(f"{name} {key}: {record[name][key]['mAP']:.3f} {record[name]['mAP by fold'][key]}", flush=True)
-    config = json.loads(next(given.work.glob("*/fold_1/weights_*/finetune.json")).read_text())["config"]
+    config = {}
+    for path in (given.work / given.sets[0] / "fold_1").glob("weights_*/finetune.json"):
+        config |= json.loads(path.read_text())["config"]
     record |= {"sizes": SIZES, "config": config, "preset": PRESET, "seeds": given.seeds, "resamples": RESAMPLES}
     write_json(given.output, record | about_machine())
 
