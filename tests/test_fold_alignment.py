@@ -47,7 +47,9 @@ def folder(request, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(("folder", "stream"), [("rgb", "rgb"), ("flow", "flow")], indirect=["folder"])
+@pytest.mark.parametrize(
+    ("folder", "stream"), [pytest.param("rgb", "rgb", marks=pytest.mark.slow), ("flow", "flow")], indirect=["folder"]
+)
 def test_the_network_of_a_fold_speaks_as_that_of_all(folder, stream, monkeypatch):
     monkeypatch.setattr(fold_alignment, "MOST_CHUNKS", 30)  # every second one
     videos = {video_id: video.chunks for video_id, video in planted(3)[1].items()}
