@@ -147,7 +147,7 @@ def command(
                 "bring published ones with --rgb-weights and --flow-weights."
             )
         summary = Summary()
-        with console.JobBar("chunks", plan.chunks, _speed) as bar:
+        with console.JobBar("chunks", plan.chunks, speed) as bar:
             config = WorkerConfig(output, sources, there, plan.share.threads, flow_backend, allow_damaged, cache)
             if engine == "ray":
                 how = {"portion": portion, "most": workers, "notice": console.warn}
@@ -163,7 +163,7 @@ def command(
                 for outcome in outcomes:
                     summary.add(outcome)
                     bar.finish(outcome.id, planned.get(outcome.id, 0))
-                    _say_outcome(console, outcome)
+                    say_outcome(console, outcome)
     _say_summary(console, summary, folder.path)
     if as_json:
         console.show_json({"output": str(folder.path), **summary.to_dict()})
@@ -171,7 +171,8 @@ def command(
         sys.exit(SOME_FAILED)
 
 
-def _speed(chunks_per_second: float) -> str:
+def speed(chunks_per_second: float) -> str:
+    """Of chunks, for people."""
     return f"{chunks_per_second:.1f} a second, {chunks_per_second / 4:.2f} × real time"
 
 
@@ -205,14 +206,16 @@ def _warn_of_disk(console, plan) -> None:
         console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
 
 
-def _say_outcome(console, outcome) -> None:
+def say_outcome(console, outcome) -> None:
+    """Tell what became of a video; of one that was finished before, nothing."""
     if outcome.state == "failed":
         console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
     elif outcome.state == "done":
         if outcome.note:
             console.warn(outcome.note)
-        speed = outcome.chunks / 4 / outcome.seconds
-        console.say(f"done: {outcome.id}: {outcome.chunks} chunks in {outcome.seconds:.1f} s ({speed:.2f} × real time)")
+        factor = outcome.chunks / 4 / outcome.seconds
+        line = f"{outcome.chunks} chunks in {outcome.seconds:.1f} s ({factor:.2f} × real time)"
+        console.say(f"done: {outcome.id}: {line}")
         if outcome.reason:
             console.warn(f"{outcome.id} is {outcome.reason}")
 
@@ -222,7 +225,7 @@ def _say_summary(console, summary, path: Path) -> None:
     if summary.chunks:
         stages = (f"{name.replace('_', ' ')} {s['chunks_per_thread_second']:.1f}" for name, s in told["stages"].items())
         console.say(
-            f"{summary.chunks} chunks in {console.clock(told['seconds'])}: {_speed(told['chunks_per_second'])}; "
+            f"{summary.chunks} chunks in {console.clock(told['seconds'])}: {speed(told['chunks_per_second'])}; "
             f"of one thread: {', '.join(stages)}"
         )
     counts = ", ".join(f"{told[state]} {state}" for state in ("done", "kept", "failed"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from lstr_cli.extract import say_outcome, speed
 from lstr_cli.options import Size, algorithm_option, device_option, inputs_options, set_option, workers_option
 
 SOME_FAILED = 3
@@ -199,17 +200,17 @@ def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str)
     console.say(f"looking at {len(videos)} videos")
     sound, bad = look_at(videos, chunks)
     for outcome in bad:
-        _say_failed(outcome)
+        say_outcome(console, outcome)
     if not sound:
         raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
     plan({video.id: video for video in sound})  # what cannot be trained on is told before hours of flow
     cached, made = {}, 0
     total = sum(video.n_chunks for video in sound)
-    with flow_workers(preset, workers, flow_backend) as pool, console.JobBar("chunks", total, _speed) as bar:
+    with flow_workers(preset, workers, flow_backend) as pool, console.JobBar("chunks", total, speed) as bar:
         for (outcome, there), video in zip(fill(sound, chunks, pool, bar.update), sound, strict=True):
             bar.finish(outcome.id, video.n_chunks)
             if there is None:
-                _say_failed(outcome)
+                say_outcome(console, outcome)
                 bad.append(outcome)
                 continue
             cached[outcome.id] = there
@@ -221,16 +222,6 @@ def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str)
     n_chunks = sum(len(there.chunks) for there in cached.values())
     console.say(f"{n_chunks} chunks of {len(cached)} videos in {chunks.path}, {made} made now")
     return cached, bad
-
-
-def _speed(chunks_per_second: float) -> str:
-    return f"{chunks_per_second:.1f} a second, {chunks_per_second / 4:.2f} × real time"
-
-
-def _say_failed(outcome) -> None:
-    from lstr_cli import console
-
-    console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
 
 
 def _say_plan(labels, pairs, configs, initial, init: str | None) -> None:

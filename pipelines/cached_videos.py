@@ -13,11 +13,9 @@ from extractors.presets import Preset
 from extractors.recipe import Recipe
 from pipelines.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
 from pipelines.extract import together
-from pipelines.extract_video import Outcome, failed, open_chunks
+from pipelines.extract_video import Outcome, Progress, failed, open_chunks
 from pipelines.remote import Place
 from pipelines.remote_videos import at_hand
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lstr.label_check import ERROR, Finding, check
 from lstr.labels import Labels, read_json, read_labels, select, targets
 from lstr.perframe_labels import is_data_info, read_data_info
 from pipelines.roots import FeatureFolders, StoredArray, open_roots, stored
-from pipelines.store import FeatureFolder
+from pipelines.store import FeatureFolder, seen_streams
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -48,6 +48,8 @@ class LabelledVideo:
     id: str
     features: TwoStreamArray
     targets: np.ndarray
+    seen: tuple[str, ...] = ()
+    """The streams whose network has seen it, as far as its record says."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,9 @@ class Dataset:
         for video_id in sorted(wanted.keys() & present):
             label, arrays = wanted[video_id], self.folder.load(video_id)
             array = TwoStreamArray(*(stored(array, label.n_chunks) for array in arrays))
-            videos.append(LabelledVideo(video_id, array, targets(label, self.labels.classes, len(array))))
+            seen = seen_streams(self.folder.read_record(video_id)) or ()
+            truth = targets(label, self.labels.classes, len(array))
+            videos.append(LabelledVideo(video_id, array, truth, tuple(seen)))
         if not videos:
             raise LabelsError(
                 f"No {subset} video of {self.source} has features in {self.folder.path}.",

@@ -39,7 +39,7 @@ def align(
     folds: the videos that each has learnt from, as the network of all has.
     """
     files = {fold: network_file(folder, stream, fold) for fold in folds}
-    left = {fold: ids for fold, ids in folds.items() if ALIGNMENT not in read_content(files[fold])}
+    left = {fold: ids for fold, ids in folds.items() if ALIGNMENT not in read_content(files[fold], mapped=True)}
     if not left:
         return
     used = sorted({video_id for ids in left.values() for video_id in ids})

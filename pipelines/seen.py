@@ -5,14 +5,12 @@ that the networks were blind to. Features without records (from elsewhere), and 
 they have seen, as the published ones, count as not seen.
 """
 
-from collections.abc import Mapping, Sequence
-
 from extractors.recipe import STREAMS
 from lstr.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from pipelines.dataset import Split
-from pipelines.store import FeatureFolder
+from pipelines.store import FeatureFolder, seen_streams
 
 Seen = dict[str, list[str]]
 """By video id the streams whose network has seen it; videos that none has seen are not in it."""
@@ -29,8 +27,7 @@ def seen_in(split: Split, config: LSTRConfig) -> Seen:
     taken = [stream for stream in STREAMS if getattr(config, f"{stream}_dim")]
     found = {}
     for video in split.videos:
-        recorded = _recorded(split.folder.read_record(video.id)) or ()
-        streams = [stream for stream in taken if stream in recorded]
+        streams = [stream for stream in taken if stream in video.seen]
         if streams:
             found[video.id] = streams
     return found
@@ -86,16 +83,10 @@ def count_seen(folder: FeatureFolder) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
     for video_id in folder.ids():
         record = folder.read_record(video_id)
-        seen = _recorded(record)
+        seen = seen_streams(record)
         if seen is not None:
             fold = record.get("fold")
             count = counts.setdefault("all" if fold is None else f"fold {fold}", {"videos": 0, "seen": 0})
             count["videos"] += 1
             count["seen"] += bool(seen)
     return dict(sorted(counts.items()))
-
-
-def _recorded(record: Mapping | None) -> Sequence[str] | None:
-    """The streams that a record names; None where it does not say."""
-    seen = (record or {}).get("seen")
-    return seen if isinstance(seen, list) else None

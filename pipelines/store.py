@@ -10,7 +10,7 @@ import json
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +130,12 @@ def read_jsonl(path: Path) -> list[dict]:
             with suppress(ValueError):
                 values.append(json.loads(line))
     return values
+
+
+def seen_streams(record: Mapping | None) -> Sequence[str] | None:
+    """The streams whose network has seen a record's video; None where it does not say."""
+    seen = (record or {}).get("seen")
+    return seen if isinstance(seen, list) else None
 
 
 @dataclass(frozen=True)

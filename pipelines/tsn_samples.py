@@ -5,7 +5,7 @@ pieces as long as a typical action, and are a class of their own. Every draw fol
 run that goes on from an epoch draws what it would have drawn.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import Dataset
 
 from extractors.crops import centre_crop, fit
+from lstr.action_stages import runs
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, targets
 from pipelines.chunk_cache import CachedVideo
 
@@ -59,19 +60,13 @@ def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[
     length = int(np.median([sample.end - sample.start for sample in samples])) if samples else 1
     for video_id, (labels, n_chunks) in videos.items():
         nothing = targets(labels, tuple(classes), n_chunks)[:, column[BACKGROUND]]
-        for first, last in _runs(nothing):
+        for first, last in runs(nothing > 0):
             pieces = max(1, round((last - first) / length))
             edges = np.linspace(first, last, pieces + 1).round().astype(int)
             samples += [
                 Sample(video_id, int(a), int(b), column[BACKGROUND]) for a, b in zip(edges, edges[1:], strict=False)
             ]
     return samples
-
-
-def _runs(on: np.ndarray) -> Iterator[tuple[int, int]]:
-    """[start, end) of each run of ones in (N,)."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], on, [0]]).astype(int)))
-    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
 class SampleSet(Dataset):

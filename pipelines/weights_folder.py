@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -23,7 +22,6 @@ from extractors.model_card import (
     ENTRY,
     FORMAT,
     ModelCard,
-    blind_fold,
     file_name,
     is_weights_folder,
     network_file,
@@ -102,25 +100,6 @@ class WeightsFolder:
     def files(self) -> list[Path]:
         """Every network's file."""
         return list(_files(self.path, self.recipe))
-
-    @cached_property
-    def cards(self) -> dict[str, tuple[ModelCard, ...]]:
-        """By stream, what its networks say of themselves: that of all training videos, then those of the folds.
-
-        Raises WeightsError where a file is missing, damaged, or says nothing.
-        """
-        return {stream: cards_of(self.path, stream, len(getattr(self.recipe, stream).folds)) for stream in self.streams}
-
-    def fold_of(self, video_id: str, sha256: str | None) -> int | None:
-        """The fold that a video (its id, and the SHA-256 of its file or None) is in: its networks have not seen it.
-
-        None where no network has seen it, and where all have: see `seen_by`.
-        """
-        return next((k for cards in self.cards.values() if (k := blind_fold(cards, video_id, sha256))), None)
-
-    def seen_by(self, video_id: str, sha256: str | None, fold: int | None = None) -> tuple[str, ...]:
-        """The streams whose network, of all training videos or without a fold, has seen a video."""
-        return tuple(s for s, cards in self.cards.items() if cards[fold or 0].has_seen(video_id, sha256))
 
 
 def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCard, ...]:

@@ -81,8 +81,8 @@ def test_thresholds_are_not_chosen_on_seen_videos(lstr, small_set, features, tmp
 
 
 def test_only_streams_that_the_model_takes_count(small_set, features):
-    split, config = read_split(features, small_set.labels, "training"), load(small_set.checkpoint).config
     say_seen(features, {"scene_00": [], "scene_02": ["flow"]})
+    split, config = read_split(features, small_set.labels, "training"), load(small_set.checkpoint).config
     assert seen_in(split, config) == {"scene_02": ["flow"]}
     assert seen_in(split, replace(config, rgb_dim=0)) == {"scene_02": ["flow"]}
     assert seen_in(split, replace(config, flow_dim=0)) == {}
@@ -113,7 +113,7 @@ def test_each_record_is_read_in_the_folder_that_has_the_video(small_set, feature
     assert seen_in(split, config) == {"scene_00": ["rgb", "flow"]}
     for content in ("{", "[]", '{"seen": "rgb"}', '{"seen": null}'):
         (other / "records" / "scene_00.json").write_text(content)
-        assert seen_in(split, config) == {}
+        assert seen_in(read_split([features, other], small_set.labels, "training"), config) == {}
 
 
 def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):

@@ -16,7 +16,7 @@ from extractors.resnet import build_backbone
 from extractors.weights import fingerprint, identify, load_weights, read_state_dict
 from pipelines.store import open_features
 from pipelines.weights import check, find_weights
-from pipelines.weights_folder import fit_name, is_weights_folder, open_weights
+from pipelines.weights_folder import cards_of, fit_name, is_weights_folder, open_weights
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +60,23 @@ def test_keys_are_as_published(weights, shared):
 
 
 def test_the_fold_of_a_video(weights):
+    cards = {stream: cards_of(weights.path, stream, weights.n_folds) for stream in weights.streams}
+
+    def fold_of(video_id, sha256):
+        (fold,) = {blind_fold(of, video_id, sha256) for of in cards.values()}  # both streams agree
+        return fold
+
+    def seen_by(video_id, sha256, fold=None):
+        return tuple(stream for stream, of in cards.items() if of[fold or 0].has_seen(video_id, sha256))
+
     first, second = weights.about["training"].values()
     new = "4" * 64
-    assert weights.fold_of("scene_00", None) == weights.fold_of("a copy", first) == 1
-    assert weights.fold_of("scene_01", second) == weights.fold_of("scene_01", new) == 2, "another encoding of it"
-    assert weights.fold_of("new", new) is None and weights.seen_by("new", new) == ()
-    assert weights.fold_of("scene_00", second) == 2, "content counts for more than a name"
-    assert weights.seen_by("scene_00", first) == ("rgb", "flow") and weights.seen_by("scene_00", first, 1) == ()
-    everyone = [replace(card, seen=weights.about["training"]) for card in weights.cards["rgb"]]
+    assert fold_of("scene_00", None) == fold_of("a copy", first) == 1
+    assert fold_of("scene_01", second) == fold_of("scene_01", new) == 2, "another encoding of it"
+    assert fold_of("new", new) is None and seen_by("new", new) == ()
+    assert fold_of("scene_00", second) == 2, "content counts for more than a name"
+    assert seen_by("scene_00", first) == ("rgb", "flow") and seen_by("scene_00", first, 1) == ()
+    everyone = [replace(card, seen=weights.about["training"]) for card in cards["rgb"]]
     assert blind_fold(everyone, "scene_00", first) is None
 
 
