@@ -25,8 +25,8 @@ from time import monotonic
 import av
 import numpy as np
 
-from extractors.live import LiveOptions
-from extractors.live_input import parse_live
+from extractors.video.live_input import parse_live
+from extractors.video.live_reader import LiveOptions
 from pipelines.detect import load_checkpoint
 from pipelines.live_detect import LiveChain, open_live, run_live
 from pipelines.sources import open_networks

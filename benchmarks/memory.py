@@ -25,7 +25,7 @@ import av
 from extractors.flow import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
-from extractors.video import probe
+from extractors.video.file_reader import probe
 from pipelines.extract_video import open_chunks
 from pipelines.store import write_json
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from extractors.errors import VideoError
 from extractors.flow import FlowWorkers
-from extractors.frames import n_frames_until
 from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, WeightSources, build_twostream
+from extractors.video.frames import n_frames_until
 from pipelines.extract_video import open_chunks
 from pipelines.store import write_json
 

@@ -23,7 +23,7 @@ from held_out import HeldOut, Scores, Settings, chosen_without, folds_of
 from extractors.flow import FlowWorkers, choose_backend, default_workers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
-from extractors.video import find_videos
+from extractors.video.file_reader import find_videos
 from lstr import bootstrap, metrics
 from lstr.labels import read_labels
 from pipelines.bench import about_machine

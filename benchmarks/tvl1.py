@@ -15,7 +15,7 @@ import numpy as np
 
 from extractors import tvl1
 from extractors.flow import opencv_flow
-from extractors.video import FrameReader, probe, read_chunks
+from extractors.video.file_reader import FrameReader, probe, read_chunks
 from pipelines.store import write_json
 
 SIZES = ((320, 180), (320, 240), (340, 256))

@@ -13,7 +13,7 @@ from extractors.errors import MissingPathError, RecipeError
 from extractors.flow import ALGORITHMS
 from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS
 from extractors.resnet import FEATURES
-from extractors.video import CHUNK
+from extractors.video.file_reader import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
 

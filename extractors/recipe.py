@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from extractors.errors import RecipeError
 from extractors.flow import ALGORITHMS, BOUND
 from extractors.resnet import FEATURES
-from extractors.video import CHUNK, FPS
+from extractors.video.file_reader import CHUNK, FPS
 
 STREAMS = ("rgb", "flow")
 PRECISIONS = ("float32", "bf16")

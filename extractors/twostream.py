@@ -19,7 +19,7 @@ from extractors.networks import WeightSources, asked, build_network, folds_of
 from extractors.presets import FAST, Preset
 from extractors.recipe import STREAMS, NetworkRecipe, Recipe
 from extractors.stages import ahead, closed_after, torch_threads
-from extractors.video import Chunk
+from extractors.video.file_reader import Chunk
 from extractors.weights import statistics
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster

@@ -119,7 +119,7 @@ def command(
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
     from extractors.errors import ExtractorError
-    from extractors.live_input import parse_live
+    from extractors.video.live_input import parse_live
     from lstr.labels import read_labels
     from lstr_cli import console
     from lstr_cli.live_sources import watch

@@ -94,8 +94,8 @@ def command(
       lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
     from extractors.flow import choose_backend
-    from extractors.inputs import VIDEO_SUFFIXES
     from extractors.twostream import WeightSources, default_device
+    from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
     from pipelines.chunk_cache import find_cache
     from pipelines.extract import extract, run

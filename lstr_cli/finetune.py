@@ -105,8 +105,8 @@ def command(
 
     registry()  # quietly, or an error of ours
     from extractors.flow import choose_backend
-    from extractors.inputs import VIDEO_SUFFIXES
     from extractors.twostream import default_device
+    from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
     from pipelines.cached_videos import chunks_of
     from pipelines.chunk_cache import ChunkCache

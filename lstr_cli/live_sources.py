@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from extractors.errors import ExtractorError
-from extractors.live import LiveOptions
-from extractors.live_input import Input
+from extractors.video.live_input import Input
+from extractors.video.live_reader import LiveOptions
 from lstr.checkpoint import Checkpoint
 from lstr_cli import console
 from lstr_cli.view import View

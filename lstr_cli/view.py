@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
-from extractors.video import CHUNK, CHUNK_SECONDS
+from extractors.video.file_reader import CHUNK, CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.decisions import Decision
 from pipelines.status import Status

@@ -17,10 +17,10 @@ import numpy as np
 from extractors import tvl1
 from extractors.errors import FlowError, VideoError
 from extractors.flow import PAIRS, FlowWorkers, opencv_flow
-from extractors.frames import SourceFrame
 from extractors.stages import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream
-from extractors.video import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks
+from extractors.video.file_reader import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks
+from extractors.video.frames import SourceFrame
 from lstr import streaming
 from lstr.checkpoint import THUMOS_CLASSES
 from lstr.config import LSTRConfig

@@ -20,10 +20,10 @@ import numpy as np
 
 from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers
-from extractors.frames import Chunk, n_frames_until
 from extractors.recipe import Recipe
 from extractors.stages import ahead
-from extractors.video import FrameReader, Video
+from extractors.video.file_reader import FrameReader, Video
+from extractors.video.frames import Chunk, n_frames_until
 from pipelines.arrays import RowFile
 from pipelines.home import home
 from pipelines.store import replacing, write_json

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import MissingPathError
-from extractors.video import CHUNK_SECONDS, LANES_SUFFIX
+from extractors.video.file_reader import CHUNK_SECONDS, LANES_SUFFIX
 from pipelines import documents, elan, perframe, subtitles, tables
 from pipelines.annotations import AnnotatedVideo, AnnotationError, AnnotationSet, from_segments
 from pipelines.store import open_features, write_text

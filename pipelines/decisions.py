@@ -6,10 +6,10 @@ from time import perf_counter
 
 import numpy as np
 
-from extractors.live import Gap
 from extractors.stages import closed_after
 from extractors.twostream import FeatureRow
-from extractors.video import CHUNK_SECONDS
+from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.live_reader import Gap
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from pipelines.status import Status

@@ -8,7 +8,7 @@ from time import perf_counter
 from extractors.flow import FlowWorkers, default_workers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
-from extractors.video import find_videos
+from extractors.video.file_reader import find_videos
 from lstr.checkpoint import load
 from pipelines.dataset import read_split
 from pipelines.detect import leave_default, truth_of

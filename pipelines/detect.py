@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TextIO
 
 from extractors.errors import ExtractorError
-from extractors.live import LiveOptions
-from extractors.live_input import Input, parse_live
 from extractors.twostream import default_device
+from extractors.video.live_input import Input, parse_live
+from extractors.video.live_reader import LiveOptions
 from lstr import checkpoint as checkpoints
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError

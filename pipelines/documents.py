@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from extractors.video import CHUNK_SECONDS
+from extractors.video.file_reader import CHUNK_SECONDS
 from lstr.labels import BACKGROUND, end_chunk
 from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet, from_segments
 from pipelines.timeline import FORMAT

@@ -10,7 +10,7 @@ from extractors.folding import fast_precision
 from extractors.presets import FAST, Preset
 from extractors.recipe import Recipe
 from extractors.resnet import FEATURES
-from extractors.video import CHUNK_SECONDS, probe
+from extractors.video.file_reader import CHUNK_SECONDS, probe
 from pipelines.extract import together
 from pipelines.machine import Share
 from pipelines.recipes import StoredRecipe

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from extractors.video import CHUNK_SECONDS
+from extractors.video.file_reader import CHUNK_SECONDS
 from pipelines.extract_video import Outcome
 
 

@@ -12,7 +12,7 @@ from extractors.errors import ExtractorError, MissingPathError, VideoError
 from extractors.flow import FlowWorkers
 from extractors.manifest import sha256_of
 from extractors.twostream import FeatureRow, StageSeconds, TwoStream
-from extractors.video import CHUNK, FrameReader, Video, probe, read_chunks
+from extractors.video.file_reader import CHUNK, FrameReader, Video, probe, read_chunks
 from pipelines.arrays import RowFile, fingerprints
 from pipelines.chunk_cache import CacheError, ChunkCache
 from pipelines.fold_networks import FoldNetworks

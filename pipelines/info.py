@@ -8,7 +8,7 @@ from pathlib import Path
 
 from extractors.errors import MissingPathError, WeightsError
 from extractors.model_card import ModelCard, is_weights_folder, read_card
-from extractors.video import FrameReader, find_videos, probe
+from extractors.video.file_reader import FrameReader, find_videos, probe
 from lstr import checkpoint
 from pipelines.checkpoint_recipe import recipe_of
 from pipelines.norm_plot import plot_norms

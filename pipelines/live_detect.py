@@ -15,10 +15,10 @@ import torch
 
 from extractors.addresses import shown
 from extractors.flow import FlowWorkers, default_workers
-from extractors.frames import Chunk
-from extractors.live import LiveOptions, LiveReader
-from extractors.live_input import Input
 from extractors.twostream import FeatureRow, TwoStream
+from extractors.video.frames import Chunk
+from extractors.video.live_input import Input
+from extractors.video.live_reader import LiveOptions, LiveReader
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.streaming import StreamState

@@ -10,7 +10,7 @@ from extractors.flow import FlowWorkers, default_workers
 from extractors.presets import Preset
 from extractors.recipe import Recipe
 from extractors.twostream import TwoStream, WeightSources, build_twostream, calibration_of, rebuild_twostream
-from extractors.video import probe
+from extractors.video.file_reader import probe
 from lstr.labels import read_labels
 from pipelines.extract_video import Progress, open_chunks
 from pipelines.recipes import StoredRecipe

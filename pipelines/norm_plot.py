@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import OutputError
-from extractors.video import CHUNK_SECONDS
+from extractors.video.file_reader import CHUNK_SECONDS
 from pipelines.store import replacing
 
 ENDINGS = (".png", ".pdf", ".svg")

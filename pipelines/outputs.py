@@ -8,8 +8,8 @@ from typing import TextIO
 import av
 import numpy as np
 
-from extractors.containers import open_container
 from extractors.errors import VideoError
+from extractors.video.containers import open_container
 from pipelines import documents, tables
 from pipelines.annotations import AnnotationSet, from_segments
 from pipelines.convert import PICTURES, SUFFIXES, render

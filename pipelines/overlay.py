@@ -12,9 +12,9 @@ import av
 import cv2
 import numpy as np
 
-from extractors.containers import best_video, open_container
 from extractors.errors import OutputError, VideoError
-from extractors.video import CHUNK_SECONDS
+from extractors.video.containers import best_video, open_container
+from extractors.video.file_reader import CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.fonts import runs
 from pipelines.store import replacing

@@ -6,10 +6,10 @@ from pathlib import Path
 import av
 import numpy as np
 
-from extractors.containers import open_container
 from extractors.errors import VideoError
-from extractors.frames import FPS, resample
-from extractors.video import PROXY_SUFFIX, FrameReader, probe
+from extractors.video.containers import open_container
+from extractors.video.file_reader import PROXY_SUFFIX, FrameReader, probe
+from extractors.video.frames import FPS, resample
 from pipelines.store import replacing
 
 LONG_SIDE = 640

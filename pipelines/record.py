@@ -9,8 +9,8 @@ from typing import TextIO
 
 import numpy as np
 
-from extractors.live import Gap
-from extractors.video import CHUNK_SECONDS
+from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
 from pipelines.checkpoint_recipe import recipe_of
 from pipelines.decisions import Decision, span

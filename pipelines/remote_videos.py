@@ -6,9 +6,9 @@ from pathlib import Path, PurePosixPath
 
 import av
 
-from extractors.containers import open_container
 from extractors.errors import MissingPathError, VideoError
-from extractors.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
+from extractors.video.containers import open_container
+from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from pipelines.remote import Place, RemoteFile, Stat, has_no_room, place
 from pipelines.scratch import scratch
 

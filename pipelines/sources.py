@@ -11,12 +11,12 @@ import numpy as np
 
 from extractors.errors import ExtractorError, VideoError
 from extractors.flow import FlowWorkers
-from extractors.frames import CHUNK_SECONDS, Chunk, chunks_of
 from extractors.model_card import is_weights_folder
 from extractors.recipe import STREAMS
 from extractors.stages import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream, default_device
-from extractors.video import find_videos
+from extractors.video.file_reader import find_videos
+from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from lstr.checkpoint import Checkpoint
 from pipelines.checkpoint_recipe import check_recipe, networks_of
 from pipelines.extract_video import open_chunks

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from extractors.errors import ExtractorError
-from extractors.video import CHUNK_SECONDS
+from extractors.video.file_reader import CHUNK_SECONDS
 from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.store import replacing

@@ -8,9 +8,9 @@ import numpy as np
 
 from extractors.errors import VideoError
 from extractors.flow import DIS_SMALLEST, FlowWorkers
-from extractors.frames import CHUNK, CHUNK_SECONDS, Chunk
 from extractors.twostream import FeatureRow, TwoStream
-from extractors.video import FrameReader, Video
+from extractors.video.file_reader import FrameReader, Video
+from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk
 from pipelines.chunk_cache import CachedVideo, ChunkCache, decoded_facts
 
 

@@ -55,7 +55,7 @@ def small_set(tmp_path_factory) -> SmallSet:
     from extractors.flow import FlowWorkers
     from extractors.presets import PRESETS
     from extractors.twostream import WeightSources
-    from extractors.video import find_videos
+    from extractors.video.file_reader import find_videos
     from pipelines.dataset import read_split
     from pipelines.extract import extract
     from pipelines.networks import prepare

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from extractors import tvl1
-from extractors.video import FrameReader, probe
+from extractors.video.file_reader import FrameReader, probe
 from pipelines.bench_chain import STAGES, Paced, rendered
 
 CHUNKS = 10

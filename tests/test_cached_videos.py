@@ -5,7 +5,7 @@ import pytest
 from extractors.errors import OutputError
 from extractors.flow import FlowWorkers
 from extractors.presets import PRESETS
-from extractors.video import find_videos
+from extractors.video.file_reader import find_videos
 from pipelines.cached_videos import chunks_of, fill, look_at
 from pipelines.chunk_cache import ChunkCache, chunk_recipe
 from pipelines.extract_video import open_chunks

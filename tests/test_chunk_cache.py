@@ -9,7 +9,7 @@ import pytest
 from extractors.errors import OutputError, VideoError
 from extractors.flow import FlowWorkers
 from extractors.manifest import sha256_of
-from extractors.video import find_videos
+from extractors.video.file_reader import find_videos
 from pipelines.chunk_cache import FIELDS, CacheError, ChunkCache, chunk_recipe
 from pipelines.extract_video import open_chunks
 from pipelines.store import open_features

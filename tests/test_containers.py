@@ -15,10 +15,10 @@ import pytest
 from conftest import remux
 from test_video import write_video
 
-from extractors.containers import open_container
 from extractors.errors import VideoError
-from extractors.readers import PyAVReader
-from extractors.video import FrameReader, probe, suits_decord
+from extractors.video.containers import open_container
+from extractors.video.file_reader import FrameReader, probe, suits_decord
+from extractors.video.pyav_reader import PyAVReader
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -222,7 +222,7 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 from extractors.errors import VideoError
-from extractors.video import FrameReader, probe
+from extractors.video.file_reader import FrameReader, probe
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     print(sum(frame.image.size > 0 for frame in FrameReader(probe(Path(sys.argv[1]))).frames(64)))

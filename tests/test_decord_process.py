@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from test_video import FULL, write_video
 
-from extractors import decord_process
 from extractors.errors import VideoError
-from extractors.readers import DecordReader
-from extractors.video import FrameReader, probe
+from extractors.video.file_reader import FrameReader, decord_process, probe
+from extractors.video.pyav_reader import DecordReader
 
 FAKE = """
 import ctypes, os
@@ -99,7 +98,7 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
         "import sys\n"
         "from dataclasses import replace\n"
         "from extractors import decord_process, readers\n"
-        "from extractors.video import probe\n"
+        "from extractors.video.file_reader import probe\n"
         "decord_process.ALARM = 1.5\n"
         "start = decord_process.DecordProcess.__init__\n"
         "def told(self):\n"

@@ -21,7 +21,7 @@ from extractors.flow import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.recipe import PRECISIONS
 from extractors.twostream import WeightSources, build_twostream
-from extractors.video import find_videos
+from extractors.video.file_reader import find_videos
 from pipelines.extract import extract
 from pipelines.extract_video import extract_video, open_chunks
 from pipelines.fold_networks import FoldNetworks

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from extractors.presets import PRESETS
-from extractors.video import find_videos
+from extractors.video.file_reader import find_videos
 from pipelines.extract_plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
 from pipelines.extract_summary import Summary
 from pipelines.extract_video import Outcome

@@ -16,11 +16,11 @@ from served import TS_HEAD, camera, piped, served
 from test_video import write_video
 
 from extractors.errors import MissingPathError, StalledError, VideoError
-from extractors.frames import SourceFrame
-from extractors.live import LiveOptions, LiveReader, stretches
-from extractors.live_input import PROMPT, Input, parse_live
-from extractors.readers import PyAVReader
-from extractors.video import read_chunks
+from extractors.video.file_reader import read_chunks
+from extractors.video.frames import SourceFrame
+from extractors.video.live_input import PROMPT, Input, parse_live
+from extractors.video.live_reader import LiveOptions, LiveReader, stretches
+from extractors.video.pyav_reader import PyAVReader
 
 SIDE = 320
 

@@ -15,8 +15,8 @@ from conftest import TINY, heed_interrupts, remux
 from served import TS_HEAD, piped, served
 
 from extractors.errors import StalledError
-from extractors.live import LiveOptions
-from extractors.live_input import PROMPT, Input, parse_live
+from extractors.video.live_input import PROMPT, Input, parse_live
+from extractors.video.live_reader import LiveOptions
 from lstr import streaming
 from lstr.checkpoint import load
 from lstr.config import LSTRConfig

@@ -10,10 +10,10 @@ from test_video import ffmpeg_24
 
 from extractors.errors import VideoError
 from extractors.flow import FlowWorkers
-from extractors.frames import resample, shrink
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
-from extractors.video import FrameReader, probe
+from extractors.video.file_reader import FrameReader, probe
+from extractors.video.frames import resample, shrink
 from pipelines.extract_video import open_chunks
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"

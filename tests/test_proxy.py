@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from extractors.errors import VideoError
-from extractors.frames import resample
-from extractors.video import FrameReader, find_videos, probe
+from extractors.video.file_reader import FrameReader, find_videos, probe
+from extractors.video.frames import resample
 from pipelines.proxy import is_playable, write_proxy
 
 

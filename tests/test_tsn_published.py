@@ -15,7 +15,7 @@ from extractors.errors import WeightsError
 from extractors.presets import PRESETS
 from extractors.resnet import CONFIGS, build_backbone
 from extractors.twostream import TwoStream, WeightSources, build_twostream, fit, ten_crops
-from extractors.video import Chunk
+from extractors.video.file_reader import Chunk
 from extractors.weights import fingerprint, load_weights, randomise
 
 BN_EPSILON = 1e-5

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from extractors.errors import MissingPathError, StalledError, VideoError
-from extractors.frames import chunks_of, resample, shrink, working_size
-from extractors.readers import DecordReader, PyAVReader
-from extractors.video import CHUNK, FrameReader, find_videos, probe, read_chunks
+from extractors.video.file_reader import CHUNK, FrameReader, find_videos, probe, read_chunks
+from extractors.video.frames import chunks_of, resample, shrink, working_size
+from extractors.video.pyav_reader import DecordReader, PyAVReader
 
 FULL = 10**6  # a longer side that shrinks nothing
 

@@ -1,4 +1,4 @@
-"""decord in a process of its own, which can be ended; `python -m extractors.decord_process` is that process.
+"""decord in a process of its own, which can be ended; `python -m extractors.video.decord_process` is that process.
 
 decord decodes ahead, and can hang for ever in a call that no thread can break off; so who waits for it ends the
 process. When nobody is left who waits, the kernel does by an alarm, whatever holds Python's lock. FFmpeg inside decord
@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+import extractors
 from extractors.errors import VideoError
-from extractors.frames import shrink, upright
+from extractors.video.frames import shrink, upright
 
 if TYPE_CHECKING:  # the child needs no PyAV
-    from extractors.probe import Video
+    from extractors.video.probe import Video
 
 SECONDS = 30.0  # a decord call; opening reads the whole index
 TICK = 1.0  # seconds between two looks at the clock: a machine that slept meanwhile has not waited
@@ -45,7 +46,7 @@ class DecordProcess:
     """A child process that reads one video after the other."""
 
     def __init__(self):
-        root = str(Path(__file__).parents[1])
+        root = str(Path(extractors.__file__).parents[1])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         # a group of its own: Ctrl-C is this process's to hear, which then ends the child
         self._process = subprocess.Popen(

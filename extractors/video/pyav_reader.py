@@ -17,11 +17,11 @@ import av
 import numpy as np
 
 from extractors.addresses import shown
-from extractors.containers import best_video, open_container
-from extractors.decord_process import SECONDS, decord_process
 from extractors.errors import StalledError, VideoError
-from extractors.frames import SourceFrame, shrink, upright, working_size
-from extractors.probe import (
+from extractors.video.containers import best_video, open_container
+from extractors.video.decord_process import SECONDS, decord_process
+from extractors.video.frames import SourceFrame, shrink, upright, working_size
+from extractors.video.probe import (
     AVERAGE_RATE,
     Ending,
     Video,

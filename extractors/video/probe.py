@@ -8,9 +8,9 @@ from pathlib import Path
 
 import av
 
-from extractors.containers import best_video, open_container
 from extractors.errors import MissingPathError, VideoError
-from extractors.frames import CHUNK, FPS, n_frames_until, upright, working_size
+from extractors.video.containers import best_video, open_container
+from extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than it says by more than this was cut off
 AVERAGE_RATE = "average rate"

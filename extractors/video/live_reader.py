@@ -17,9 +17,9 @@ from fractions import Fraction
 from time import monotonic
 
 from extractors.errors import StalledError, VideoError
-from extractors.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
-from extractors.live_input import Input
-from extractors.readers import PyAVReader
+from extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
+from extractors.video.live_input import Input
+from extractors.video.pyav_reader import PyAVReader
 
 GAP_SECONDS = 2
 SLOW_STEPS = 4  # of a source with less than two frames a second

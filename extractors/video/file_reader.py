@@ -26,12 +26,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
-from extractors.decord_process import DecordError
 from extractors.errors import VideoError
-from extractors.frames import CHUNK, CHUNK_SECONDS, FPS, Chunk, SourceFrame, chunks_of
-from extractors.inputs import LANES_SUFFIX, PROXY_SUFFIX, find_videos
-from extractors.probe import Video, damaged, probe
-from extractors.readers import DecordReader, PyAVReader
+from extractors.video.decord_process import DecordError
+from extractors.video.frames import CHUNK, CHUNK_SECONDS, FPS, Chunk, SourceFrame, chunks_of
+from extractors.video.inputs import LANES_SUFFIX, PROXY_SUFFIX, find_videos
+from extractors.video.probe import Video, damaged, probe
+from extractors.video.pyav_reader import DecordReader, PyAVReader
 
 __all__ = [
     "CHUNK",

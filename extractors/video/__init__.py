@@ -1,0 +1,1 @@
+"""Files, cameras and network streams to 24 FPS frames in chunks."""
