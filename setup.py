@@ -10,9 +10,9 @@ flags = [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off", "-fno-ma
 setup(
     ext_modules=[
         Extension(
-            "extractors._tvl1",
-            ["extractors/tvl1.c"],
-            depends=["extractors/tvl1_kernel.h", "extractors/tvl1_median.h"],
+            "extractors.flow._tvl1",
+            ["extractors/flow/tvl1.c"],
+            depends=["extractors/flow/tvl1_kernel.h", "extractors/flow/tvl1_median.h"],
             extra_compile_args=flags,
             optional=True,  # without a compiler the install succeeds and OpenCV serves
         )

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import av
 
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video.file_reader import probe

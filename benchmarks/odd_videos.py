@@ -15,7 +15,7 @@ import decord
 import numpy as np
 
 from extractors.errors import VideoError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, WeightSources, build_twostream
 from extractors.video.frames import n_frames_until

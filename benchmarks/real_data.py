@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from held_out import HeldOut, Scores, Settings, chosen_without, folds_of
 
-from extractors.flow import FlowWorkers, choose_backend, default_workers
+from extractors.flow.workers import FlowWorkers, choose_backend, default_workers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
 from extractors.video.file_reader import find_videos

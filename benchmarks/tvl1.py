@@ -13,8 +13,7 @@ from time import process_time
 import cv2
 import numpy as np
 
-from extractors import tvl1
-from extractors.flow import opencv_flow
+from extractors.flow.workers import opencv_flow, tvl1
 from extractors.video.file_reader import FrameReader, probe, read_chunks
 from pipelines.store import write_json
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from extractors.errors import MissingPathError, RecipeError
-from extractors.flow import ALGORITHMS
+from extractors.flow.workers import ALGORITHMS
 from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS
 from extractors.resnet import FEATURES
 from extractors.video.file_reader import CHUNK

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from extractors.errors import RecipeError
-from extractors.flow import ALGORITHMS, BOUND
+from extractors.flow.workers import ALGORITHMS, BOUND
 from extractors.resnet import FEATURES
 from extractors.video.file_reader import CHUNK, FPS
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from extractors.crops import centre_crop, fit, ten_crops
 from extractors.errors import RecipeError, WeightsError
-from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
 from extractors.folding import DTYPES, fast_precision, fold
 from extractors.networks import WeightSources, asked, build_network, folds_of
 from extractors.presets import FAST, Preset

@@ -93,7 +93,7 @@ def command(
       lstr extract videos/ -o features --recipe my_weights
       lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
-    from extractors.flow import choose_backend
+    from extractors.flow.workers import choose_backend
     from extractors.twostream import WeightSources, default_device
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console

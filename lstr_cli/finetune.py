@@ -104,7 +104,7 @@ def command(
     from extractors.resnet import registry
 
     registry()  # quietly, or an error of ours
-    from extractors.flow import choose_backend
+    from extractors.flow.workers import choose_backend
     from extractors.twostream import default_device
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console

@@ -14,9 +14,8 @@ from time import perf_counter, sleep
 import cv2
 import numpy as np
 
-from extractors import tvl1
 from extractors.errors import FlowError, VideoError
-from extractors.flow import PAIRS, FlowWorkers, opencv_flow
+from extractors.flow.workers import PAIRS, FlowWorkers, opencv_flow, tvl1
 from extractors.stages import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.file_reader import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks

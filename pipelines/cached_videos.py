@@ -6,7 +6,7 @@ from pathlib import Path
 from time import perf_counter
 
 from extractors.errors import MissingPathError, OutputError, VideoError
-from extractors.flow import ALGORITHMS, DIS_SMALLEST, FlowWorkers
+from extractors.flow.workers import ALGORITHMS, DIS_SMALLEST, FlowWorkers
 from extractors.manifest import sha256_of
 from extractors.networks import asked
 from extractors.presets import Preset

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from extractors.errors import RecipeError
-from extractors.flow import ALGORITHMS
+from extractors.flow.workers import ALGORITHMS
 from extractors.recipe import STREAMS, Recipe, differences
 from extractors.twostream import TwoStream, WeightSources, build_as
 from lstr.checkpoint import Checkpoint

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
-from extractors.flow import ALGORITHMS, ChunkFlow, FlowWorkers
+from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
 from extractors.recipe import Recipe
 from extractors.stages import ahead
 from extractors.video.file_reader import FrameReader, Video

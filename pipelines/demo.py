@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
-from extractors.flow import FlowWorkers, default_workers
+from extractors.flow.workers import FlowWorkers, default_workers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
 from extractors.video.file_reader import find_videos

@@ -68,7 +68,7 @@ def _decoder() -> str:
 def _flow() -> Finding:
     import cv2
 
-    from extractors.flow import choose_backend
+    from extractors.flow.workers import choose_backend
 
     try:
         if choose_backend() == "native":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.stages import closed_after
 from extractors.twostream import TwoStream
 from pipelines.chunk_cache import caches_of

@@ -9,7 +9,7 @@ from time import perf_counter
 from types import MappingProxyType
 
 from extractors.errors import ExtractorError, MissingPathError, VideoError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.manifest import sha256_of
 from extractors.twostream import FeatureRow, StageSeconds, TwoStream
 from extractors.video.file_reader import CHUNK, FrameReader, Video, probe, read_chunks

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from extractors.addresses import shown
-from extractors.flow import FlowWorkers, default_workers
+from extractors.flow.workers import FlowWorkers, default_workers
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.frames import Chunk
 from extractors.video.live_input import Input

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.flow import FlowWorkers, default_workers
+from extractors.flow.workers import FlowWorkers, default_workers
 from extractors.presets import Preset
 from extractors.recipe import Recipe
 from extractors.twostream import TwoStream, WeightSources, build_twostream, calibration_of, rebuild_twostream

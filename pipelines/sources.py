@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import ExtractorError, VideoError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.model_card import is_weights_folder
 from extractors.recipe import STREAMS
 from extractors.stages import closed_after, torch_threads

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import VideoError
-from extractors.flow import DIS_SMALLEST, FlowWorkers
+from extractors.flow.workers import DIS_SMALLEST, FlowWorkers
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.file_reader import FrameReader, Video
 from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk

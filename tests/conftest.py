@@ -52,7 +52,7 @@ class SmallSet:
 @pytest.fixture(scope="session")
 def small_set(tmp_path_factory) -> SmallSet:
     """Rendered, extracted and trained: everything but the size is as a user has it."""
-    from extractors.flow import FlowWorkers
+    from extractors.flow.workers import FlowWorkers
     from extractors.presets import PRESETS
     from extractors.twostream import WeightSources
     from extractors.video.file_reader import find_videos

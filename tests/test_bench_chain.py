@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from extractors import tvl1
+from extractors.flow.workers import tvl1
 from extractors.video.file_reader import FrameReader, probe
 from pipelines.bench_chain import STAGES, Paced, rendered
 

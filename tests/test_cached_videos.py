@@ -3,7 +3,7 @@
 import pytest
 
 from extractors.errors import OutputError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.video.file_reader import find_videos
 from pipelines.cached_videos import chunks_of, fill, look_at

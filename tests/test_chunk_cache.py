@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from extractors.errors import OutputError, VideoError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.manifest import sha256_of
 from extractors.video.file_reader import find_videos
 from pipelines.chunk_cache import FIELDS, CacheError, ChunkCache, chunk_recipe

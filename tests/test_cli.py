@@ -250,7 +250,7 @@ def test_doctor(lstr, monkeypatch):
     assert code == 0 and {"torch", "decord", "mmaction2", "decoder", "optical flow", "GPU"} <= findings.keys()
     import cv2
 
-    from extractors import tvl1
+    from extractors.flow.workers import tvl1
 
     monkeypatch.delattr(cv2, "optflow")
     monkeypatch.setattr(tvl1, "_tvl1", None)
@@ -261,7 +261,7 @@ def test_doctor(lstr, monkeypatch):
 def test_missing_optflow_says_what_to_type(lstr, small_set, tmp_path, monkeypatch):
     import cv2
 
-    from extractors import tvl1
+    from extractors.flow.workers import tvl1
 
     monkeypatch.delattr(cv2, "optflow")
     monkeypatch.setattr(tvl1, "_tvl1", None)

@@ -17,7 +17,7 @@ import pytest
 from conftest import heed_interrupts, remux
 
 from extractors.errors import MissingPathError, RecipeError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.recipe import PRECISIONS
 from extractors.twostream import WeightSources, build_twostream

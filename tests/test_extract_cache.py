@@ -8,7 +8,7 @@ import pytest
 from finetuned import SMALL
 
 from extractors.errors import MissingPathError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.manifest import sha256_of
 from extractors.networks import WeightSources
 from extractors.twostream import build_twostream

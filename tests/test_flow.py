@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from extractors import tvl1
 from extractors.errors import FlowError
-from extractors.flow import ALGORITHMS, FlowWorkers, batch_flow, choose_backend, opencv_flow, to_bytes
+from extractors.flow.workers import ALGORITHMS, FlowWorkers, batch_flow, choose_backend, opencv_flow, to_bytes, tvl1
 
 needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
 

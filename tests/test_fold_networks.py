@@ -12,7 +12,7 @@ from conftest import TINY
 from finetuned import SMALL
 
 from extractors.errors import RecipeError, WeightsError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.model_card import network_files
 from extractors.networks import WeightSources
 from extractors.twostream import build_twostream, rebuild_twostream

@@ -24,10 +24,15 @@ def build_wheel(tmp_path: Path, **environment: str) -> set[str]:
 
 def test_a_wheel_holds_code_and_data_and_no_tests(tmp_path):
     names = build_wheel(tmp_path)
-    assert {"pipelines/web/report.html", "checkpoints/manifest.json", "lstr_cli/main.py", "extractors/tvl1.py"} <= names
+    assert {
+        "pipelines/web/report.html",
+        "checkpoints/manifest.json",
+        "lstr_cli/main.py",
+        "extractors/flow/tvl1.py",
+    } <= names
     assert not [n for n in names if n.startswith(("tests", "benchmarks"))]
 
 
 def test_an_installation_without_a_compiler_succeeds(tmp_path):
     names = build_wheel(tmp_path, CC="no-such-compiler")
-    assert "extractors/tvl1.py" in names and not [n for n in names if n.endswith(".so")]
+    assert "extractors/flow/tvl1.py" in names and not [n for n in names if n.endswith(".so")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extractors import flow
+from extractors.flow.workers import workers as flow
 from pipelines import machine as machines
 from pipelines.machine import MEMORY, Machine, Share, free_memory, share, this_machine
 

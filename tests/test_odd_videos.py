@@ -9,7 +9,7 @@ import pytest
 from test_video import ffmpeg_24
 
 from extractors.errors import VideoError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video.file_reader import FrameReader, probe

@@ -10,7 +10,7 @@ import pytest
 from conftest import TINY
 
 from extractors.errors import RecipeError
-from extractors.flow import FlowWorkers
+from extractors.flow.workers import FlowWorkers
 from pipelines.store import open_features
 
 SETTINGS = [f"--set=model.{name}={value}" for name, value in TINY.items()]

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from conftest import hard_frames
 
-from extractors import flow, tvl1
+from extractors.flow.workers import tvl1
+from extractors.flow.workers import workers as flow
 
 pytestmark = pytest.mark.skipif(
-    not tvl1.available(), reason="the compiled kernel extractors._tvl1 was not built (no C compiler at install)"
+    not tvl1.available(), reason="the compiled kernel extractors.flow._tvl1 was not built (no C compiler at install)"
 )
 
 SHARED = Path(os.environ.get("LSTR_SHARED", Path(__file__).parents[2] / "shared"))

@@ -14,8 +14,9 @@ import pytest
 import torch
 from conftest import hard_frames
 
-from extractors import flow, tvl1, tvl1_torch
-from extractors.tvl1_torch import CapturedFlow, flow_batch
+from extractors.flow.tvl1_torch import CapturedFlow, flow_batch
+from extractors.flow.workers import tvl1, tvl1_torch
+from extractors.flow.workers import workers as flow
 from pipelines.scenes import SceneConfig, render_scenes
 
 CLOSE = 1e-3  # pixels, mean end-point difference of a pair
@@ -194,7 +195,8 @@ def test_only_a_cuda_device_captures():
 
 TRITON_EQUALS_TORCH = """
 import torch
-from extractors import tvl1_torch, tvl1_triton
+from extractors.flow.workers import tvl1_torch
+from extractors.flow.workers import tvl1_triton
 
 for module in (tvl1_torch, tvl1_triton):
     module.WARPS, module.OUTER, module.INNER = 1, 2, 8  # the interpreter is slow
@@ -236,7 +238,7 @@ def test_the_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from extractors import tvl1_triton
+    from extractors.flow.workers import tvl1_triton
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     types = {"errors": "*i64", "arrivals": "*i32", "bound": "fp32", **dict.fromkeys(tvl1_triton.SIZES, "i32")}

@@ -1,10 +1,10 @@
-"""One scale of TV-L1 for a batch of pairs as three Triton kernels, for extractors/tvl1_torch.py on a CUDA device.
+"""One scale of TV-L1 for a batch of pairs as three Triton kernels, for extractors/flow/tvl1_torch.py on a CUDA device.
 
 Warp and median filter are a launch each. The up to 30 inner iterations are one: as many programs as the GPU runs at
 once share the pixels of all pairs that still move and wait for each other after each iteration, so that no pair is
 iterated beyond its stop and the launch ends when none moves. An iteration reads u, p and the warp's data and writes
 the other copy of u and p: 60 bytes a pixel, and rows next to a program's own from cache. Rounding is that of
-extractors/tvl1_torch.py but for one root in ten million; the error is summed in integers, whose order cannot matter.
+extractors/flow/tvl1_torch.py but for one root in ten million; the error is summed in integers, whose order cannot matter.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from extractors import tvl1_torch
-from extractors.tvl1_torch import FIND_MEDIAN, INNER, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
+from extractors.flow.tvl1_torch import FIND_MEDIAN, INNER, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
+from extractors.flow.workers import tvl1_torch
 
 TAUT = tl.constexpr(tvl1_torch.TAUT)
 L_T = tl.constexpr(tvl1_torch.L_T)

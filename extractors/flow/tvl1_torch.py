@@ -1,9 +1,9 @@
 """TV-L1 optical flow of a batch of pairs on a torch device: OpenCV 5's DualTVL1OpticalFlow with its defaults.
 
-It rounds where extractors/tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
+It rounds where extractors/flow/tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
 loop runs to its maximum, and a pair that has stopped is left as it is. Counted, an inner iteration is 49 kernels and
 930 bytes a pixel, a median filter 135 and 3.2 KB, a warp 155 and 4.9 KB; 406,000 kernels a batch of whatever size. That
-is the definition, and what a CPU runs; no GPU is fast with it. extractors/tvl1_triton.py, used on CUDA devices where
+is the definition, and what a CPU runs; no GPU is fast with it. extractors/flow/tvl1_triton.py, used on CUDA devices where
 Triton is there, makes an iteration a part of one kernel and 60 bytes a pixel, and ends when the last pair stops.
 """
 
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from extractors.tvl1 import SCALES, SMALLEST, STEP
+from extractors.flow.tvl1 import SCALES, SMALLEST, STEP
 
 WARPS, OUTER, INNER = 5, 10, 30
 EPSILON = 0.01  # pixels; a pair stops when its flow changes by less, root mean square
@@ -26,7 +26,7 @@ TAUT, L_T, THETA = 0.25 / 0.3, 0.15 * 0.3, 0.3
 FLAT = torch.finfo(torch.float32).eps  # a squared gradient up to this explains no brightness
 
 # Comparators that sort five values, and that bring the median of 25 to MEDIAN_WIRE where wire 5 k + c holds the k-th
-# smallest value of column c of the window; extractors/tvl1_median.h says how they were found.
+# smallest value of column c of the window; extractors/flow/tvl1_median.h says how they were found.
 SORT_COLUMN = ((0, 1), (3, 4), (2, 4), (2, 3), (1, 4), (0, 3), (0, 2), (1, 3), (1, 2))
 MEDIAN_WIRE = 17
 # fmt: off
@@ -46,7 +46,7 @@ def flow_batch(before: Tensor, after: Tensor, early_exit: bool | None = None) ->
     before, after: (B, H, W) uint8, sides of 16 pixels or more. Returns (B, H, W, 2) float32 in pixels, x then y.
     `early_exit` asks after each outer iteration whether all pairs have stopped, which waits for the device: the result
     is the same; None asks on a CPU only, and the Triton kernels never do. Raises ValueError for other input.
-    Source: extractors/tvl1.c, itself OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
+    Source: extractors/flow/tvl1.c, itself OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
     """
     _check(before, after)
     if early_exit is None:
@@ -61,7 +61,7 @@ def _solver(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor] 
         return None
     if torch.__version__ < (2, 7):
         return None  # its Triton, 3.2, does not know tuples
-    from extractors import tvl1_triton  # it imports this module, and triton, which takes a second
+    from extractors.flow.workers import tvl1_triton  # it imports this module, and triton, which takes a second
 
     return tvl1_triton.solve_scale
 

@@ -1,8 +1,8 @@
 """Optical flow between the six frames of a chunk, in threads.
 
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
-`-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `extractors.tvl1` where there is one, by OpenCV itself
-otherwise, or on a GPU by `extractors.tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
+`-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `extractors.flow.tvl1` where there is one, by OpenCV itself
+otherwise, or on a GPU by `extractors.flow.tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
 algorithms, many times cheaper, and make other features: they are part of the recipe. Neither the kernel nor OpenCV
 holds Python's lock while it computes.
 """
@@ -19,8 +19,8 @@ import cv2
 import numpy as np
 import torch
 
-from extractors import tvl1
 from extractors.errors import FlowError
+from extractors.flow.workers import tvl1
 
 BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields a chunk: neighbours inside the chunk, none across its border
@@ -110,7 +110,7 @@ def choose_backend(algorithm: str = "tvl1", wanted: str = "auto") -> str:
 
 def batch_flow(grey: list[np.ndarray], device: str) -> np.ndarray:
     """TV-L1 between neighbours of a chunk's grey images (H, W) uint8, on a torch device: (10, H, W) uint8."""
-    from extractors.tvl1_torch import flow_batch
+    from extractors.flow.tvl1_torch import flow_batch
 
     images = torch.from_numpy(np.stack(grey)).to(device)
     fields = flow_batch(images[:-1].contiguous(), images[1:].contiguous()).cpu().numpy()  # (5, H, W, 2)
