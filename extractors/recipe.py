@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from extractors.errors import RecipeError
 from extractors.flow.workers import ALGORITHMS, BOUND
-from extractors.resnet import FEATURES
+from extractors.networks.backbones import FEATURES
 from extractors.video.file_reader import CHUNK, FPS
 
 STREAMS = ("rgb", "flow")

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from extractors.crops import centre_crop, fit, ten_crops
 from extractors.errors import RecipeError, WeightsError
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from extractors.folding import DTYPES, fast_precision, fold
-from extractors.networks import WeightSources, asked, build_network, folds_of
+from extractors.networks.build import WeightSources, asked, build_network, folds_of
+from extractors.networks.crops import centre_crop, fit, ten_crops
+from extractors.networks.fused import DTYPES, fast_precision, fold
+from extractors.networks.weights import statistics
+from extractors.prefetch import ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset
 from extractors.recipe import STREAMS, NetworkRecipe, Recipe
-from extractors.stages import ahead, closed_after, torch_threads
 from extractors.video.file_reader import Chunk
-from extractors.weights import statistics
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
 

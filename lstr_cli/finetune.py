@@ -101,7 +101,7 @@ def command(
       lstr finetune videos/ --labels labels.json -o weights --rgb-init resnet50-0676ba61.pth --resume
       lstr finetune new/ --labels new.json -o better --init weights
     """
-    from extractors.resnet import registry
+    from extractors.networks.backbones import registry
 
     registry()  # quietly, or an error of ours
     from extractors.flow.workers import choose_backend

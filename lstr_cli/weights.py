@@ -31,7 +31,7 @@ def list_command(as_json):
       lstr weights list
       lstr weights list --json | jq -r '.[].address'
     """
-    from extractors.manifest import read_manifest
+    from extractors.networks.published_files import read_manifest
     from lstr_cli import console
     from pipelines.home import home
 

@@ -7,8 +7,8 @@ from time import perf_counter
 
 from extractors.errors import MissingPathError, OutputError, VideoError
 from extractors.flow.workers import ALGORITHMS, DIS_SMALLEST, FlowWorkers
-from extractors.manifest import sha256_of
-from extractors.networks import asked
+from extractors.networks.build import asked
+from extractors.networks.published_files import sha256_of
 from extractors.presets import Preset
 from extractors.recipe import Recipe
 from pipelines.chunk_cache import CachedVideo, ChunkCache, chunk_recipe

@@ -20,8 +20,8 @@ import numpy as np
 
 from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
+from extractors.prefetch import ahead
 from extractors.recipe import Recipe
-from extractors.stages import ahead
 from extractors.video.file_reader import FrameReader, Video
 from extractors.video.frames import Chunk, n_frames_until
 from pipelines.arrays import RowFile

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from extractors.stages import closed_after
+from extractors.prefetch import closed_after
 from extractors.twostream import FeatureRow
 from extractors.video.file_reader import CHUNK_SECONDS
 from extractors.video.live_reader import Gap

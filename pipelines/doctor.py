@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from extractors.errors import ExtractorError
-from extractors.manifest import read_manifest
+from extractors.networks.published_files import read_manifest
 from pipelines.home import home
 
 PACKAGES = (
@@ -80,7 +80,7 @@ def _flow() -> Finding:
 
 
 def _networks() -> str:
-    from extractors.resnet import FEATURES, build_backbone
+    from extractors.networks.backbones import FEATURES, build_backbone
 
     for network in FEATURES:
         build_backbone(network)

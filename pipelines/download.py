@@ -20,7 +20,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from extractors.errors import OutputError, WeightsError
-from extractors.manifest import sha256_of
+from extractors.networks.published_files import sha256_of
 from lstr import __version__
 
 TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut

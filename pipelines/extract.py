@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from extractors.flow.workers import FlowWorkers
-from extractors.stages import closed_after
+from extractors.prefetch import closed_after
 from extractors.twostream import TwoStream
 from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from extractors.errors import MissingPathError, VideoError
-from extractors.folding import fast_precision
+from extractors.networks.backbones import FEATURES
+from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, Preset
 from extractors.recipe import Recipe
-from extractors.resnet import FEATURES
 from extractors.video.file_reader import CHUNK_SECONDS, probe
 from pipelines.extract import together
 from pipelines.machine import Share

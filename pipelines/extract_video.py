@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from extractors.errors import ExtractorError, MissingPathError, VideoError
 from extractors.flow.workers import FlowWorkers
-from extractors.manifest import sha256_of
+from extractors.networks.published_files import sha256_of
 from extractors.twostream import FeatureRow, StageSeconds, TwoStream
 from extractors.video.file_reader import CHUNK, FrameReader, Video, probe, read_chunks
 from pipelines.arrays import RowFile, fingerprints

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from extractors.errors import WeightsError
-from extractors.model_card import ModelCard
+from extractors.networks.model_card import ModelCard
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
 from lstr.errors import LabelsError

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from extractors.model_card import network_file
+from extractors.networks.model_card import network_file
 from extractors.recipe import STREAMS
 from lstr.errors import CheckpointError
 from lstr.labels import VideoLabels

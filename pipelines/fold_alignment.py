@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from extractors.model_card import network_file
-from extractors.networks import WeightSources
+from extractors.networks.build import WeightSources
+from extractors.networks.model_card import network_file
+from extractors.networks.weights import ALIGNMENT, read_content
 from extractors.presets import Preset
 from extractors.twostream import TwoStream, build_twostream
-from extractors.weights import ALIGNMENT, read_content
 from pipelines.chunk_cache import CachedVideo
 from pipelines.store import replacing
 from pipelines.video_rows import cached_chunks

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from extractors.errors import WeightsError
-from extractors.model_card import ModelCard, blind_fold, network_file, read_card
-from extractors.networks import build_network
+from extractors.networks.build import build_network
+from extractors.networks.model_card import ModelCard, blind_fold, network_file, read_card
 from extractors.twostream import TwoStream
 from pipelines.weights_folder import cards_of
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from extractors.errors import MissingPathError, WeightsError
-from extractors.model_card import ModelCard, is_weights_folder, read_card
+from extractors.networks.model_card import ModelCard, is_weights_folder, read_card
 from extractors.video.file_reader import FrameReader, find_videos, probe
 from lstr import checkpoint
 from pipelines.checkpoint_recipe import recipe_of

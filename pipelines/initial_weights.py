@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from extractors.errors import WeightsError
-from extractors.manifest import read_manifest, sha256_of
-from extractors.model_card import network_file, read_card
+from extractors.networks.model_card import network_file, read_card
+from extractors.networks.published_files import read_manifest, sha256_of
+from extractors.networks.weights import identify
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
-from extractors.weights import identify
 from pipelines.weights import find_weights
 
 RANDOM = "random"

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import ExtractorError
-from extractors.model_card import network_files
+from extractors.networks.model_card import network_files
 from extractors.recipe import STREAMS
 from extractors.twostream import WeightSources
 from lstr import __version__

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from extractors.errors import RecipeError, WeightsError
-from extractors.model_card import DESCRIPTION, is_weights_folder
+from extractors.networks.model_card import DESCRIPTION, is_weights_folder
 from extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from extractors.recipe import STREAMS, Recipe
 from lstr import checkpoint

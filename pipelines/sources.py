@@ -11,9 +11,9 @@ import numpy as np
 
 from extractors.errors import ExtractorError, VideoError
 from extractors.flow.workers import FlowWorkers
-from extractors.model_card import is_weights_folder
+from extractors.networks.model_card import is_weights_folder
+from extractors.prefetch import closed_after, torch_threads
 from extractors.recipe import STREAMS
-from extractors.stages import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream, default_device
 from extractors.video.file_reader import find_videos
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of

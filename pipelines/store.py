@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
-from extractors.model_card import is_weights_folder
+from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
 from pipelines.arrays import signature
 

@@ -8,11 +8,11 @@ from mmaction.registry import MODELS
 from mmengine.model.weight_init import normal_init
 from torch import nn
 
-import extractors.bninception  # noqa: F401  (registers BNInception)
-from extractors.networks import asked
+import extractors.networks.bninception  # noqa: F401  (registers BNInception)
+from extractors.networks.backbones import CONFIGS, quiet, registry
+from extractors.networks.build import asked
+from extractors.networks.weights import load_crossed, load_weights, randomise
 from extractors.presets import StreamPreset
-from extractors.resnet import CONFIGS, quiet, registry
-from extractors.weights import load_crossed, load_weights, randomise
 from pipelines.finetune_config import FinetuneConfig
 from pipelines.initial_weights import Initial
 

@@ -206,7 +206,7 @@ class _PartialBatchNorm(Hook):
 class State:
     """The file that a stopped network goes on from; it is also a weights file of its last epoch.
 
-    `card` is what that says of itself (`extractors.model_card`).
+    `card` is what that says of itself (`extractors.networks.model_card`).
     """
 
     def __init__(self, path: Path, card: str):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from extractors.crops import centre_crop, fit
+from extractors.networks.crops import centre_crop, fit
 from lstr.action_stages import runs
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, targets
 from pipelines.chunk_cache import CachedVideo

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import MissingPathError
-from extractors.manifest import sha256_of
+from extractors.networks.published_files import sha256_of
 from extractors.recipe import STREAMS
 from pipelines.store import FeatureFolder, leftovers
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.manifest import read_manifest
-from extractors.model_card import (
+from extractors.networks.build import WeightSources, build_network
+from extractors.networks.model_card import (
     DESCRIPTION,
     ENTRY,
     FORMAT,
@@ -27,7 +27,7 @@ from extractors.model_card import (
     network_file,
     read_card,
 )
-from extractors.networks import WeightSources, build_network
+from extractors.networks.published_files import read_manifest
 from extractors.presets import Preset
 from extractors.recipe import STREAMS, Recipe
 from extractors.twostream import build_twostream

@@ -299,8 +299,8 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     """A file in the published layout: named in the folder, asked for by detect, refused when it is another."""
     import torch
 
-    from extractors.resnet import build_backbone
-    from extractors.weights import randomise
+    from extractors.networks.backbones import build_backbone
+    from extractors.networks.weights import randomise
 
     for name, seed in (("mine.pth", 5), ("other.pth", 6)):
         backbone = build_backbone("resnet50")

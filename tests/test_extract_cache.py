@@ -9,8 +9,8 @@ from finetuned import SMALL
 
 from extractors.errors import MissingPathError
 from extractors.flow.workers import FlowWorkers
-from extractors.manifest import sha256_of
-from extractors.networks import WeightSources
+from extractors.networks.build import WeightSources
+from extractors.networks.published_files import sha256_of
 from extractors.twostream import build_twostream
 from pipelines.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
 from pipelines.extract import extract

@@ -8,10 +8,10 @@ import torch
 from planted import CLASSES, planted
 
 from extractors.errors import WeightsError
-from extractors.model_card import read_card
+from extractors.networks.backbones import build_backbone
+from extractors.networks.model_card import read_card
+from extractors.networks.weights import read_state_dict
 from extractors.presets import PRESETS, StreamPreset
-from extractors.resnet import build_backbone
-from extractors.weights import read_state_dict
 from lstr.errors import CheckpointError, LstrError
 from pipelines.chunk_cache import CachedVideo, CacheError
 from pipelines.finetune import Training, finetune

@@ -12,10 +12,10 @@ import torch
 from conftest import heed_interrupts
 from test_cli import mistake
 
-from extractors.model_card import read_card
+from extractors.networks.backbones import build_backbone
+from extractors.networks.model_card import read_card
+from extractors.networks.weights import identify, randomise, read_state_dict
 from extractors.presets import PRESETS
-from extractors.resnet import build_backbone
-from extractors.weights import identify, randomise, read_state_dict
 from pipelines.initial_weights import initial_weights
 from pipelines.scenes import SceneConfig, render_scenes
 from pipelines.weights_folder import open_weights

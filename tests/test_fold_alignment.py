@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from planted import CLASSES, planted
 
-from extractors.model_card import ModelCard, network_file
-from extractors.networks import WeightSources, asked, build_network
+from extractors.networks.backbones import build_backbone
+from extractors.networks.build import WeightSources, asked, build_network
+from extractors.networks.model_card import ModelCard, network_file
+from extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment, read_content
 from extractors.presets import PRESETS
-from extractors.resnet import build_backbone
-from extractors.weights import ALIGNMENT, load_weights, randomise, read_alignment, read_content
 from pipelines import fold_alignment
 from pipelines.fold_alignment import align, linear_map
 from pipelines.weights_folder import write_network

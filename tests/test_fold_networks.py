@@ -13,8 +13,8 @@ from finetuned import SMALL
 
 from extractors.errors import RecipeError, WeightsError
 from extractors.flow.workers import FlowWorkers
-from extractors.model_card import network_files
-from extractors.networks import WeightSources
+from extractors.networks.build import WeightSources
+from extractors.networks.model_card import network_files
 from extractors.twostream import build_twostream, rebuild_twostream
 from lstr import checkpoint
 from lstr.config import LSTRConfig

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from extractors.folding import DTYPES, FoldedConv, fast_precision, fold
+from extractors.networks.backbones import build_backbone
+from extractors.networks.fused import DTYPES, FoldedConv, fast_precision, fold
+from extractors.networks.weights import fingerprint, randomise
 from extractors.presets import PRESETS
-from extractors.resnet import build_backbone
 from extractors.twostream import WeightSources, build_twostream
-from extractors.weights import fingerprint, randomise
 
 SIDE = 64
 
@@ -62,7 +62,7 @@ def test_without_torchs_undocumented_operators(network, monkeypatch):
     backbone, channels = network
     x = images(2, channels)
     expected = fold(backbone, "float32", "cpu")(x)
-    monkeypatch.setattr("extractors.folding.torch.ops.mkldnn", object())
+    monkeypatch.setattr("extractors.networks.fused.torch.ops.mkldnn", object())
     plain = fold(backbone, "float32", "cpu")
     torch.testing.assert_close(plain(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
     assert all(m.packed is None for m in plain.modules() if isinstance(m, FoldedConv))

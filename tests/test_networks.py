@@ -6,10 +6,10 @@ import torch
 from mmaction.registry import MODELS
 
 from extractors.errors import MissingPathError, WeightsError
+from extractors.networks.backbones import build_backbone
+from extractors.networks.weights import fingerprint, load_weights, randomise, statistics
 from extractors.presets import PRESETS
-from extractors.resnet import build_backbone
 from extractors.twostream import WeightSources, build_twostream, calibration_of, fit, rebuild_twostream
-from extractors.weights import fingerprint, load_weights, randomise, statistics
 
 # The names below are written out as published, not derived from our modules.
 BRANCHES = ("1x1", "3x3_reduce", "3x3", "double_3x3_reduce", "double_3x3_1", "double_3x3_2", "pool_proj")

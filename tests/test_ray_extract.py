@@ -18,8 +18,8 @@ import torch
 from conftest import heed_interrupts
 
 from extractors.errors import MissingPathError
-from extractors.resnet import build_backbone
-from extractors.weights import randomise
+from extractors.networks.backbones import build_backbone
+from extractors.networks.weights import randomise
 from pipelines import ray_extract
 from pipelines.extract_worker import WorkerConfig
 from pipelines.ray_extract import Portion, cluster, nodes, over_cluster, portion_of, share_cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.networks import asked
+from extractors.networks.build import asked
 from extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from extractors.recipe import NetworkRecipe, Recipe, differences
 from extractors.twostream import WeightSources, build_twostream

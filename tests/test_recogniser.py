@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
-from extractors.folding import fold
-from extractors.networks import WeightSources, asked, build_network
+from extractors.networks.backbones import registry
+from extractors.networks.build import WeightSources, asked, build_network
+from extractors.networks.fused import fold
 from extractors.presets import Preset, StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
-from extractors.resnet import registry
 from extractors.twostream import TwoStream, build_twostream, rebuild_twostream
 
 TSM = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"  # as mmaction2 ships it
@@ -49,7 +49,7 @@ def recogniser(config) -> torch.nn.Module:
     models = registry()
     from mmengine.config import Config
 
-    from extractors.recogniser import find_config
+    from extractors.networks.recogniser import find_config
 
     model = Config.fromfile(str(find_config(str(config)))).model
     for gone in ("pretrained", "init_cfg"):

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from extractors.stages import ahead, closed_after, torch_threads
+from extractors.prefetch import ahead, closed_after, torch_threads
 
 
 def running(name: str) -> list[threading.Thread]:

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from extractors.errors import WeightsError
+from extractors.networks.backbones import CONFIGS, build_backbone
+from extractors.networks.weights import fingerprint, load_weights, randomise
 from extractors.presets import PRESETS
-from extractors.resnet import CONFIGS, build_backbone
 from extractors.twostream import TwoStream, WeightSources, build_twostream, fit, ten_crops
 from extractors.video.file_reader import Chunk
-from extractors.weights import fingerprint, load_weights, randomise
 
 BN_EPSILON = 1e-5
 

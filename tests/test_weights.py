@@ -10,11 +10,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 
-from extractors import manifest
 from extractors.errors import WeightsError
-from extractors.manifest import dataset_of, published_by_hash, read_manifest
-from extractors.resnet import build_backbone
-from extractors.weights import identify, randomise
+from extractors.networks.backbones import build_backbone
+from extractors.networks.build import published_files as manifest
+from extractors.networks.published_files import dataset_of, published_by_hash, read_manifest
+from extractors.networks.weights import identify, randomise
 from pipelines.weights import choose, find_weights
 
 

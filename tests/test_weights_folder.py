@@ -10,10 +10,10 @@ import torch
 from finetuned import CLASSES, NETWORKS
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.model_card import ModelCard, blind_fold, read_card
-from extractors.networks import WeightSources, build_network
-from extractors.resnet import build_backbone
-from extractors.weights import fingerprint, identify, load_weights, read_state_dict
+from extractors.networks.backbones import build_backbone
+from extractors.networks.build import WeightSources, build_network
+from extractors.networks.model_card import ModelCard, blind_fold, read_card
+from extractors.networks.weights import fingerprint, identify, load_weights, read_state_dict
 from pipelines.store import open_features
 from pipelines.weights import check, find_weights
 from pipelines.weights_folder import cards_of, fit_name, is_weights_folder, open_weights

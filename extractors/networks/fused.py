@@ -64,7 +64,7 @@ def fold(network: nn.Module, precision: str, device: str) -> nn.Module:
     """
     from mmcv.cnn import ConvModule
 
-    from extractors.bninception import BNInception
+    from extractors.networks.bninception import BNInception
 
     dtype = DTYPES[precision]
     folded = copy.deepcopy(network)

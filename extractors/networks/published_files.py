@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-MANIFEST = Path(__file__).parents[1] / "checkpoints" / "manifest.json"
+MANIFEST = Path(str(resources.files("checkpoints"))) / "manifest.json"
 
 
 @dataclass(frozen=True)

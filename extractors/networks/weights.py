@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from extractors.errors import MissingPathError, WeightsError
-from extractors.resnet import build_backbone
+from extractors.networks.backbones import build_backbone
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")

@@ -48,7 +48,7 @@ def build_backbone(network: str, in_channels: int | None = None) -> nn.Module:
     if in_channels:
         config["backbone"]["in_channels"] = in_channels
     models = registry()
-    import extractors.bninception  # noqa: F401  (registers BNInception)
+    import extractors.networks.bninception  # noqa: F401  (registers BNInception)
 
     with quiet():
         backbone = models.build(config).backbone

@@ -16,9 +16,9 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from extractors.errors import MissingPathError, RecipeError
+from extractors.networks.backbones import quiet, registry
+from extractors.networks.weights import CHANNELS
 from extractors.recipe import NetworkRecipe
-from extractors.resnet import quiet, registry
-from extractors.weights import CHANNELS
 
 SIDE = 64  # pixels of the image that tells what a backbone makes
 OUTSIDE = ("torchvision.", "timm.", "mmcls.", "mmpretrain.")

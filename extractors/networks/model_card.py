@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from extractors.errors import WeightsError
-from extractors.weights import read_content
+from extractors.networks.weights import read_content
 
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # of a weights file, beside its state_dict

@@ -1,0 +1,1 @@
+"""Frames and flow to features: the two TSN networks and their weights."""
