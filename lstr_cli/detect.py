@@ -121,6 +121,7 @@ def command(
     from extractors.errors import ExtractorError
     from extractors.video.live_input import parse_live
     from lstr.labels import read_labels
+    from lstr.timeline import changed, thresholds_of
     from lstr_cli import console
     from lstr_cli.live_sources import watch
     from lstr_cli.view import View
@@ -129,7 +130,6 @@ def command(
     from pipelines.index_page import write_index
     from pipelines.sources import Limits, NetworkOptions, open_sources
     from pipelines.status import Status
-    from pipelines.timeline import changed, thresholds_of
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     for text in warnings_of(loaded):

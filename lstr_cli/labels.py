@@ -71,10 +71,10 @@ def convert(sources, to, given, output, subsets, classes, as_labels, features, n
     from dataclasses import replace
     from pathlib import Path
 
+    from lstr.timeline import changed
     from lstr_cli import console
     from pipelines.convert import convert as job
     from pipelines.fonts import illegible_warning
-    from pipelines.timeline import changed
 
     named = tuple(part.strip() for part in classes.split(",")) if classes else ()
 

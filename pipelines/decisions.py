@@ -12,8 +12,8 @@ from extractors.video.file_reader import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
+from lstr.timeline import Event, Timeline
 from pipelines.status import Status
-from pipelines.timeline import Event, Timeline
 
 TOP = 3
 

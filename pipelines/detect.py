@@ -14,6 +14,7 @@ from lstr import checkpoint as checkpoints
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
+from lstr.timeline import Thresholds, Timeline, thresholds_of
 from pipelines.checkpoint_recipe import recipe_of
 from pipelines.decisions import Decision, decide
 from pipelines.home import home
@@ -22,7 +23,6 @@ from pipelines.record import Record
 from pipelines.sources import ALL, Limits, Source, open_networks, open_sources
 from pipelines.status import Status
 from pipelines.store import replacing
-from pipelines.timeline import Thresholds, Timeline, thresholds_of
 
 
 def find_checkpoint(given: str | Path | None) -> Path:

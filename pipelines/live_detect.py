@@ -22,11 +22,11 @@ from extractors.video.live_reader import LiveOptions, LiveReader
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.streaming import StreamState
+from lstr.timeline import Thresholds, Timeline
 from pipelines.decisions import Decision, decision_of
 from pipelines.record import Record
 from pipelines.sources import ALL, Limits
 from pipelines.status import Status
-from pipelines.timeline import Thresholds, Timeline
 
 LOOK = 0.5  # seconds after which statuses are renewed though nothing was decided
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")

@@ -10,6 +10,7 @@ import numpy as np
 
 from extractors.errors import VideoError
 from extractors.video.containers import open_container
+from lstr.timeline import write_scores
 from pipelines import documents, tables
 from pipelines.annotations import AnnotationSet, from_segments
 from pipelines.convert import PICTURES, SUFFIXES, render
@@ -17,7 +18,6 @@ from pipelines.figures import write_figure
 from pipelines.overlay import Lanes, write_overlay
 from pipelines.report import write_report
 from pipelines.store import unwritable, write_json, write_text
-from pipelines.timeline import write_scores
 
 ENDINGS = SUFFIXES | {"npy": ".scores.npy"} | PICTURES
 FORMATS = tuple(ENDINGS)

@@ -18,11 +18,11 @@ from extractors.twostream import FeatureRow, TwoStream, default_device
 from extractors.video.file_reader import find_videos
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from lstr.checkpoint import Checkpoint
+from lstr.timeline import TOLERANCE
 from pipelines.checkpoint_recipe import check_recipe, networks_of
 from pipelines.extract_video import open_chunks
 from pipelines.networks import flow_workers
 from pipelines.store import FeatureFolder, open_features
-from pipelines.timeline import TOLERANCE
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr import checkpoint
+from lstr.timeline import Thresholds, Timeline, thresholds_of
 from pipelines.calibrate import MOST_LEVELS, calibrate, f1, hysteresis, levels, write_thresholds
-from pipelines.timeline import Thresholds, Timeline, thresholds_of
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 

@@ -9,6 +9,7 @@ import pytest
 from annotated import AWKWARD, CLASSES, ONE, scored, segments
 
 from lstr.labels import read_labels
+from lstr.timeline import Thresholds
 from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
 from pipelines.convert import (
     FOLDERS,
@@ -24,7 +25,6 @@ from pipelines.convert import (
 )
 from pipelines.documents import to_activitynet, to_text
 from pipelines.tables import from_csv
-from pipelines.timeline import Thresholds
 
 TWO = AnnotationSet(
     {

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lstr.timeline import Event
 from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, status_text, summary_of
 from pipelines.decisions import Decision
 from pipelines.status import Status
-from pipelines.timeline import Event
 
 CLASSES = ("Background", "kick", "wave", "跳水", "Ambiguous")
 
