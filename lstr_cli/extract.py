@@ -103,11 +103,11 @@ def command(
     from pipelines.extract_processes import over_processes
     from pipelines.extract_summary import Summary
     from pipelines.extract_worker import WorkerConfig
+    from pipelines.files.remote import place
+    from pipelines.files.videos import find_sources
     from pipelines.machine import share, this_machine
     from pipelines.networks import flow_workers, prepare
     from pipelines.ray_extract import cluster, nodes, over_cluster, portion_of, share_cluster
-    from pipelines.remote import place
-    from pipelines.remote_videos import find_sources
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")

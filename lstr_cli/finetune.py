@@ -110,13 +110,13 @@ def command(
     from lstr_cli import console
     from pipelines.cached_videos import chunks_of
     from pipelines.chunk_cache import ChunkCache
+    from pipelines.files.home import home
+    from pipelines.files.videos import find_sources
     from pipelines.finetune import Training, check_blind, finetune
     from pipelines.finetune_config import resolve, trainable
     from pipelines.finetune_run import check_output
     from pipelines.folds import check_labels, make_pairs, parts_of
-    from pipelines.home import home
     from pipelines.initial_weights import initial_weights
-    from pipelines.remote_videos import find_sources
     from pipelines.weights_folder import is_weights_folder, open_weights
 
     if not videos and not lists:

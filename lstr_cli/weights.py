@@ -33,7 +33,7 @@ def list_command(as_json):
     """
     from extractors.networks.published_files import read_manifest
     from lstr_cli import console
-    from pipelines.home import home
+    from pipelines.files.home import home
 
     rows = [{**vars(entry), "here": (home() / entry.name).is_file()} for entry in read_manifest()]
     if as_json:

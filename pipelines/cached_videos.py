@@ -14,8 +14,8 @@ from extractors.recipe import Recipe
 from pipelines.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
 from pipelines.extract import together
 from pipelines.extract_video import Outcome, Progress, failed, open_chunks
-from pipelines.remote import Place
-from pipelines.remote_videos import at_hand
+from pipelines.files.remote import Place
+from pipelines.files.videos import at_hand
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from extractors.prefetch import ahead
 from extractors.recipe import Recipe
 from extractors.video.file_reader import FrameReader, Video
 from extractors.video.frames import Chunk, n_frames_until
-from pipelines.arrays import RowFile
-from pipelines.home import home
+from pipelines.files.home import home
+from pipelines.files.npy_rows import RowFile
 from pipelines.store import replacing, write_json
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")

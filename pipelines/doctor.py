@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from extractors.errors import ExtractorError
 from extractors.networks.published_files import read_manifest
-from pipelines.home import home
+from pipelines.files.home import home
 
 PACKAGES = (
     "torch",

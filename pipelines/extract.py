@@ -9,8 +9,8 @@ from extractors.prefetch import closed_after
 from extractors.twostream import TwoStream
 from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.files.remote import Place
 from pipelines.fold_networks import FoldNetworks
-from pipelines.remote import Place
 from pipelines.remote_features import Features
 
 LOOKS = 32  # at videos and their features at a time; those may be far away

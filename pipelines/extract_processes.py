@@ -20,7 +20,7 @@ from time import monotonic
 from extractors.errors import ExtractorError
 from pipelines.extract_video import REPORT, Outcome, Progress, described, failed
 from pipelines.extract_worker import Worker, WorkerConfig
-from pipelines.remote import Place
+from pipelines.files.remote import Place
 from pipelines.store import sweep
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault

@@ -8,9 +8,9 @@ from extractors.errors import MissingPathError
 from extractors.twostream import WeightSources, rebuild_twostream
 from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.files.remote import Place
 from pipelines.fold_networks import FoldNetworks
 from pipelines.networks import flow_workers
-from pipelines.remote import Place
 from pipelines.remote_features import Features, open_folder
 
 

@@ -24,9 +24,9 @@ from extractors.twostream import WeightSources
 from lstr import __version__
 from pipelines.extract_video import Outcome, failed
 from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.files.remote import Place
+from pipelines.files.scratch import scratch
 from pipelines.machine import Share
-from pipelines.remote import Place
-from pipelines.scratch import scratch
 
 RETRIES = 5  # of a video whose node or process was lost
 CORES = 2  # for a video without a GPU, where nodes have as many: the rates in README are measured with two

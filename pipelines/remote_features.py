@@ -15,9 +15,9 @@ import torch
 
 from extractors.errors import RecipeError, VideoError
 from extractors.recipe import STREAMS, Recipe
-from pipelines.arrays import HEADER_BYTES, signature_of
-from pipelines.remote import Place, RemoteFile
-from pipelines.scratch import scratch
+from pipelines.files.npy_rows import HEADER_BYTES, signature_of
+from pipelines.files.remote import Place, RemoteFile
+from pipelines.files.scratch import scratch
 from pipelines.store import (
     FeatureFolder,
     check_same,

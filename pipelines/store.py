@@ -21,7 +21,7 @@ import torch
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
-from pipelines.arrays import signature
+from pipelines.files.npy_rows import signature
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from extractors.networks.model_card import read_card
 from extractors.networks.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
 from extractors.networks.weights import identify
 from pipelines.download import Progress, download, is_address
-from pipelines.home import home
+from pipelines.files.home import home
 from pipelines.weights_folder import open_weights
 
 RECIPES = ("kinetics", "activitynet")

@@ -22,10 +22,10 @@ from extractors.networks.backbones import build_backbone
 from extractors.networks.weights import randomise
 from pipelines import ray_extract
 from pipelines.extract_worker import WorkerConfig
+from pipelines.files.remote import place
+from pipelines.files.scratch import SCRATCH
 from pipelines.ray_extract import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from pipelines.remote import place
 from pipelines.scenes import SceneConfig, render_scenes
-from pipelines.scratch import SCRATCH
 
 STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file
 FAST = ("--recipe", "fast", "--flow", "dis")

@@ -11,10 +11,10 @@ import fsspec
 import pytest
 
 from extractors.errors import MissingPathError, OutputError, VideoError
-from pipelines import remote
-from pipelines.remote import RemoteFile, place
-from pipelines.remote_videos import announced_seconds, fetch, find_sources
-from pipelines.scratch import SCRATCH, scratch
+from pipelines.files import remote
+from pipelines.files.remote import RemoteFile, place
+from pipelines.files.scratch import SCRATCH, scratch
+from pipelines.files.videos import announced_seconds, fetch, find_sources
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import fsspec
 import pytest
 
-from pipelines.remote import RemoteFile
+from pipelines.files.remote import RemoteFile
 from pipelines.scenes import SceneConfig, render_scenes
 from pipelines.store import open_features
 

@@ -9,8 +9,8 @@ import torch
 
 from extractors.errors import RecipeError
 from extractors.recipe import NetworkRecipe, Recipe
-from pipelines.arrays import fingerprints
-from pipelines.remote import RemoteFile
+from pipelines.files.npy_rows import fingerprints
+from pipelines.files.remote import RemoteFile
 from pipelines.remote_features import create_remote, open_remote
 from pipelines.store import write_json
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError
-from pipelines.arrays import RowFile
+from pipelines.files.npy_rows import RowFile
 from pipelines.store import create_features, open_features, replacing
 
 

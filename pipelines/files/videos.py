@@ -9,8 +9,8 @@ import av
 from extractors.errors import MissingPathError, VideoError
 from extractors.video.containers import open_container
 from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
-from pipelines.remote import Place, RemoteFile, Stat, has_no_room, place
-from pipelines.scratch import scratch
+from pipelines.files.remote import Place, RemoteFile, Stat, has_no_room, place
+from pipelines.files.scratch import scratch
 
 HEADER_BLOCK = 2**16  # bytes that are asked for at a time, to read little more than a header
 

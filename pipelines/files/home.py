@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(pipelines.__file__).parents[1]
 
 
 def home() -> Path:
