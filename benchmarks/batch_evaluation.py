@@ -17,7 +17,7 @@ from lstr.config import PRESETS
 from lstr.kinds import make_model
 from lstr.windows import gather
 from pipelines.bench import about_machine
-from pipelines.store import write_json
+from pipelines.features.folder import write_json
 
 WINDOWS = 16
 THUMOS_CHUNKS = 225_222  # of the 213 videos of the test split

@@ -28,9 +28,9 @@ import numpy as np
 from extractors.video.live_input import parse_live
 from extractors.video.live_reader import LiveOptions
 from pipelines.detect import load_checkpoint
+from pipelines.features.folder import write_json
 from pipelines.live_detect import LiveChain, open_live, run_live
 from pipelines.sources import open_networks
-from pipelines.store import write_json
 
 GROWTH_MB = 20
 

@@ -28,7 +28,7 @@ from extractors.recipe import STREAMS
 from lstr import metrics
 from lstr.labels import read_labels
 from pipelines.bench import about_machine
-from pipelines.store import open_features, write_json
+from pipelines.features.folder import open_features, write_json
 
 PRESET = "small"
 N_FOLDS = 3

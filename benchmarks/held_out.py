@@ -18,7 +18,7 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.labels import Labels, targets
 from pipelines.dataset import LabelledVideo, Split, TwoStreamArray
-from pipelines.store import FeatureFolder, replacing
+from pipelines.features.folder import FeatureFolder, replacing
 from pipelines.train import train
 from pipelines.train_config import resolve
 

@@ -27,7 +27,7 @@ from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video.file_reader import probe
 from pipelines.extract_video import open_chunks
-from pipelines.store import write_json
+from pipelines.features.folder import write_json
 
 ALLOWED_MB = 300
 SAMPLE_SECONDS = 0.1

@@ -20,7 +20,7 @@ from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, WeightSources, build_twostream
 from extractors.video.frames import n_frames_until
 from pipelines.extract_video import open_chunks
-from pipelines.store import write_json
+from pipelines.features.folder import write_json
 
 
 def decode(path: Path, twostream: TwoStream, workers: FlowWorkers, allow_damaged: bool = False) -> dict:

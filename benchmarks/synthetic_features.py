@@ -37,7 +37,7 @@ from scipy.signal import lfilter
 from extractors.errors import OutputError
 from lstr.checkpoint import THUMOS_CLASSES
 from lstr.labels import AMBIGUOUS, BACKGROUND
-from pipelines.store import replacing, write_json
+from pipelines.features.folder import replacing, write_json
 
 SUBSETS = {"train_session_set": "video_validation_*.npy", "test_session_set": "video_test_*.npy"}
 """The lists of data_info.json, and which published targets are theirs."""

@@ -27,8 +27,8 @@ from lstr.config import LSTRConfig
 from pipelines.bench import about_machine
 from pipelines.dataset import LabelledVideo, Split, read_dataset
 from pipelines.evaluate import score_and_evaluate
+from pipelines.features.folder import write_json
 from pipelines.quoted import THUMOS
-from pipelines.store import write_json
 from pipelines.train import train
 from pipelines.train_config import TrainConfig, resolve
 

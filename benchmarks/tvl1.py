@@ -15,7 +15,7 @@ import numpy as np
 
 from extractors.flow.workers import opencv_flow, tvl1
 from extractors.video.file_reader import FrameReader, probe, read_chunks
-from pipelines.store import write_json
+from pipelines.features.folder import write_json
 
 SIZES = ((320, 180), (320, 240), (340, 256))
 

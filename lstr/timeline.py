@@ -12,7 +12,7 @@ from extractors.errors import ExtractorError
 from extractors.video.file_reader import CHUNK_SECONDS
 from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
-from pipelines.store import replacing
+from pipelines.features.folder import replacing
 
 FORMAT = "lstr-timeline/1"
 HORIZON_CHUNKS = 8

@@ -71,7 +71,7 @@ def command(ctx, what, output, as_json, **options):
     """
     from lstr_cli import console
     from pipelines.bench import check_output
-    from pipelines.store import write_json
+    from pipelines.features.folder import write_json
 
     other = "lstr" if what == "chain" else "chain"
     for option in ctx.command.params:

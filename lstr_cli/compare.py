@@ -37,7 +37,7 @@ def command(reference, mine, min_cosine, max_shift, as_json):
       lstr compare thumos_features features --json | jq .streams
     """
     from lstr_cli import console
-    from pipelines.compare import as_document, compare, pair_streams, recipe_differences
+    from pipelines.features.compare import as_document, compare, pair_streams, recipe_differences
 
     reference, mine = Path(reference), Path(mine)
     pairs = pair_streams(reference, mine)

@@ -26,7 +26,7 @@ from lstr.plan import make_plan
 from lstr.streaming import StreamState
 from lstr.windows import gather
 from pipelines.extract_video import Progress
-from pipelines.store import unwritable
+from pipelines.features.folder import unwritable
 
 ROUNDS = 10  # turns of each of the headline rows
 FEW_ROUNDS = 5  # turns of a design or a memory length

@@ -24,9 +24,9 @@ from extractors.prefetch import ahead
 from extractors.recipe import Recipe
 from extractors.video.file_reader import FrameReader, Video
 from extractors.video.frames import Chunk, n_frames_until
+from pipelines.features.folder import replacing, write_json
 from pipelines.files.home import home
 from pipelines.files.npy_rows import RowFile
-from pipelines.store import replacing, write_json
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
 """The entries of a recipe that make chunks; the others are of the networks."""

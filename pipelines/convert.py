@@ -13,7 +13,7 @@ from extractors.video.file_reader import CHUNK_SECONDS, LANES_SUFFIX
 from lstr.timeline import DEFAULT, FORMAT, Thresholds, Timeline
 from pipelines import documents, elan, perframe, subtitles, tables
 from pipelines.annotations import AnnotatedVideo, AnnotationError, AnnotationSet, from_segments
-from pipelines.store import open_features, write_text
+from pipelines.features.folder import open_features, write_text
 
 SUFFIXES = {
     "json": ".json", "jsonl": ".jsonl", "csv": ".csv", "tsv": ".tsv", "vtt": ".vtt", "srt": ".srt", "ass": ".ass",

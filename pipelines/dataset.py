@@ -13,8 +13,8 @@ from lstr.errors import CheckpointError, LabelsError
 from lstr.label_check import ERROR, Finding, check
 from lstr.labels import Labels, read_json, read_labels, select, targets
 from lstr.perframe_labels import is_data_info, read_data_info
-from pipelines.roots import FeatureFolders, StoredArray, open_roots, stored
-from pipelines.store import FeatureFolder, seen_streams
+from pipelines.features.folder import FeatureFolder, seen_streams
+from pipelines.features.joined_folders import FeatureFolders, StoredArray, open_roots, stored
 
 Paths = str | Path | Sequence[str | Path]
 

@@ -16,11 +16,11 @@ from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate
 from pipelines.extract import extract
 from pipelines.extract_video import Progress
+from pipelines.features.folder import write_json
 from pipelines.networks import prepare
 from pipelines.outputs import DEFAULT
 from pipelines.scenes import SceneConfig, render_scenes
 from pipelines.sources import open_video_source
-from pipelines.store import write_json
 from pipelines.train import train
 from pipelines.train_config import resolve
 

@@ -14,7 +14,7 @@ from lstr.points import OFFSETS
 from pipelines import evaluation_figures as figures
 from pipelines.evaluate import Evaluation
 from pipelines.evaluation_page import Section, build_page
-from pipelines.store import replacing, write_json, write_text
+from pipelines.features.folder import replacing, write_json, write_text
 
 ENDINGS = (".pt", ".pth")
 SHOWN_VIDEOS = 5  # best, and as many worst

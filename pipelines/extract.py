@@ -9,9 +9,9 @@ from extractors.prefetch import closed_after
 from extractors.twostream import TwoStream
 from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.features.remote_folder import Features
 from pipelines.files.remote import Place
 from pipelines.fold_networks import FoldNetworks
-from pipelines.remote_features import Features
 
 LOOKS = 32  # at videos and their features at a time; those may be far away
 Engine = Callable[[dict[str, Place]], Iterator[Outcome]]

@@ -12,11 +12,11 @@ from extractors.presets import FAST, Preset
 from extractors.recipe import Recipe
 from extractors.video.file_reader import CHUNK_SECONDS, probe
 from pipelines.extract import together
+from pipelines.features.remote_folder import open_folder
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.videos import announced_seconds
 from pipelines.machine import Share
 from pipelines.recipes import StoredRecipe
-from pipelines.remote_features import open_folder
 
 RECORD_BYTES = 2048
 # Seconds of one core a chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)

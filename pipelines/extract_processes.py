@@ -20,8 +20,8 @@ from time import monotonic
 from extractors.errors import ExtractorError
 from pipelines.extract_video import REPORT, Outcome, Progress, described, failed
 from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.features.folder import sweep
 from pipelines.files.remote import Place
-from pipelines.store import sweep
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
 PATIENCE = 1.0  # seconds between two requests to end

@@ -8,10 +8,10 @@ from extractors.errors import MissingPathError
 from extractors.twostream import WeightSources, rebuild_twostream
 from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.features.remote_folder import Features, open_folder
 from pipelines.files.remote import Place
 from pipelines.fold_networks import FoldNetworks
 from pipelines.networks import flow_workers
-from pipelines.remote_features import Features, open_folder
 
 
 @dataclass(frozen=True)

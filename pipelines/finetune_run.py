@@ -13,7 +13,7 @@ from extractors.networks.model_card import network_file
 from extractors.recipe import STREAMS
 from lstr.errors import CheckpointError
 from lstr.labels import VideoLabels
-from pipelines.store import append_jsonl, sweep, unwritable, write_json, write_text
+from pipelines.features.folder import append_jsonl, sweep, unwritable, write_json, write_text
 from pipelines.tsn_runner import Epoch, Progress
 from pipelines.weights_folder import DESCRIPTION
 

@@ -19,7 +19,7 @@ from extractors.networks.weights import ALIGNMENT, read_content
 from extractors.presets import Preset
 from extractors.twostream import TwoStream, build_twostream
 from pipelines.chunk_cache import CachedVideo
-from pipelines.store import replacing
+from pipelines.features.folder import replacing
 from pipelines.video_rows import cached_chunks
 
 MOST_CHUNKS = 20_000  # many times the width of the features; of more, evenly chosen ones are used

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from pipelines.features.folder import write_text
 from pipelines.page import build_page
-from pipelines.store import write_text
 
 
 def write_index(

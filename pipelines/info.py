@@ -12,11 +12,11 @@ from extractors.video.file_reader import FrameReader, find_videos, probe
 from lstr import checkpoint
 from lstr.timeline import FORMAT
 from pipelines.checkpoint_recipe import recipe_of
-from pipelines.norm_plot import plot_norms
+from pipelines.features.folder import open_features, read_jsonl
+from pipelines.features.norms import plot_norms
+from pipelines.features.verify import Progress, norms, verify
 from pipelines.seen import count_seen, training_seen
 from pipelines.sources import is_feature_folder
-from pipelines.store import open_features, read_jsonl
-from pipelines.verify import Progress, norms, verify
 from pipelines.weights_folder import open_weights
 
 

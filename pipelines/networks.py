@@ -13,10 +13,10 @@ from extractors.twostream import TwoStream, WeightSources, build_twostream, cali
 from extractors.video.file_reader import probe
 from lstr.labels import read_labels
 from pipelines.extract_video import Progress, open_chunks
+from pipelines.features.remote_folder import Features, create_folder, open_folder
 from pipelines.files.remote import Place, place
 from pipelines.files.videos import at_hand
 from pipelines.recipes import StoredRecipe
-from pipelines.remote_features import Features, create_folder, open_folder
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
 

@@ -14,10 +14,10 @@ from lstr.timeline import write_scores
 from pipelines import documents, tables
 from pipelines.annotations import AnnotationSet, from_segments
 from pipelines.convert import PICTURES, SUFFIXES, render
+from pipelines.features.folder import unwritable, write_json, write_text
 from pipelines.figures import write_figure
 from pipelines.overlay import Lanes, write_overlay
 from pipelines.report import write_report
-from pipelines.store import unwritable, write_json, write_text
 
 ENDINGS = SUFFIXES | {"npy": ".scores.npy"} | PICTURES
 FORMATS = tuple(ENDINGS)

@@ -11,7 +11,7 @@ from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
 from lstr.perframe_labels import SUBSETS, TARGETS, is_data_info, read_data_info
 from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
-from pipelines.store import replacing, write_json
+from pipelines.features.folder import replacing, write_json
 
 INFO = "data_info.json"
 NO_CLASS = -100  # the published ignore_index of a data set without an ambiguous class

@@ -12,7 +12,7 @@ from extractors.networks.model_card import DESCRIPTION, is_weights_folder
 from extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from extractors.recipe import STREAMS, Recipe
 from lstr import checkpoint
-from pipelines.store import open_features
+from pipelines.features.folder import open_features
 from pipelines.weights import find_weights
 from pipelines.weights_folder import open_weights
 

@@ -9,9 +9,9 @@ import av
 import numpy as np
 
 from extractors.errors import VideoError
+from pipelines.features.folder import write_text
 from pipelines.page import build_page
 from pipelines.proxy import is_playable, write_proxy
-from pipelines.store import write_text
 
 STYLES = ("report.css",)
 SCRIPTS = ("scores.js", "lanes.js", "segments.js", "filters.js", "player.js", "report.js")

@@ -15,7 +15,7 @@ import av
 import cv2
 import numpy as np
 
-from pipelines.store import replacing, write_json
+from pipelines.features.folder import replacing, write_json
 
 ACTIONS = ("wave", "jump", "walk", "squat", "punch")
 CLASSES = ("Background", *ACTIONS)

@@ -10,7 +10,7 @@ from lstr.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from pipelines.dataset import Split
-from pipelines.store import FeatureFolder, seen_streams
+from pipelines.features.folder import FeatureFolder, seen_streams
 
 Seen = dict[str, list[str]]
 """By video id the streams whose network has seen it; videos that none has seen are not in it."""

@@ -21,8 +21,8 @@ from lstr.checkpoint import Checkpoint
 from lstr.timeline import TOLERANCE
 from pipelines.checkpoint_recipe import check_recipe, networks_of
 from pipelines.extract_video import open_chunks
+from pipelines.features.folder import FeatureFolder, open_features
 from pipelines.networks import flow_workers
-from pipelines.store import FeatureFolder, open_features
 
 
 @dataclass(frozen=True)

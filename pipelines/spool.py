@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.store import unwritable
+from pipelines.features.folder import unwritable
 
 
 class Spool:

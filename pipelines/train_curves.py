@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.store import replacing
+from pipelines.features.folder import replacing
 from pipelines.train_log import read_log
 
 

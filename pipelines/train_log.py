@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import torch
 
+from pipelines.features.folder import write_text
 from pipelines.ranks import Ranks
-from pipelines.store import write_text
 
 Item = TypeVar("Item")
 

@@ -14,9 +14,9 @@ from lstr.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from pipelines.dataset import Split
+from pipelines.features.folder import replacing, write_json
 from pipelines.sampling import fold_statistics
 from pipelines.seen import seen_in, streams_of
-from pipelines.store import replacing, write_json
 from pipelines.train_config import TrainConfig, changes_from
 from pipelines.train_step import Learner
 

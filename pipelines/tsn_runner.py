@@ -31,9 +31,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from lstr.errors import LstrError
 from pipelines.chunk_cache import CacheError
+from pipelines.features.folder import replacing
 from pipelines.files.scratch import scratch
 from pipelines.finetune_config import FinetuneConfig
-from pipelines.store import replacing
 from pipelines.train_config import TrainConfig, learning_rate
 from pipelines.tsn_recogniser import make_optimiser
 from pipelines.tsn_samples import Draws

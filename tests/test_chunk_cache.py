@@ -12,7 +12,7 @@ from extractors.networks.published_files import sha256_of
 from extractors.video.file_reader import find_videos
 from pipelines.chunk_cache import FIELDS, CacheError, ChunkCache, chunk_recipe
 from pipelines.extract_video import open_chunks
-from pipelines.store import open_features
+from pipelines.features.folder import open_features
 
 
 @pytest.fixture(scope="module")

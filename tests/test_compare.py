@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
-from pipelines.compare import compare, pair_streams
+from pipelines.features.compare import compare, pair_streams
 
 WIDTHS = {"rgb_kinetics_resnet50": 48, "flow_kinetics_bninception": 24}
 

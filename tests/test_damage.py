@@ -15,8 +15,8 @@ import av
 import numpy as np
 import pytest
 
-from pipelines.store import leftovers, open_features, replacing, sweep
-from pipelines.verify import verify
+from pipelines.features.folder import leftovers, open_features, replacing, sweep
+from pipelines.features.verify import verify
 
 N_VIDEOS = 6
 CHUNKS = 2

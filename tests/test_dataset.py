@@ -15,7 +15,7 @@ from lstr.labels import targets
 from lstr.perframe_labels import segments_of
 from lstr.windows import gather
 from pipelines.dataset import read_dataset, read_split
-from pipelines.roots import StoredArray
+from pipelines.features.joined_folders import StoredArray
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]
 STREAMS = (("rgb_kinetics_resnet50", 6), ("flow_kinetics_bninception", 4))

@@ -15,8 +15,8 @@ from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
 from pipelines.decisions import Decision
 from pipelines.detect import detect, find_checkpoint, leave_default, load_checkpoint, run
+from pipelines.features.folder import open_features
 from pipelines.sources import check_recipe, open_sources
-from pipelines.store import open_features
 
 
 def cut(source, target, share: float):

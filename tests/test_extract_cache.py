@@ -16,7 +16,7 @@ from pipelines.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cach
 from pipelines.extract import extract
 from pipelines.extract_video import open_chunks
 from pipelines.extract_worker import Worker, WorkerConfig
-from pipelines.store import create_features, open_features
+from pipelines.features.folder import create_features, open_features
 
 QUIET = lambda *_: None  # noqa: E731
 TIMELESS = ("seconds", "cached", "source", "mtime")

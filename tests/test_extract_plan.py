@@ -10,8 +10,8 @@ from extractors.video.file_reader import find_videos
 from pipelines.extract_plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
 from pipelines.extract_summary import Summary
 from pipelines.extract_video import Outcome
+from pipelines.features.folder import append_jsonl, open_features, read_jsonl
 from pipelines.machine import Share
-from pipelines.store import append_jsonl, open_features, read_jsonl
 
 
 @pytest.fixture

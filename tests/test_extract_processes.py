@@ -11,7 +11,7 @@ from extractors.errors import ExtractorError, WeightsError
 from pipelines.extract import run
 from pipelines.extract_processes import WorkerProcess, over_processes
 from pipelines.extract_worker import WorkerConfig
-from pipelines.store import leftovers, open_features, read_jsonl, write_text
+from pipelines.features.folder import leftovers, open_features, read_jsonl, write_text
 
 QUIET = lambda *_: None  # noqa: E731
 

@@ -8,7 +8,7 @@ import pytest
 from extractors.errors import WeightsError
 from extractors.twostream import WeightSources
 from pipelines.extract_worker import Worker, WorkerConfig
-from pipelines.store import open_features, write_text
+from pipelines.features.folder import open_features, write_text
 
 
 @pytest.fixture

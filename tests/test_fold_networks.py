@@ -24,10 +24,10 @@ from pipelines.checkpoint_recipe import check_recipe, networks_of
 from pipelines.extract import extract
 from pipelines.extract_video import open_chunks
 from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.features.folder import create_features, open_features
 from pipelines.fold_networks import FoldNetworks
 from pipelines.networks import prepare
 from pipelines.recipes import choose_recipe, find_recipe, weights_for
-from pipelines.store import create_features, open_features
 
 FOLDS = {"scene_00": 1, "scene_01": 2, "scene_02": None}
 BOTH = ["rgb", "flow"]

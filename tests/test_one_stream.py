@@ -11,7 +11,7 @@ from conftest import TINY
 
 from extractors.errors import RecipeError
 from extractors.flow.workers import FlowWorkers
-from pipelines.store import open_features
+from pipelines.features.folder import open_features
 
 SETTINGS = [f"--set=model.{name}={value}" for name, value in TINY.items()]
 

@@ -9,10 +9,10 @@ import torch
 
 from extractors.errors import RecipeError
 from extractors.recipe import NetworkRecipe, Recipe
+from pipelines.features.folder import write_json
+from pipelines.features.remote_folder import create_remote, open_remote
 from pipelines.files.npy_rows import fingerprints
 from pipelines.files.remote import RemoteFile
-from pipelines.remote_features import create_remote, open_remote
-from pipelines.store import write_json
 
 RECIPE = Recipe(
     NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),

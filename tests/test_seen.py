@@ -13,9 +13,9 @@ from lstr.checkpoint import load
 from lstr.config import LSTRConfig
 from pipelines.dataset import read_split
 from pipelines.evaluate import evaluate
-from pipelines.roots import open_roots
+from pipelines.features.folder import open_features, write_json
+from pipelines.features.joined_folders import open_roots
 from pipelines.seen import SeenError, count_seen, seen_in
-from pipelines.store import open_features, write_json
 
 
 def say_seen(features, seen: dict[str, list[str] | None], folds: dict | None = None) -> None:

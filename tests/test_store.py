@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError
+from pipelines.features.folder import create_features, open_features, replacing
 from pipelines.files.npy_rows import RowFile
-from pipelines.store import create_features, open_features, replacing
 
 
 def test_replacing_is_all_or_nothing(tmp_path):

@@ -8,10 +8,10 @@ import pytest
 
 from extractors.errors import MissingPathError, OutputError
 from extractors.recipe import NetworkRecipe, Recipe
+from pipelines.features.folder import create_features, open_features, write_json
+from pipelines.features.verify import norms, verify
 from pipelines.files.npy_rows import RowFile, fingerprints
 from pipelines.info import plot_features
-from pipelines.store import create_features, open_features, write_json
-from pipelines.verify import norms, verify
 
 L = 12
 

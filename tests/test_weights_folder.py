@@ -14,7 +14,7 @@ from extractors.networks.backbones import build_backbone
 from extractors.networks.build import WeightSources, build_network
 from extractors.networks.model_card import ModelCard, blind_fold, read_card
 from extractors.networks.weights import fingerprint, identify, load_weights, read_state_dict
-from pipelines.store import open_features
+from pipelines.features.folder import open_features
 from pipelines.weights import check, find_weights
 from pipelines.weights_folder import cards_of, fit_name, is_weights_folder, open_weights
 

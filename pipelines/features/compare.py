@@ -8,7 +8,7 @@ import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.recipe import differences
-from pipelines.store import open_features
+from pipelines.features.folder import open_features
 
 STREAMS = ("rgb", "flow")
 MAX_SHIFT = 8  # chunks

@@ -9,7 +9,7 @@ import numpy as np
 from extractors.errors import MissingPathError
 from extractors.networks.published_files import sha256_of
 from extractors.recipe import STREAMS
-from pipelines.store import FeatureFolder, leftovers
+from pipelines.features.folder import FeatureFolder, leftovers
 
 Progress = Callable[[str, int, int], None]
 """Called as (video id, videos looked at, videos in all)."""

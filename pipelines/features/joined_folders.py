@@ -9,7 +9,7 @@ import numpy as np
 
 from extractors.errors import RecipeError
 from extractors.recipe import Recipe, differences
-from pipelines.store import FeatureFolder, open_features
+from pipelines.features.folder import FeatureFolder, open_features
 
 
 class StoredArray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from extractors.errors import OutputError
 from extractors.video.file_reader import CHUNK_SECONDS
-from pipelines.store import replacing
+from pipelines.features.folder import replacing
 
 ENDINGS = (".png", ".pdf", ".svg")
 

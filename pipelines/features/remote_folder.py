@@ -15,10 +15,7 @@ import torch
 
 from extractors.errors import RecipeError, VideoError
 from extractors.recipe import STREAMS, Recipe
-from pipelines.files.npy_rows import HEADER_BYTES, signature_of
-from pipelines.files.remote import Place, RemoteFile
-from pipelines.files.scratch import scratch
-from pipelines.store import (
+from pipelines.features.folder import (
     FeatureFolder,
     check_same,
     create_features,
@@ -26,6 +23,9 @@ from pipelines.store import (
     to_json,
     without_recipe,
 )
+from pipelines.files.npy_rows import HEADER_BYTES, signature_of
+from pipelines.files.remote import Place, RemoteFile
+from pipelines.files.scratch import scratch
 
 
 @dataclass(frozen=True)

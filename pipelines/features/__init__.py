@@ -1,0 +1,1 @@
+"""Folders of features: reading, writing, checking, comparing."""
