@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from pipelines.bench import about_machine
 from pipelines.features.folder import write_json
-from pipelines.report import write_report
+from pipelines.reports.timeline_page import write_report
 
 CHUNKS, N_CLASSES, N_SEGMENTS = 28_800, 50, 5000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")

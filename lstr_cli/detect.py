@@ -126,8 +126,8 @@ def command(
     from lstr_cli.live_sources import watch
     from lstr_cli.view import View
     from pipelines.detect import load_checkpoint, run, truth_of, warnings_of
-    from pipelines.fonts import illegible_warning
-    from pipelines.index_page import write_index
+    from pipelines.reports.fonts import illegible_warning
+    from pipelines.reports.index_page import write_index
     from pipelines.sources import Limits, NetworkOptions, open_sources
     from pipelines.status import Status
 

@@ -74,7 +74,7 @@ def convert(sources, to, given, output, subsets, classes, as_labels, features, n
     from lstr.timeline import changed
     from lstr_cli import console
     from pipelines.convert import convert as job
-    from pipelines.fonts import illegible_warning
+    from pipelines.reports.fonts import illegible_warning
 
     named = tuple(part.strip() for part in classes.split(",")) if classes else ()
 

@@ -166,9 +166,9 @@ def render(to: str, annotated: AnnotationSet, fps: float | None = None) -> str:
 
 def draw(to: str, path: Path, one: AnnotationSet) -> None:
     """One video's annotations as a picture, a page, or on the video itself."""
-    from pipelines.figures import write_figure
-    from pipelines.overlay import Lanes, write_overlay
-    from pipelines.report import write_report
+    from pipelines.reports.figure import write_figure
+    from pipelines.reports.overlay import Lanes, write_overlay
+    from pipelines.reports.timeline_page import write_report
 
     video_id, video = next(iter(one.videos.items()))
     timeline = documents.to_timeline(video_id, video, one.classes)

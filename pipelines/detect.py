@@ -112,7 +112,7 @@ def run(
 
     `output` gets ID.jsonl (flushed a line at a time), and at the end ID and an ending for each of the other `formats`
     (`pipelines.outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
-    not appear. `thresholds` are the checkpoint's where none are given; `embed` as for `pipelines.report.write_report`.
+    not appear. `thresholds` are the checkpoint's where none are given; `embed` as for `pipelines.reports.timeline_page.write_report`.
     `status` is kept up to date for whoever shows it.
     """
     timeline = Timeline(loaded.classes, thresholds_of(loaded) if thresholds is None else thresholds)

@@ -15,9 +15,9 @@ from pipelines import documents, tables
 from pipelines.annotations import AnnotationSet, from_segments
 from pipelines.convert import PICTURES, SUFFIXES, render
 from pipelines.features.folder import unwritable, write_json, write_text
-from pipelines.figures import write_figure
-from pipelines.overlay import Lanes, write_overlay
-from pipelines.report import write_report
+from pipelines.reports.figure import write_figure
+from pipelines.reports.overlay import Lanes, write_overlay
+from pipelines.reports.timeline_page import write_report
 
 ENDINGS = SUFFIXES | {"npy": ".scores.npy"} | PICTURES
 FORMATS = tuple(ENDINGS)
@@ -55,7 +55,7 @@ def write_outputs(
     """Write a finished detection as ID and the format's ending into a folder; returns the files.
 
     scores (chunks, C); events as in the JSONL, which is not written here. `mp4` needs the `video` and is left out
-    without one. `page` is more for `pipelines.report.write_report`. Raises OutputError, and VideoError where the video
+    without one. `page` is more for `pipelines.reports.timeline_page.write_report`. Raises OutputError, and VideoError where the video
     cannot be read again, all else being written.
     """
     seconds = timeline["duration"]

@@ -5,10 +5,10 @@ import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 
-from pipelines import fonts
-from pipelines.figures import write_figure
-from pipelines.fonts import families, first_font, font_of, illegible, illegible_warning, runs
-from pipelines.overlay import _letters
+from pipelines.reports import fonts
+from pipelines.reports.figure import write_figure
+from pipelines.reports.fonts import families, first_font, font_of, illegible, illegible_warning, runs
+from pipelines.reports.overlay import _letters
 
 DIVE = "跳水"
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from browser import CLASSES, HOSTILE, SEGMENTS, ink
 
-from pipelines.index_page import write_index
+from pipelines.reports.index_page import write_index
 
 
 @pytest.mark.parametrize("width", [1280, 400])

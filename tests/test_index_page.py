@@ -7,7 +7,7 @@ import re
 import pytest
 from test_report import HOSTILE, Page, make_timeline
 
-from pipelines.index_page import write_index
+from pipelines.reports.index_page import write_index
 
 
 def links(page: Page) -> dict[str, str]:

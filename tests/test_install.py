@@ -25,7 +25,7 @@ def build_wheel(tmp_path: Path, **environment: str) -> set[str]:
 def test_a_wheel_holds_code_and_data_and_no_tests(tmp_path):
     names = build_wheel(tmp_path)
     assert {
-        "pipelines/web/report.html",
+        "pipelines/reports/web/report.html",
         "checkpoints/manifest.json",
         "lstr_cli/main.py",
         "extractors/flow/tvl1.py",

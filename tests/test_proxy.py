@@ -9,7 +9,7 @@ import pytest
 from extractors.errors import VideoError
 from extractors.video.file_reader import FrameReader, find_videos, probe
 from extractors.video.frames import resample
-from pipelines.proxy import is_playable, write_proxy
+from pipelines.reports.proxy import is_playable, write_proxy
 
 
 def write_video(path, codec: str, pixels: str = "yuv420p", size: tuple[int, int] = (96, 64), n_frames: int = 45):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from extractors.errors import OutputError
-from pipelines.report import FULL_SCALE, decode_scores, write_report
+from pipelines.reports.timeline_page import FULL_SCALE, decode_scores, write_report
 
 HOSTILE = "</script><script>alert(1)</script><!-- {{data}} {{policy}} &amp; \u2028\u2029 \" ' `"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from browser import CLASSES, GREYS, HOSTILE, SECONDS, click_at, ink, seconds, segment, until, wait_for_picture
 
-from pipelines.report import FULL_SCALE, write_report
+from pipelines.reports.timeline_page import FULL_SCALE, write_report
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pipelines.features.folder import write_text
-from pipelines.page import build_page
+from pipelines.reports.page import build_page
 
 
 def write_index(

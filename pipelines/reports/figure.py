@@ -8,7 +8,7 @@ import numpy as np
 
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.features.folder import replacing
-from pipelines.fonts import families
+from pipelines.reports.fonts import families
 
 MOST_LANES = 40
 MOST_POINTS = 2000  # of a curve; the highest score of each stretch is kept, so that no peak is lost

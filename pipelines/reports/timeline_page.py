@@ -10,8 +10,8 @@ import numpy as np
 
 from extractors.errors import VideoError
 from pipelines.features.folder import write_text
-from pipelines.page import build_page
-from pipelines.proxy import is_playable, write_proxy
+from pipelines.reports.page import build_page
+from pipelines.reports.proxy import is_playable, write_proxy
 
 STYLES = ("report.css",)
 SCRIPTS = ("scores.js", "lanes.js", "segments.js", "filters.js", "player.js", "report.js")

@@ -17,7 +17,7 @@ from extractors.video.containers import best_video, open_container
 from extractors.video.file_reader import CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.features.folder import replacing
-from pipelines.fonts import runs
+from pipelines.reports.fonts import runs
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
 MOST_LANES = 8

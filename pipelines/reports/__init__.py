@@ -1,0 +1,1 @@
+"""Pages, figures and videos that a person opens."""
