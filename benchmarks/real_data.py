@@ -28,8 +28,8 @@ from lstr import bootstrap, metrics
 from lstr.labels import read_labels
 from pipelines.bench import about_machine
 from pipelines.extract import extract
+from pipelines.extraction.prepare import prepare
 from pipelines.features.folder import open_features, write_json
-from pipelines.networks import prepare
 
 PRESET = "small"
 RESAMPLES = 1000

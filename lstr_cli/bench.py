@@ -114,8 +114,8 @@ def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
 def _chain(console, inputs, recipe, precision, algorithm, workers, flow_backend, device, chunks, against, **_) -> dict:
     from extractors.twostream import WeightSources, build_twostream, default_device
     from pipelines.bench_chain import bench_chain, rendered
-    from pipelines.networks import flow_workers
-    from pipelines.recipes import choose_recipe
+    from pipelines.extraction.prepare import flow_workers
+    from pipelines.networks.recipes import choose_recipe
 
     preset = choose_recipe(recipe, algorithm=algorithm, precision=precision)
     with (

@@ -103,10 +103,10 @@ def command(
     from pipelines.extract_processes import over_processes
     from pipelines.extract_summary import Summary
     from pipelines.extract_worker import WorkerConfig
+    from pipelines.extraction.prepare import flow_workers, prepare
     from pipelines.files.remote import place
     from pipelines.files.videos import find_sources
     from pipelines.machine import share, this_machine
-    from pipelines.networks import flow_workers, prepare
     from pipelines.ray_extract import cluster, nodes, over_cluster, portion_of, share_cluster
 
     if not videos and not lists:

@@ -117,7 +117,7 @@ def command(
     from pipelines.finetune_run import check_output
     from pipelines.folds import check_labels, make_pairs, parts_of
     from pipelines.initial_weights import initial_weights
-    from pipelines.weights_folder import is_weights_folder, open_weights
+    from pipelines.networks.weights_folder import is_weights_folder, open_weights
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
@@ -195,7 +195,7 @@ def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str)
     from extractors.errors import VideoError
     from lstr_cli import console
     from pipelines.cached_videos import fill, look_at
-    from pipelines.networks import flow_workers
+    from pipelines.extraction.prepare import flow_workers
 
     console.say(f"looking at {len(videos)} videos")
     sound, bad = look_at(videos, chunks)

@@ -52,7 +52,7 @@ def weights_options(command):
 
     @functools.wraps(command)
     def with_paths(*args, rgb_weights: str | None, flow_weights: str | None, **options):
-        from pipelines.weights import find_weights
+        from pipelines.networks.published_weights import find_weights
 
         rgb_weights, flow_weights = (
             given and find_weights(given, stream) for stream, given in (("rgb", rgb_weights), ("flow", flow_weights))
@@ -72,14 +72,14 @@ def weights_options(command):
 def recipe_options(command):
     """How features are made: `--recipe` and what changes it, given as `recipe`, `rgb_weights` and `flow_weights`.
 
-    `recipe` is an `extractors.presets.Preset` or a `pipelines.recipes.StoredRecipe`.
+    `recipe` is an `extractors.presets.Preset` or a `pipelines.networks.recipes.StoredRecipe`.
     """
 
     @functools.wraps(command)
     def with_recipe(
         *args, recipe, streams, rgb_network, flow_network, algorithm, precision, rgb_weights, flow_weights, **options
     ):
-        from pipelines.recipes import choose_recipe, weights_for
+        from pipelines.networks.recipes import choose_recipe, weights_for
 
         networks = {"rgb": rgb_network, "flow": flow_network}
         recipe = choose_recipe(recipe, streams, networks, algorithm, precision)

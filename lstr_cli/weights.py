@@ -70,7 +70,7 @@ def fetch_command(names, mirror):
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
     from lstr_cli import console
-    from pipelines.weights import fetch
+    from pipelines.networks.published_weights import fetch
 
     options = []
     with console.Bar("MB") as bar:
@@ -106,7 +106,7 @@ def check_command(files, as_json):
       lstr weights check my_weights
     """
     from lstr_cli import console
-    from pipelines.weights import check
+    from pipelines.networks.published_weights import check
 
     verdicts = list(check(files))
     if as_json:

@@ -16,8 +16,8 @@ from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate
 from pipelines.extract import extract
 from pipelines.extract_video import Progress
+from pipelines.extraction.prepare import prepare
 from pipelines.features.folder import write_json
-from pipelines.networks import prepare
 from pipelines.outputs import DEFAULT
 from pipelines.scenes import SceneConfig, render_scenes
 from pipelines.sources import open_video_source

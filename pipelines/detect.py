@@ -15,11 +15,11 @@ from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.checkpoint_recipe import recipe_of
 from pipelines.decisions import Decision, decide
 from pipelines.features.folder import replacing
 from pipelines.files.home import home
 from pipelines.live_detect import LiveChain, open_live
+from pipelines.networks.checkpoint_recipe import recipe_of
 from pipelines.record import Record
 from pipelines.sources import ALL, Limits, Source, open_networks, open_sources
 from pipelines.status import Status

@@ -11,9 +11,9 @@ from lstr.checkpoint import Checkpoint
 from lstr.config import FEATURES_PER_SECOND, LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
-from pipelines.checkpoint_recipe import check_recipe
 from pipelines.dataset import LabelledVideo, Split
 from pipelines.extract_video import Progress
+from pipelines.networks.checkpoint_recipe import check_recipe
 from pipelines.seen import check_unseen, seen_in, warn_of_training
 
 

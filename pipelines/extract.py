@@ -11,7 +11,7 @@ from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt
 from pipelines.features.remote_folder import Features
 from pipelines.files.remote import Place
-from pipelines.fold_networks import FoldNetworks
+from pipelines.networks.fold_networks import FoldNetworks
 
 LOOKS = 32  # at videos and their features at a time; those may be far away
 Engine = Callable[[dict[str, Place]], Iterator[Outcome]]

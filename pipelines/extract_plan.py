@@ -16,7 +16,7 @@ from pipelines.features.remote_folder import open_folder
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.videos import announced_seconds
 from pipelines.machine import Share
-from pipelines.recipes import StoredRecipe
+from pipelines.networks.recipes import StoredRecipe
 
 RECORD_BYTES = 2048
 # Seconds of one core a chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)

@@ -19,7 +19,7 @@ from pipelines.features.remote_folder import Features
 from pipelines.files.npy_rows import RowFile, fingerprints
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
-from pipelines.fold_networks import FoldNetworks
+from pipelines.networks.fold_networks import FoldNetworks
 from pipelines.video_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
 
 LONGEST = 250  # bytes of a name that .json can be added to, on the usual file systems

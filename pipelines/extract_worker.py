@@ -8,10 +8,10 @@ from extractors.errors import MissingPathError
 from extractors.twostream import WeightSources, rebuild_twostream
 from pipelines.chunk_cache import caches_of
 from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.extraction.prepare import flow_workers
 from pipelines.features.remote_folder import Features, open_folder
 from pipelines.files.remote import Place
-from pipelines.fold_networks import FoldNetworks
-from pipelines.networks import flow_workers
+from pipelines.networks.fold_networks import FoldNetworks
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,7 @@ from pipelines.finetune_run import (
 from pipelines.fold_alignment import align
 from pipelines.folds import Pair
 from pipelines.initial_weights import Initial
-from pipelines.provenance import provenance
-from pipelines.tsn_recogniser import begin_with, recogniser
-from pipelines.tsn_runner import Epoch, EpochLoader, State, train_recogniser
-from pipelines.tsn_samples import Augmentation, Draws, SampleSet, samples_of
-from pipelines.tsn_scores import scorer
-from pipelines.weights_folder import (
+from pipelines.networks.weights_folder import (
     WeightsFolder,
     fit_name,
     is_weights_folder,
@@ -42,6 +37,11 @@ from pipelines.weights_folder import (
     write_network,
     write_weights,
 )
+from pipelines.provenance import provenance
+from pipelines.tsn_recogniser import begin_with, recogniser
+from pipelines.tsn_runner import Epoch, EpochLoader, State, train_recogniser
+from pipelines.tsn_samples import Augmentation, Draws, SampleSet, samples_of
+from pipelines.tsn_scores import scorer
 
 MOST_READERS = 12
 Say = Callable[[str, int | None, Epoch], None]

@@ -9,7 +9,7 @@ from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.config import override
 from lstr.errors import ConfigError
-from pipelines.recipes import choose_recipe
+from pipelines.networks.recipes import choose_recipe
 
 
 @dataclass(frozen=True)

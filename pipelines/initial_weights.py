@@ -10,7 +10,7 @@ from extractors.networks.published_files import read_manifest, sha256_of
 from extractors.networks.weights import identify
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
-from pipelines.weights import find_weights
+from pipelines.networks.published_weights import find_weights
 
 RANDOM = "random"
 

@@ -13,8 +13,8 @@ from extractors.video.file_reader import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import FORMAT, Timeline, sorted_segments
-from pipelines.checkpoint_recipe import recipe_of
 from pipelines.decisions import Decision, span
+from pipelines.networks.checkpoint_recipe import recipe_of
 from pipelines.outputs import open_lines, write_lines, write_outputs
 from pipelines.spool import Spool
 from pipelines.status import LATENCIES

@@ -58,7 +58,7 @@ def small_set(tmp_path_factory) -> SmallSet:
     from extractors.video.file_reader import find_videos
     from pipelines.dataset import read_split
     from pipelines.extract import extract
-    from pipelines.networks import prepare
+    from pipelines.extraction.prepare import prepare
     from pipelines.scenes import SceneConfig, render_scenes
     from pipelines.train import train
     from pipelines.train_config import resolve

@@ -24,9 +24,9 @@ from extractors.twostream import WeightSources, build_twostream
 from extractors.video.file_reader import find_videos
 from pipelines.extract import extract
 from pipelines.extract_video import extract_video, open_chunks
+from pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
 from pipelines.features.folder import create_features, open_features
-from pipelines.fold_networks import FoldNetworks
-from pipelines.networks import calibrate_twostream, prepare, training_ids
+from pipelines.networks.fold_networks import FoldNetworks
 
 QUIET = lambda *_: None  # noqa: E731
 

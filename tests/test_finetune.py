@@ -18,8 +18,8 @@ from pipelines.finetune import Training, finetune
 from pipelines.finetune_config import FinetuneConfig, resolve
 from pipelines.folds import make_pairs
 from pipelines.initial_weights import Initial, initial_weights
+from pipelines.networks.weights_folder import open_weights
 from pipelines.tsn_recogniser import begin_with, recogniser
-from pipelines.weights_folder import open_weights
 
 SMALL = {"short_side": 32, "crop": 32, "batch_size": 4, "draws": 4, "segments": 1, "precision": "float32", "mixup": 0}
 MEASURED = ("rate", "waiting")

@@ -13,7 +13,7 @@ from extractors.networks.weights import ALIGNMENT, load_weights, randomise, read
 from extractors.presets import PRESETS
 from pipelines import fold_alignment
 from pipelines.fold_alignment import align, linear_map
-from pipelines.weights_folder import write_network
+from pipelines.networks.weights_folder import write_network
 
 PRESET = replace(PRESETS["fast"], precision="float32", short_side=40, crop=32)
 NETWORKS = {"rgb": "resnet50", "flow": "bninception"}

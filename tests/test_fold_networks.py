@@ -19,15 +19,15 @@ from extractors.twostream import build_twostream, rebuild_twostream
 from lstr import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from pipelines import fold_networks, ray_extract
-from pipelines.checkpoint_recipe import check_recipe, networks_of
+from pipelines import ray_extract
 from pipelines.extract import extract
 from pipelines.extract_video import open_chunks
 from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.extraction.prepare import fold_networks, prepare
 from pipelines.features.folder import create_features, open_features
-from pipelines.fold_networks import FoldNetworks
-from pipelines.networks import prepare
-from pipelines.recipes import choose_recipe, find_recipe, weights_for
+from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
+from pipelines.networks.fold_networks import FoldNetworks
+from pipelines.networks.recipes import choose_recipe, find_recipe, weights_for
 
 FOLDS = {"scene_00": 1, "scene_01": 2, "scene_02": None}
 BOTH = ["rgb", "flow"]

@@ -12,7 +12,7 @@ from extractors.networks.build import asked
 from extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from extractors.recipe import NetworkRecipe, Recipe, differences
 from extractors.twostream import WeightSources, build_twostream
-from pipelines.recipes import StoredRecipe, choose_recipe, find_recipe, weights_for
+from pipelines.networks.recipes import StoredRecipe, choose_recipe, find_recipe, weights_for
 
 RGB = NetworkRecipe("resnet50", "kinetics", "0123456789abcdef", 1, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 FLOW = NetworkRecipe(

@@ -15,7 +15,7 @@ from extractors.networks.backbones import build_backbone
 from extractors.networks.build import published_files as manifest
 from extractors.networks.published_files import dataset_of, published_by_hash, read_manifest
 from extractors.networks.weights import identify, randomise
-from pipelines.weights import choose, find_weights
+from pipelines.networks.published_weights import choose, find_weights
 
 
 def test_the_manifest_is_whole():

@@ -15,8 +15,8 @@ from extractors.networks.build import WeightSources, build_network
 from extractors.networks.model_card import ModelCard, blind_fold, read_card
 from extractors.networks.weights import fingerprint, identify, load_weights, read_state_dict
 from pipelines.features.folder import open_features
-from pipelines.weights import check, find_weights
-from pipelines.weights_folder import cards_of, fit_name, is_weights_folder, open_weights
+from pipelines.networks.published_weights import check, find_weights
+from pipelines.networks.weights_folder import cards_of, fit_name, is_weights_folder, open_weights
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from extractors.recipe import STREAMS, Recipe
 from lstr import checkpoint
 from pipelines.features.folder import open_features
-from pipelines.weights import find_weights
-from pipelines.weights_folder import open_weights
+from pipelines.networks.published_weights import find_weights
+from pipelines.networks.weights_folder import open_weights
 
 CHECKPOINTS = (".pt", ".pth", ".tar")
 BESIDE = ("calibration.pt", DESCRIPTION)  # a recipe.json, which is not all of the recipe then

@@ -8,9 +8,9 @@ from extractors.errors import ExtractorError, MissingPathError, WeightsError
 from extractors.networks.model_card import read_card
 from extractors.networks.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
 from extractors.networks.weights import identify
-from pipelines.download import Progress, download, is_address
 from pipelines.files.home import home
-from pipelines.weights_folder import open_weights
+from pipelines.networks.download import Progress, download, is_address
+from pipelines.networks.weights_folder import open_weights
 
 RECIPES = ("kinetics", "activitynet")
 

@@ -16,7 +16,7 @@ from pipelines.extract_video import Progress, open_chunks
 from pipelines.features.remote_folder import Features, create_folder, open_folder
 from pipelines.files.remote import Place, place
 from pipelines.files.videos import at_hand
-from pipelines.recipes import StoredRecipe
+from pipelines.networks.recipes import StoredRecipe
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
 

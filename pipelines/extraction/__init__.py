@@ -1,0 +1,1 @@
+"""Videos to feature folders, on one machine or many."""
