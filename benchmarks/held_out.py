@@ -17,7 +17,7 @@ from lstr import metrics
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.labels import Labels, targets
-from pipelines.dataset import LabelledVideo, Split, TwoStreamArray
+from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
 from pipelines.features.folder import FeatureFolder, replacing
 from pipelines.train import train
 from pipelines.train_config import resolve

@@ -25,7 +25,7 @@ from lstr import bootstrap, metrics
 from lstr.checkpoint import load
 from lstr.config import LSTRConfig
 from pipelines.bench import about_machine
-from pipelines.dataset import LabelledVideo, Split, read_dataset
+from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
 from pipelines.evaluate import score_and_evaluate
 from pipelines.features.folder import write_json
 from pipelines.quoted import THUMOS

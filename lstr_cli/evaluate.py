@@ -81,7 +81,7 @@ def command(
 
     from lstr_cli import console
     from pipelines.analysis import analyse, compare, resample
-    from pipelines.dataset import read_dataset
+    from pipelines.datasets.dataset import read_dataset
     from pipelines.detect import assumptions_of, load_checkpoint
     from pipelines.evaluate import check_fit, score_and_evaluate
     from pipelines.evaluation_report import Judged, names_of, result_of, write_report
@@ -140,7 +140,7 @@ def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
 
 def _calibrate(console, all_loaded, split, subset: str | None, warnings: list[str], as_json: bool) -> None:
     from pipelines.calibrate import calibrate_checkpoint
-    from pipelines.seen import seen_in
+    from pipelines.datasets.seen_videos import seen_in
 
     for text in warnings:
         console.warn(text)

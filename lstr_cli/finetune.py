@@ -168,7 +168,7 @@ def _read_labels(source: str, dataset: str | None, roots: list[str]):
     from lstr.label_check import check
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.dataset import read_annotations, stop_at_errors
+    from pipelines.datasets.dataset import read_annotations, stop_at_errors
 
     annotated = read_annotations(source, roots, dataset, lenient=True, skip_missing=True)
     findings = check(annotated)

@@ -136,7 +136,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
     from lstr.label_check import check as check_labels
     from lstr_cli import console
-    from pipelines.dataset import read_annotations, read_dataset, stop_at_errors
+    from pipelines.datasets.dataset import read_annotations, read_dataset, stop_at_errors
 
     if features:
         read = read_dataset(features, labels, (rgb, flow), dataset, lenient=True, skip_missing=skip_missing)

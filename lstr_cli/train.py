@@ -75,10 +75,10 @@ def command(
     from extractors.twostream import default_device
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.dataset import read_dataset, stop_at_errors
+    from pipelines.datasets.dataset import read_dataset, stop_at_errors
+    from pipelines.datasets.seen_videos import seen_in, told
     from pipelines.provenance import make_reproducible, provenance
     from pipelines.ranks import join_ranks
-    from pipelines.seen import seen_in, told
     from pipelines.train_config import read_config, resolve
     from pipelines.train_run import settings_of
 

@@ -8,7 +8,7 @@ from lstr import bootstrap, metrics
 from lstr.action_stages import per_stage, published_per_stage
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.points import confusion, detection_delay, said_classes, segments_of, start_precision
-from pipelines.dataset import LabelledVideo, Split
+from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluate import Evaluation
 
 RESAMPLES = 1000

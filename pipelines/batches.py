@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lstr.config import LSTRConfig
 from lstr.windows import Outputs, Windows
-from pipelines.dataset import LabelledVideo
+from pipelines.datasets.dataset import LabelledVideo
 from pipelines.ranks import Ranks
 from pipelines.sampling import make_batch
 from pipelines.train_config import TrainConfig

@@ -12,7 +12,7 @@ from lstr.batch import predict
 from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT, Thresholds
-from pipelines.dataset import Split
+from pipelines.datasets.dataset import Split
 from pipelines.extract_video import Progress
 
 MOST_LEVELS = 50  # scores tried as `on`

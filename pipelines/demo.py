@@ -10,7 +10,7 @@ from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, default_device
 from extractors.video.file_reader import find_videos
 from lstr.checkpoint import load
-from pipelines.dataset import read_split
+from pipelines.datasets.dataset import read_split
 from pipelines.detect import leave_default, truth_of
 from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate

@@ -11,10 +11,10 @@ from lstr.checkpoint import Checkpoint
 from lstr.config import FEATURES_PER_SECOND, LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
-from pipelines.dataset import LabelledVideo, Split
+from pipelines.datasets.dataset import LabelledVideo, Split
+from pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
 from pipelines.extract_video import Progress
 from pipelines.networks.checkpoint_recipe import check_recipe
-from pipelines.seen import check_unseen, seen_in, warn_of_training
 
 
 @dataclass(frozen=True)

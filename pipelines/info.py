@@ -11,12 +11,12 @@ from extractors.networks.model_card import ModelCard, is_weights_folder, read_ca
 from extractors.video.file_reader import FrameReader, find_videos, probe
 from lstr import checkpoint
 from lstr.timeline import FORMAT
+from pipelines.datasets.seen_videos import count_seen, training_seen
 from pipelines.features.folder import open_features, read_jsonl
 from pipelines.features.norms import plot_norms
 from pipelines.features.verify import Progress, norms, verify
 from pipelines.networks.checkpoint_recipe import recipe_of
 from pipelines.networks.weights_folder import open_weights
-from pipelines.seen import count_seen, training_seen
 from pipelines.sources import is_feature_folder
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from lstr.config import LSTRConfig
 from lstr.memory import window_ends
 from lstr.windows import Outputs, Windows, gather, join
-from pipelines.dataset import LabelledVideo
+from pipelines.datasets.dataset import LabelledVideo
 from pipelines.train_config import TrainConfig
 
 

@@ -10,7 +10,7 @@ import torch
 from lstr.config import LSTRConfig
 from lstr.labels import AMBIGUOUS
 from pipelines.batches import default_readers, make_pieces, read_ahead
-from pipelines.dataset import Split
+from pipelines.datasets.dataset import Split
 from pipelines.evaluate import evaluate
 from pipelines.provenance import provenance
 from pipelines.ranks import Ranks

@@ -13,10 +13,10 @@ from lstr import checkpoint
 from lstr.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
-from pipelines.dataset import Split
+from pipelines.datasets.dataset import Split
+from pipelines.datasets.seen_videos import seen_in, streams_of
 from pipelines.features.folder import replacing, write_json
 from pipelines.sampling import fold_statistics
-from pipelines.seen import seen_in, streams_of
 from pipelines.train_config import TrainConfig, changes_from
 from pipelines.train_step import Learner
 

@@ -14,7 +14,7 @@ from lstr.errors import LabelsError
 from lstr.labels import targets
 from lstr.perframe_labels import segments_of
 from lstr.windows import gather
-from pipelines.dataset import read_dataset, read_split
+from pipelines.datasets.dataset import read_dataset, read_split
 from pipelines.features.joined_folders import StoredArray
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]

@@ -10,7 +10,7 @@ from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.loss import multi_hot_cross_entropy
 from lstr.windows import Outputs
-from pipelines.dataset import LabelledVideo, TwoStreamArray, read_split
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from pipelines.detect import run
 from pipelines.evaluate import evaluate
 from pipelines.sampling import make_batch

@@ -11,7 +11,7 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.metrics import per_frame
-from pipelines.dataset import TwoStreamArray, read_split, subset_of
+from pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
 from pipelines.evaluate import baseline_scores, evaluate, score_and_evaluate
 
 

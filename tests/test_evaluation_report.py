@@ -16,7 +16,7 @@ from lstr.config import LSTRConfig
 from lstr.labels import Labels, VideoLabels, targets
 from lstr.metrics import per_frame, published_per_frame
 from pipelines.analysis import analyse, compare, resample
-from pipelines.dataset import LabelledVideo, Split
+from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluate import Evaluation, pooled_metrics
 from pipelines.evaluation_report import Judged, class_rows, csv_text, names_of, result_of, write_report
 from pipelines.quoted import ROWS, quoted_for

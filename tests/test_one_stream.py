@@ -94,7 +94,7 @@ def test_a_model_of_one_stream_takes_the_features_of_both(lstr, small_set, tmp_p
 
 
 def test_a_folder_from_elsewhere_may_have_one_stream(tmp_path, small_set, lstr):
-    from pipelines.dataset import read_split
+    from pipelines.datasets.dataset import read_split
 
     published = tmp_path / "published"
     shutil.copytree(small_set.features / "flow_random_bninception", published / "flow_kinetics_bninception")

@@ -11,11 +11,11 @@ from conftest import TINY_SETTINGS, write_features
 
 from lstr.checkpoint import load
 from lstr.config import LSTRConfig
-from pipelines.dataset import read_split
+from pipelines.datasets.dataset import read_split
+from pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
 from pipelines.evaluate import evaluate
 from pipelines.features.folder import open_features, write_json
 from pipelines.features.joined_folders import open_roots
-from pipelines.seen import SeenError, count_seen, seen_in
 
 
 def say_seen(features, seen: dict[str, list[str] | None], folds: dict | None = None) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from extractors.errors import OutputError
 from lstr.checkpoint import THUMOS_CLASSES
-from pipelines.dataset import read_dataset
+from pipelines.datasets.dataset import read_dataset
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 BACKGROUND, AMBIGUOUS = 0, 21

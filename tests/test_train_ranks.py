@@ -12,7 +12,7 @@ from conftest import TINY_SETTINGS
 
 from lstr.checkpoint import load
 from lstr.errors import LstrError
-from pipelines.dataset import read_split
+from pipelines.datasets.dataset import read_split
 from pipelines.ranks import Ranks, join_ranks, step_seed
 from pipelines.train import train
 from pipelines.train_config import resolve

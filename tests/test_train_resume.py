@@ -13,7 +13,7 @@ import torch
 from conftest import TINY_SETTINGS, heed_interrupts
 
 from lstr.checkpoint import load
-from pipelines.dataset import read_split
+from pipelines.datasets.dataset import read_split
 from pipelines.train import train
 from pipelines.train_config import resolve
 

@@ -9,7 +9,7 @@ from extractors.recipe import STREAMS
 from lstr.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
-from pipelines.dataset import Split
+from pipelines.datasets.dataset import Split
 from pipelines.features.folder import FeatureFolder, seen_streams
 
 Seen = dict[str, list[str]]

@@ -1,0 +1,1 @@
+"""Features with their labels, and what networks have seen of them."""
