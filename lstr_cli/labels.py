@@ -26,7 +26,7 @@ def _choice(kind: str):
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         if value is None:
             return None
-        from pipelines import convert as job
+        from pipelines.annotations.annotation import convert as job
 
         known = getattr(job, kind)
         if value not in known:
@@ -73,7 +73,7 @@ def convert(sources, to, given, output, subsets, classes, as_labels, features, n
 
     from lstr.timeline import changed
     from lstr_cli import console
-    from pipelines.convert import convert as job
+    from pipelines.annotations.convert import convert as job
     from pipelines.reports.fonts import illegible_warning
 
     named = tuple(part.strip() for part in classes.split(",")) if classes else ()

@@ -11,9 +11,9 @@ import numpy as np
 from extractors.errors import VideoError
 from extractors.video.containers import open_container
 from lstr.timeline import write_scores
-from pipelines import documents, tables
-from pipelines.annotations import AnnotationSet, from_segments
-from pipelines.convert import PICTURES, SUFFIXES, render
+from pipelines.annotations.annotation import AnnotationSet, from_segments, tables
+from pipelines.annotations.annotation import timeline_json as documents
+from pipelines.annotations.convert import PICTURES, SUFFIXES, render
 from pipelines.features.folder import unwritable, write_json, write_text
 from pipelines.reports.figure import write_figure
 from pipelines.reports.overlay import Lanes, write_overlay

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationSet
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationSet
 
 CLASSES = ("wave", "<script>", "Zürich & co", "100 % {odd}, \\N; yes", "東京", "--> x", "idle")
 AWKWARD = AnnotatedVideo(

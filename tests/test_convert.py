@@ -10,8 +10,8 @@ from annotated import AWKWARD, CLASSES, ONE, scored, segments
 
 from lstr.labels import read_labels
 from lstr.timeline import Thresholds
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
-from pipelines.convert import (
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from pipelines.annotations.convert import (
     FOLDERS,
     HOLDS,
     PICTURES,
@@ -23,8 +23,8 @@ from pipelines.convert import (
     guess,
     read_annotations,
 )
-from pipelines.documents import to_activitynet, to_text
-from pipelines.tables import from_csv
+from pipelines.annotations.tables import from_csv
+from pipelines.annotations.timeline_json import to_activitynet, to_text
 
 TWO = AnnotationSet(
     {
@@ -71,7 +71,7 @@ def test_every_pair_of_forms_keeps_the_labels_of_a_video(tmp_path):
 
 
 def convert_set(annotated: AnnotationSet, form: str, path: Path) -> None:
-    from pipelines.convert import render
+    from pipelines.annotations.convert import render
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(form, annotated), encoding="utf-8")

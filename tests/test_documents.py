@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.labels import read_labels
-from pipelines import documents
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from pipelines.annotations.annotation import timeline_json as documents
 
 SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}
 RESULTS = {  # what the evaluation code of ActivityNet requires of a prediction file

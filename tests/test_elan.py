@@ -8,8 +8,8 @@ import pytest
 from annotated import AWKWARD, CLASSES, scored, videos
 from hypothesis import given
 
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError
-from pipelines.elan import from_eaf, to_eaf
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError
+from pipelines.annotations.elan import from_eaf, to_eaf
 
 
 def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):

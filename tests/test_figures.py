@@ -7,7 +7,7 @@ import pytest
 from annotated import AWKWARD, CLASSES
 from PIL import Image
 
-from pipelines.documents import to_timeline
+from pipelines.annotations.timeline_json import to_timeline
 from pipelines.reports.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
 
 TIMELINE = {**to_timeline("a b", AWKWARD, CLASSES), "warnings": ["random $weights$"]}

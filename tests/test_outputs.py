@@ -16,7 +16,7 @@ from conftest import heed_interrupts
 from lstr.checkpoint import load, save
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from pipelines.convert import SUFFIXES, read_annotations
+from pipelines.annotations.convert import SUFFIXES, read_annotations
 from pipelines.detect import run
 from pipelines.outputs import DEFAULT, ENDINGS, FORMATS, write_outputs
 from pipelines.sources import open_sources

@@ -8,8 +8,8 @@ from annotated import ONE, segments, sets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
-from pipelines.perframe import chunk_targets, read_perframe, write_perframe
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from pipelines.annotations.perframe import chunk_targets, read_perframe, write_perframe
 
 CLASSES = ("jump", "wave", "Ambiguous")
 LABELS = AnnotationSet(

@@ -8,8 +8,8 @@ import webvtt
 from annotated import AWKWARD, CLASSES, ONE, labels, scored, segments, videos
 from hypothesis import given
 
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError
-from pipelines.subtitles import from_ass, from_srt, from_vtt, to_ass, to_srt, to_vtt
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError
+from pipelines.annotations.subtitles import from_ass, from_srt, from_vtt, to_ass, to_srt, to_vtt
 
 
 def test_webvtt_py_reads_the_vtt():

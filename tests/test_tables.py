@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.checkpoint import THUMOS_CLASSES
-from pipelines import tables
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
-from pipelines.tables import (
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet, tables
+from pipelines.annotations.tables import (
     from_audacity,
     from_csv,
     from_thumos,

@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 from extractors.video.file_reader import CHUNK_SECONDS
 from lstr.labels import BACKGROUND, end_chunk
 from lstr.timeline import FORMAT
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet, from_segments
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet, from_segments
 
 CONTROL, OBJECT = "videoLabels", "video"  # names in Label Studio's labelling configuration
 DEFAULT_FPS = 25.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from lstr.checkpoint import THUMOS_CLASSES
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet, plain_line
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet, plain_line
 
 COLUMNS = {
     "video": ("video", "video_id", "id", "file", "filename", "video-id"),

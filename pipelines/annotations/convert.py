@@ -11,8 +11,17 @@ import numpy as np
 from extractors.errors import MissingPathError
 from extractors.video.file_reader import CHUNK_SECONDS, LANES_SUFFIX
 from lstr.timeline import DEFAULT, FORMAT, Thresholds, Timeline
-from pipelines import documents, elan, perframe, subtitles, tables
-from pipelines.annotations import AnnotatedVideo, AnnotationError, AnnotationSet, from_segments
+from pipelines.annotations.annotation import (
+    AnnotatedVideo,
+    AnnotationError,
+    AnnotationSet,
+    elan,
+    from_segments,
+    perframe,
+    subtitles,
+    tables,
+)
+from pipelines.annotations.annotation import timeline_json as documents
 from pipelines.features.folder import open_features, write_text
 
 SUFFIXES = {

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote
 
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, plain_line
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, plain_line
 
 TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")

@@ -10,7 +10,7 @@ from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
 from lstr.perframe_labels import SUBSETS, TARGETS, is_data_info, read_data_info
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
 from pipelines.features.folder import replacing, write_json
 
 INFO = "data_info.json"

@@ -9,7 +9,7 @@ from mimetypes import guess_type
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pipelines.annotations import AnnotatedVideo, Annotation, AnnotationError
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types

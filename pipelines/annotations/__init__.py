@@ -1,0 +1,1 @@
+"""Labelled segments in the formats of the field's tools."""
