@@ -26,7 +26,7 @@ from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video.file_reader import probe
-from pipelines.extract_video import open_chunks
+from pipelines.extraction.video import open_chunks
 from pipelines.features.folder import write_json
 
 ALLOWED_MB = 300

@@ -19,7 +19,7 @@ from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, WeightSources, build_twostream
 from extractors.video.frames import n_frames_until
-from pipelines.extract_video import open_chunks
+from pipelines.extraction.video import open_chunks
 from pipelines.features.folder import write_json
 
 

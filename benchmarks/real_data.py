@@ -27,7 +27,7 @@ from extractors.video.file_reader import find_videos
 from lstr import bootstrap, metrics
 from lstr.labels import read_labels
 from pipelines.bench import about_machine
-from pipelines.extract import extract
+from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
 from pipelines.features.folder import open_features, write_json
 

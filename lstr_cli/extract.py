@@ -97,17 +97,17 @@ def command(
     from extractors.twostream import WeightSources, default_device
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
-    from pipelines.chunk_cache import find_cache
-    from pipelines.extract import extract, run
-    from pipelines.extract_plan import make_plan
-    from pipelines.extract_processes import over_processes
-    from pipelines.extract_summary import Summary
-    from pipelines.extract_worker import WorkerConfig
+    from pipelines.extraction.chunk_cache import find_cache
+    from pipelines.extraction.extract import extract, run
+    from pipelines.extraction.machine import share, this_machine
+    from pipelines.extraction.outcome import Summary
+    from pipelines.extraction.plan import make_plan
     from pipelines.extraction.prepare import flow_workers, prepare
+    from pipelines.extraction.processes import over_processes
+    from pipelines.extraction.ray_cluster import cluster, nodes, over_cluster, portion_of, share_cluster
+    from pipelines.extraction.worker import WorkerConfig
     from pipelines.files.remote import place
     from pipelines.files.videos import find_sources
-    from pipelines.machine import share, this_machine
-    from pipelines.ray_extract import cluster, nodes, over_cluster, portion_of, share_cluster
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")

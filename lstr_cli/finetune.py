@@ -109,7 +109,7 @@ def command(
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
     from pipelines.cached_videos import chunks_of
-    from pipelines.chunk_cache import ChunkCache
+    from pipelines.extraction.chunk_cache import ChunkCache
     from pipelines.files.home import home
     from pipelines.files.videos import find_sources
     from pipelines.finetune import Training, check_blind, finetune

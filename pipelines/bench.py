@@ -25,7 +25,7 @@ from lstr.kinds import Model, make_model
 from lstr.plan import make_plan
 from lstr.streaming import StreamState
 from lstr.windows import gather
-from pipelines.extract_video import Progress
+from pipelines.extraction.video import Progress
 from pipelines.features.folder import unwritable
 
 ROUNDS = 10  # turns of each of the headline rows

@@ -26,7 +26,7 @@ from lstr.config import LSTRConfig
 from lstr.kinds import Model
 from lstr.streaming import StreamState
 from pipelines.bench import about_machine, build, filled
-from pipelines.extract_video import Progress
+from pipelines.extraction.video import Progress
 from pipelines.scenes import SceneConfig, render_scenes
 
 PAPER = {

@@ -11,9 +11,9 @@ from extractors.networks.build import asked
 from extractors.networks.published_files import sha256_of
 from extractors.presets import Preset
 from extractors.recipe import Recipe
-from pipelines.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
-from pipelines.extract import together
-from pipelines.extract_video import Outcome, Progress, failed, open_chunks
+from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
+from pipelines.extraction.extract import together
+from pipelines.extraction.video import Outcome, Progress, failed, open_chunks
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
 

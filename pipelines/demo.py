@@ -14,9 +14,9 @@ from pipelines.datasets.dataset import read_split
 from pipelines.detect import leave_default, truth_of
 from pipelines.detect import run as run_detection
 from pipelines.evaluate import evaluate
-from pipelines.extract import extract
-from pipelines.extract_video import Progress
+from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
+from pipelines.extraction.video import Progress
 from pipelines.features.folder import write_json
 from pipelines.outputs import DEFAULT
 from pipelines.scenes import SceneConfig, render_scenes

@@ -19,8 +19,8 @@ from extractors.video.file_reader import find_videos
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import TOLERANCE
-from pipelines.extract_video import open_chunks
 from pipelines.extraction.prepare import flow_workers
+from pipelines.extraction.video import open_chunks
 from pipelines.features.folder import FeatureFolder, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 

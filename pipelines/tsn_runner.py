@@ -30,7 +30,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from lstr.errors import LstrError
-from pipelines.chunk_cache import CacheError
+from pipelines.extraction.chunk_cache import CacheError
 from pipelines.features.folder import replacing
 from pipelines.files.scratch import scratch
 from pipelines.finetune_config import FinetuneConfig

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from extractors.networks.crops import centre_crop, fit
 from lstr.action_stages import runs
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, targets
-from pipelines.chunk_cache import CachedVideo
+from pipelines.extraction.chunk_cache import CachedVideo
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import nn
 
 from lstr import metrics
 from lstr.labels import Labels, targets
-from pipelines.chunk_cache import CachedVideo
+from pipelines.extraction.chunk_cache import CachedVideo
 from pipelines.tsn_runner import make_loader
 from pipelines.tsn_samples import Augmentation, ChunkSet
 

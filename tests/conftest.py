@@ -57,7 +57,7 @@ def small_set(tmp_path_factory) -> SmallSet:
     from extractors.twostream import WeightSources
     from extractors.video.file_reader import find_videos
     from pipelines.datasets.dataset import read_split
-    from pipelines.extract import extract
+    from pipelines.extraction.extract import extract
     from pipelines.extraction.prepare import prepare
     from pipelines.scenes import SceneConfig, render_scenes
     from pipelines.train import train

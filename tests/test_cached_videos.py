@@ -7,8 +7,8 @@ from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.video.file_reader import find_videos
 from pipelines.cached_videos import chunks_of, fill, look_at
-from pipelines.chunk_cache import ChunkCache, chunk_recipe
-from pipelines.extract_video import open_chunks
+from pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
+from pipelines.extraction.video import open_chunks
 from pipelines.features.folder import open_features
 from pipelines.scenes import SceneConfig, render_scenes
 

@@ -12,10 +12,10 @@ from extractors.flow.workers import FlowWorkers
 from extractors.networks.build import WeightSources
 from extractors.networks.published_files import sha256_of
 from extractors.twostream import build_twostream
-from pipelines.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
-from pipelines.extract import extract
-from pipelines.extract_video import open_chunks
-from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
+from pipelines.extraction.extract import extract
+from pipelines.extraction.video import open_chunks
+from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.features.folder import create_features, open_features
 
 QUIET = lambda *_: None  # noqa: E731

@@ -7,11 +7,11 @@ import pytest
 
 from extractors.presets import PRESETS
 from extractors.video.file_reader import find_videos
-from pipelines.extract_plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
-from pipelines.extract_summary import Summary
-from pipelines.extract_video import Outcome
+from pipelines.extraction.machine import Share
+from pipelines.extraction.outcome import Summary
+from pipelines.extraction.plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
+from pipelines.extraction.video import Outcome
 from pipelines.features.folder import append_jsonl, open_features, read_jsonl
-from pipelines.machine import Share
 
 
 @pytest.fixture

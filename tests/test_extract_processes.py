@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from extractors.errors import ExtractorError, WeightsError
-from pipelines.extract import run
-from pipelines.extract_processes import WorkerProcess, over_processes
-from pipelines.extract_worker import WorkerConfig
+from pipelines.extraction.extract import run
+from pipelines.extraction.processes import WorkerProcess, over_processes
+from pipelines.extraction.worker import WorkerConfig
 from pipelines.features.folder import leftovers, open_features, read_jsonl, write_text
 
 QUIET = lambda *_: None  # noqa: E731
@@ -88,7 +88,7 @@ def test_each_process_sees_one_gpu(begun, started, monkeypatch):
     told = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    monkeypatch.setattr("pipelines.extract_processes.STARTS", 5)
+    monkeypatch.setattr("pipelines.extraction.processes.STARTS", 5)
     popen = subprocess.Popen
     monkeypatch.setattr(
         "subprocess.Popen", lambda *a, env, **k: (told.append(env["CUDA_VISIBLE_DEVICES"]), popen(*a, env=env, **k))[1]

@@ -7,7 +7,7 @@ import pytest
 
 from extractors.errors import WeightsError
 from extractors.twostream import WeightSources
-from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.features.folder import open_features, write_text
 
 

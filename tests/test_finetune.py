@@ -13,7 +13,7 @@ from extractors.networks.model_card import read_card
 from extractors.networks.weights import read_state_dict
 from extractors.presets import PRESETS, StreamPreset
 from lstr.errors import CheckpointError, LstrError
-from pipelines.chunk_cache import CachedVideo, CacheError
+from pipelines.extraction.chunk_cache import CachedVideo, CacheError
 from pipelines.finetune import Training, finetune
 from pipelines.finetune_config import FinetuneConfig, resolve
 from pipelines.folds import make_pairs

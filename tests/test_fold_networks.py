@@ -19,11 +19,11 @@ from extractors.twostream import build_twostream, rebuild_twostream
 from lstr import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from pipelines import ray_extract
-from pipelines.extract import extract
-from pipelines.extract_video import open_chunks
-from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.extraction import ray_cluster as ray_extract
+from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import fold_networks, prepare
+from pipelines.extraction.video import open_chunks
+from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.features.folder import create_features, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 from pipelines.networks.fold_networks import FoldNetworks

@@ -3,8 +3,8 @@
 import pytest
 
 from extractors.flow.workers import workers as flow
-from pipelines import machine as machines
-from pipelines.machine import MEMORY, Machine, Share, free_memory, share, this_machine
+from pipelines.extraction import machine as machines
+from pipelines.extraction.machine import MEMORY, Machine, Share, free_memory, share, this_machine
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video.file_reader import FrameReader, probe
 from extractors.video.frames import resample, shrink
-from pipelines.extract_video import open_chunks
+from pipelines.extraction.video import open_chunks
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 LONG = "long_1080p_lowbitrate.mp4"

@@ -12,7 +12,7 @@ from extractors.recipe import Recipe
 from extractors.twostream import TwoStream, WeightSources, build_twostream, calibration_of, rebuild_twostream
 from extractors.video.file_reader import probe
 from lstr.labels import read_labels
-from pipelines.extract_video import Progress, open_chunks
+from pipelines.extraction.video import Progress, open_chunks
 from pipelines.features.remote_folder import Features, create_folder, open_folder
 from pipelines.files.remote import Place, place
 from pipelines.files.videos import at_hand

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from extractors.errors import MissingPathError
 from extractors.twostream import WeightSources, rebuild_twostream
-from pipelines.chunk_cache import caches_of
-from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.extraction.chunk_cache import caches_of
 from pipelines.extraction.prepare import flow_workers
+from pipelines.extraction.video import Outcome, Progress, attempt
 from pipelines.features.remote_folder import Features, open_folder
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
@@ -28,7 +28,7 @@ class WorkerConfig:
     flow_backend: str = "auto"
     allow_damaged: bool = False
     cache: Path | None = None
-    """A folder of `pipelines.chunk_cache`."""
+    """A folder of `pipelines.extraction.chunk_cache`."""
 
 
 class Worker:
@@ -56,7 +56,7 @@ class Worker:
         self.flow = self._open.enter_context(flow_workers(recipe, config.threads, config.flow_backend))
 
     def extract(self, video_id: str, source: Place, progress: Progress) -> Outcome:
-        """Extract one video that is not done; as `pipelines.extract_video.attempt`."""
+        """Extract one video that is not done; as `pipelines.extraction.video.attempt`."""
         damaged = self.config.allow_damaged
         return attempt(video_id, source, self.folder, self.networks, self.flow, progress, damaged, self.caches)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from extractors.video.file_reader import CHUNK_SECONDS
-from pipelines.extract_video import Outcome
+from pipelines.extraction.video import Outcome
 
 
 @dataclass

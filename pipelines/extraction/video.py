@@ -13,14 +13,14 @@ from extractors.flow.workers import FlowWorkers
 from extractors.networks.published_files import sha256_of
 from extractors.twostream import FeatureRow, StageSeconds, TwoStream
 from extractors.video.file_reader import CHUNK, FrameReader, Video, probe, read_chunks
-from pipelines.chunk_cache import CacheError, ChunkCache
+from pipelines.extraction.chunk_cache import CacheError, ChunkCache
+from pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
 from pipelines.features.folder import FeatureFolder, replacing, write_json
 from pipelines.features.remote_folder import Features
 from pipelines.files.npy_rows import RowFile, fingerprints
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
 from pipelines.networks.fold_networks import FoldNetworks
-from pipelines.video_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
 
 LONGEST = 250  # bytes of a name that .json can be added to, on the usual file systems
 REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."

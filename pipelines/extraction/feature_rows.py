@@ -11,7 +11,7 @@ from extractors.flow.workers import DIS_SMALLEST, FlowWorkers
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.file_reader import FrameReader, Video
 from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk
-from pipelines.chunk_cache import CachedVideo, ChunkCache, decoded_facts
+from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, decoded_facts
 
 
 @dataclass(frozen=True)

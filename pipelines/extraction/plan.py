@@ -11,11 +11,11 @@ from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, Preset
 from extractors.recipe import Recipe
 from extractors.video.file_reader import CHUNK_SECONDS, probe
-from pipelines.extract import together
+from pipelines.extraction.extract import together
+from pipelines.extraction.machine import Share
 from pipelines.features.remote_folder import open_folder
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.videos import announced_seconds
-from pipelines.machine import Share
 from pipelines.networks.recipes import StoredRecipe
 
 RECORD_BYTES = 2048

@@ -7,8 +7,8 @@ from pathlib import Path
 from extractors.flow.workers import FlowWorkers
 from extractors.prefetch import closed_after
 from extractors.twostream import TwoStream
-from pipelines.chunk_cache import caches_of
-from pipelines.extract_video import Outcome, Progress, attempt
+from pipelines.extraction.chunk_cache import caches_of
+from pipelines.extraction.video import Outcome, Progress, attempt
 from pipelines.features.remote_folder import Features
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
@@ -32,7 +32,7 @@ def extract(
 ) -> Iterator[Outcome]:
     """Extract each video that is not done, one after the other in this process. As `run`.
 
-    `cache` is a folder of `pipelines.chunk_cache`. Raises WeightsError as `FoldNetworks`.
+    `cache` is a folder of `pipelines.extraction.chunk_cache`. Raises WeightsError as `FoldNetworks`.
     """
     networks, caches = FoldNetworks(twostream), caches_of(cache, twostream.recipe) if cache else []
 

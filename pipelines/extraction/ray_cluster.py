@@ -22,11 +22,11 @@ from extractors.networks.model_card import network_files
 from extractors.recipe import STREAMS
 from extractors.twostream import WeightSources
 from lstr import __version__
-from pipelines.extract_video import Outcome, failed
-from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.extraction.machine import Share
+from pipelines.extraction.video import Outcome, failed
+from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.files.remote import Place
 from pipelines.files.scratch import scratch
-from pipelines.machine import Share
 
 RETRIES = 5  # of a video whose node or process was lost
 CORES = 2  # for a video without a GPU, where nodes have as many: the rates in README are measured with two
@@ -143,7 +143,7 @@ def over_cluster(
     notice: Callable[[str], None],
     most: int | None = None,
 ) -> Iterator[Outcome]:
-    """An engine of `pipelines.extract.run`: a task a video on the connected cluster, at most so many at a time.
+    """An engine of `pipelines.extraction.extract.run`: a task a video on the connected cluster, at most so many at a time.
 
     No more tasks are given to Ray than fit, and as many again. `notice` is told what a person should know meanwhile.
     Close the generator to end them. Raises ClusterError, and what a worker raises that would stop every other video.

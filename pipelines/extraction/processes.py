@@ -1,6 +1,6 @@
 """Videos over processes of this machine, each with its share of the cores and one of the GPUs.
 
-`python -m pipelines.extract_processes FD` is such a process, which its parent talks to over a socket: it takes a
+`python -m pipelines.extraction.processes FD` is such a process, which its parent talks to over a socket: it takes a
 WorkerConfig, then (id, source) of one video after the other, and tells ("ready",), ("progress", id, done, total),
 ("done", Outcome), or last of all ("error", error).
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 from time import monotonic
 
 from extractors.errors import ExtractorError
-from pipelines.extract_video import REPORT, Outcome, Progress, described, failed
-from pipelines.extract_worker import Worker, WorkerConfig
+from pipelines.extraction.video import REPORT, Outcome, Progress, described, failed
+from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.features.folder import sweep
 from pipelines.files.remote import Place
 
@@ -37,7 +37,7 @@ class WorkerProcess:
 
     def __init__(self, config: WorkerConfig, gpu: int | None):
         ours, theirs = socket.socketpair()
-        root = str(Path(__file__).parents[1])
+        root = str(Path(pipelines.__file__).parents[1])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(config.threads)}
         if gpu is not None:
@@ -88,7 +88,7 @@ class WorkerProcess:
 def over_processes(
     to_do: dict[str, Place], config: WorkerConfig, processes: int, progress: Progress, gpus: int = 0
 ) -> Iterator[Outcome]:
-    """An engine of `pipelines.extract.run`: at most so many processes, shared out evenly over `gpus`.
+    """An engine of `pipelines.extraction.extract.run`: at most so many processes, shared out evenly over `gpus`.
 
     A process that dies is replaced, and its video tried a second time after the others. Close the generator to end
     all of them. Raises what a worker raises, and ExtractorError when they die while they start.
