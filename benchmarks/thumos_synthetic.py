@@ -26,9 +26,9 @@ from lstr.checkpoint import load
 from lstr.config import LSTRConfig
 from pipelines.bench import about_machine
 from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
-from pipelines.evaluate import score_and_evaluate
+from pipelines.evaluation.evaluate import score_and_evaluate
+from pipelines.evaluation.published_results import THUMOS
 from pipelines.features.folder import write_json
-from pipelines.quoted import THUMOS
 from pipelines.train import train
 from pipelines.train_config import TrainConfig, resolve
 
@@ -59,7 +59,7 @@ ROWS: dict[str, dict[str, str]] = {
 REDUCED = (PROPOSED, "memory-0", "rnn", "memory-8", "memory-128", "integration-average", "encoder-one-stage")
 
 QUOTED = {PROPOSED: ("LSTR", "Kinetics"), "trn": ("TRN", "Kinetics")}
-"""Rows for which a figure on real features could be checked: method and features in `pipelines.quoted`."""
+"""Rows for which a figure on real features could be checked: method and features in `pipelines.evaluation.published_results`."""
 
 RESAMPLES = 200  # of the test videos, the same for every row, so that rows can be compared pair by pair
 RIDGE = 1e3  # penalty of the linear classifiers, on features of unit variance

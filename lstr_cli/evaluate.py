@@ -80,12 +80,12 @@ def command(
     from pathlib import Path
 
     from lstr_cli import console
-    from pipelines.analysis import analyse, compare, resample
     from pipelines.datasets.dataset import read_dataset
     from pipelines.detect import assumptions_of, load_checkpoint
-    from pipelines.evaluate import check_fit, score_and_evaluate
-    from pipelines.evaluation_report import Judged, names_of, result_of, write_report
-    from pipelines.quoted import quoted_for
+    from pipelines.evaluation.analysis import analyse, compare, resample
+    from pipelines.evaluation.evaluate import check_fit, score_and_evaluate
+    from pipelines.evaluation.published_results import quoted_for
+    from pipelines.evaluation.report import Judged, names_of, result_of, write_report
 
     checkpoints, features = _sorted(paths)
     data = read_dataset(features, labels, (rgb, flow), dataset, skip_missing=skip_missing)
@@ -139,8 +139,8 @@ def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
 
 
 def _calibrate(console, all_loaded, split, subset: str | None, warnings: list[str], as_json: bool) -> None:
-    from pipelines.calibrate import calibrate_checkpoint
     from pipelines.datasets.seen_videos import seen_in
+    from pipelines.evaluation.thresholds import calibrate_checkpoint
 
     for text in warnings:
         console.warn(text)

@@ -1,8 +1,8 @@
 """What `lstr evaluate` shows in a terminal."""
 
 from lstr_cli import console
-from pipelines.evaluation_page import figure_text, interval_text, videos_text
-from pipelines.evaluation_report import Judged
+from pipelines.evaluation.page import figure_text, interval_text, videos_text
+from pipelines.evaluation.report import Judged
 
 
 def show(judged: list[Judged], comparison: list[dict], quoted: dict | None) -> None:

@@ -13,7 +13,7 @@ from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
 from pipelines.detect import leave_default, truth_of
 from pipelines.detect import run as run_detection
-from pipelines.evaluate import evaluate
+from pipelines.evaluation.evaluate import evaluate
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
 from pipelines.extraction.video import Progress

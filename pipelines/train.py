@@ -11,7 +11,7 @@ from lstr.config import LSTRConfig
 from lstr.labels import AMBIGUOUS
 from pipelines.batches import default_readers, make_pieces, read_ahead
 from pipelines.datasets.dataset import Split
-from pipelines.evaluate import evaluate
+from pipelines.evaluation.evaluate import evaluate
 from pipelines.provenance import provenance
 from pipelines.ranks import Ranks
 from pipelines.sampling import count_steps, draw_windows, feature_statistics

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lstr import checkpoint
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.calibrate import MOST_LEVELS, calibrate, f1, hysteresis, levels, write_thresholds
+from pipelines.evaluation.thresholds import MOST_LEVELS, calibrate, f1, hysteresis, levels, write_thresholds
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 

@@ -12,7 +12,7 @@ from lstr.loss import multi_hot_cross_entropy
 from lstr.windows import Outputs
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from pipelines.detect import run
-from pipelines.evaluate import evaluate
+from pipelines.evaluation.evaluate import evaluate
 from pipelines.sampling import make_batch
 from pipelines.sources import open_sources
 from pipelines.train import train
@@ -128,7 +128,7 @@ def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, mo
         later = [np.roll(truth, -h, axis=0) for h in (1, 2)]
         return torch.from_numpy(np.stack([np.full_like(truth, 0.5), *later], axis=1))
 
-    monkeypatch.setattr("pipelines.evaluate.predict_ahead", oracle)
+    monkeypatch.setattr("pipelines.evaluation.evaluate.predict_ahead", oracle)
     result = evaluate(loaded, split, lambda *_: None)
     assert [row["chunks"] for row in result["anticipation"]] == [1, 2]
     assert [row["mAP"] for row in result["anticipation"]] == [1.0, 1.0] and result["lstr"]["mAP"] < 0.5

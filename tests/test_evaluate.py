@@ -12,7 +12,7 @@ from lstr.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.metrics import per_frame
 from pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
-from pipelines.evaluate import baseline_scores, evaluate, score_and_evaluate
+from pipelines.evaluation.evaluate import baseline_scores, evaluate, score_and_evaluate
 
 
 def test_it_is_the_metric_of_the_scores(small_set):

@@ -15,11 +15,11 @@ from lstr.checkpoint import THUMOS_CLASSES
 from lstr.config import LSTRConfig
 from lstr.labels import Labels, VideoLabels, targets
 from lstr.metrics import per_frame, published_per_frame
-from pipelines.analysis import analyse, compare, resample
 from pipelines.datasets.dataset import LabelledVideo, Split
-from pipelines.evaluate import Evaluation, pooled_metrics
-from pipelines.evaluation_report import Judged, class_rows, csv_text, names_of, result_of, write_report
-from pipelines.quoted import ROWS, quoted_for
+from pipelines.evaluation.analysis import analyse, compare, resample
+from pipelines.evaluation.evaluate import Evaluation, pooled_metrics
+from pipelines.evaluation.published_results import ROWS, quoted_for
+from pipelines.evaluation.report import Judged, class_rows, csv_text, names_of, result_of, write_report
 
 HOSTILE = '<script>alert("x")</script> & $x$ 日本'
 CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")

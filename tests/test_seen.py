@@ -13,7 +13,7 @@ from lstr.checkpoint import load
 from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import read_split
 from pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
-from pipelines.evaluate import evaluate
+from pipelines.evaluation.evaluate import evaluate
 from pipelines.features.folder import open_features, write_json
 from pipelines.features.joined_folders import open_roots
 

@@ -18,7 +18,7 @@ from lstr.kinds import make_model
 from lstr.windows import gather
 from pipelines.batches import read_ahead
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray, read_split
-from pipelines.evaluate import evaluate
+from pipelines.evaluation.evaluate import evaluate
 from pipelines.provenance import git_revision
 from pipelines.sampling import draw_windows, feature_statistics, fold_statistics, hide_slots
 from pipelines.train import train

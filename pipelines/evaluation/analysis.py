@@ -9,7 +9,7 @@ from lstr.action_stages import per_stage, published_per_stage
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.points import confusion, detection_delay, said_classes, segments_of, start_precision
 from pipelines.datasets.dataset import LabelledVideo, Split
-from pipelines.evaluate import Evaluation
+from pipelines.evaluation.evaluate import Evaluation
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")

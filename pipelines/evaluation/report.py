@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from lstr.points import OFFSETS
-from pipelines import evaluation_figures as figures
-from pipelines.evaluate import Evaluation
-from pipelines.evaluation_page import Section, build_page
+from pipelines.evaluation import figures
+from pipelines.evaluation.evaluate import Evaluation
+from pipelines.evaluation.page import Section, build_page
 from pipelines.features.folder import replacing, write_json, write_text
 
 ENDINGS = (".pt", ".pth")
