@@ -27,10 +27,10 @@ import numpy as np
 
 from extractors.video.live_input import parse_live
 from extractors.video.live_reader import LiveOptions
-from pipelines.detect import load_checkpoint
+from pipelines.detection.detect import load_checkpoint
+from pipelines.detection.live import LiveChain, open_live, run_live
+from pipelines.detection.sources import open_networks
 from pipelines.features.folder import write_json
-from pipelines.live_detect import LiveChain, open_live, run_live
-from pipelines.sources import open_networks
 
 GROWTH_MB = 20
 

@@ -24,7 +24,7 @@ SOME_FAILED, STALLED = 3, 1
 
 
 def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from pipelines.outputs import DEFAULT, FORMATS
+    from pipelines.detection.outputs import DEFAULT, FORMATS
 
     names = [part.strip() for value in values for part in value.split(",")]
     chosen = tuple(FORMATS if "all" in names else names or DEFAULT)
@@ -125,11 +125,11 @@ def command(
     from lstr_cli import console
     from lstr_cli.live_sources import watch
     from lstr_cli.view import View
-    from pipelines.detect import load_checkpoint, run, truth_of, warnings_of
+    from pipelines.detection.detect import load_checkpoint, run, truth_of, warnings_of
+    from pipelines.detection.sources import Limits, NetworkOptions, open_sources
+    from pipelines.detection.status import Status
     from pipelines.reports.fonts import illegible_warning
     from pipelines.reports.index_page import write_index
-    from pipelines.sources import Limits, NetworkOptions, open_sources
-    from pipelines.status import Status
 
     loaded = load_checkpoint(checkpoint, model_settings(settings), device)
     for text in warnings_of(loaded):

@@ -8,9 +8,9 @@ from extractors.video.live_reader import LiveOptions
 from lstr.checkpoint import Checkpoint
 from lstr_cli import console
 from lstr_cli.view import View
-from pipelines.detect import truth_of
-from pipelines.live_detect import LiveChain, open_live, run_live
-from pipelines.sources import NetworkOptions, open_networks
+from pipelines.detection.detect import truth_of
+from pipelines.detection.live import LiveChain, open_live, run_live
+from pipelines.detection.sources import NetworkOptions, open_networks
 
 
 def watch(

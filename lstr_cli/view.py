@@ -14,8 +14,8 @@ from time import monotonic
 from extractors.video.file_reader import CHUNK, CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import Event
-from pipelines.decisions import Decision
-from pipelines.status import Status
+from pipelines.detection.decision import Decision
+from pipelines.detection.status import Status
 
 Line = list[tuple[str, str]]
 """Text and role (name, on, bar, quiet, alert or nothing), one after the other."""

@@ -11,16 +11,16 @@ from extractors.twostream import WeightSources, default_device
 from extractors.video.file_reader import find_videos
 from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
-from pipelines.detect import leave_default, truth_of
-from pipelines.detect import run as run_detection
+from pipelines.detection.detect import leave_default, truth_of
+from pipelines.detection.detect import run as run_detection
+from pipelines.detection.outputs import DEFAULT
+from pipelines.detection.sources import open_video_source
 from pipelines.evaluation.evaluate import evaluate
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
 from pipelines.extraction.video import Progress
 from pipelines.features.folder import write_json
-from pipelines.outputs import DEFAULT
 from pipelines.scenes import SceneConfig, render_scenes
-from pipelines.sources import open_video_source
 from pipelines.train import train
 from pipelines.train_config import resolve
 

@@ -11,10 +11,10 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.loss import multi_hot_cross_entropy
 from lstr.windows import Outputs
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
-from pipelines.detect import run
+from pipelines.detection.detect import run
+from pipelines.detection.sources import open_sources
 from pipelines.evaluation.evaluate import evaluate
 from pipelines.sampling import make_batch
-from pipelines.sources import open_sources
 from pipelines.train import train
 from pipelines.train_config import TrainConfig, learning_rate, resolve
 from pipelines.train_step import loss_of
@@ -77,7 +77,7 @@ def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, mon
     model, config = resolve("small", TINY | {"model.flow_dim": "0"}, split.dims)
     list(train(split, model, config, tmp_path))
     loaded = load(tmp_path / "checkpoint.pt")
-    monkeypatch.setattr("pipelines.sources.FlowWorkers", None)
+    monkeypatch.setattr("pipelines.detection.sources.FlowWorkers", None)
     raw = [d.scores for d in run(next(open_sources([small_set.videos / "scene_00.mp4"], loaded)), loaded, None, ())]
     stored = [d.scores for d in run(next(open_sources([small_set.features], loaded)), loaded, None, ())]
     assert np.allclose(raw, stored, atol=1e-4)

@@ -13,10 +13,10 @@ from extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
-from pipelines.decisions import Decision
-from pipelines.detect import detect, find_checkpoint, leave_default, load_checkpoint, run
+from pipelines.detection.decision import Decision
+from pipelines.detection.detect import detect, find_checkpoint, leave_default, load_checkpoint, run
+from pipelines.detection.sources import check_recipe, open_sources
 from pipelines.features.folder import open_features
-from pipelines.sources import check_recipe, open_sources
 
 
 def cut(source, target, share: float):

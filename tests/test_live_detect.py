@@ -22,9 +22,9 @@ from lstr.checkpoint import load
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.annotations.timeline_json import from_jsonl, from_timeline
-from pipelines.detect import detect, load_checkpoint, run
-from pipelines.live_detect import LiveChain, open_live, run_live
-from pipelines.sources import Limits, NetworkOptions, open_networks, open_sources
+from pipelines.detection.detect import detect, load_checkpoint, run
+from pipelines.detection.live import LiveChain, open_live, run_live
+from pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
 
 FEW = Limits(max_chunks=4)
 

@@ -17,9 +17,9 @@ from lstr.checkpoint import load, save
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.annotations.convert import SUFFIXES, read_annotations
-from pipelines.detect import run
-from pipelines.outputs import DEFAULT, ENDINGS, FORMATS, write_outputs
-from pipelines.sources import open_sources
+from pipelines.detection.detect import run
+from pipelines.detection.outputs import DEFAULT, ENDINGS, FORMATS, write_outputs
+from pipelines.detection.sources import open_sources
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_ctrl_c_leaves_the_lines_alone(small_set, tmp_path):
 
 def test_a_video_is_opened_again_only_where_frames_count(tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr("pipelines.outputs.frame_rate", lambda video: opened.append(video))
+    monkeypatch.setattr("pipelines.detection.outputs.frame_rate", lambda video: opened.append(video))
     timeline = {"segments": [], "duration": 1.0, "classes": ["Background", "kick"], "chunks": 4, "source": "v.mp4"}
     for formats, times in ((["json", "npy", "vtt", "eaf", "csv"], 0), (["labelstudio"], 1)):
         write_outputs(tmp_path, "v", timeline, np.zeros((4, 2)), [], formats, tmp_path / "v.mp4")

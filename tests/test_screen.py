@@ -27,7 +27,7 @@ from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from lstr_cli import console
 from lstr_cli.view import View
-from pipelines.status import Status
+from pipelines.detection.status import Status
 
 CTRL_C = b"\x03"
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from lstr.timeline import Event
 from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, status_text, summary_of
-from pipelines.decisions import Decision
-from pipelines.status import Status
+from pipelines.detection.decision import Decision
+from pipelines.detection.status import Status
 
 CLASSES = ("Background", "kick", "wave", "跳水", "Ambiguous")
 

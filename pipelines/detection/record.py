@@ -13,11 +13,11 @@ from extractors.video.file_reader import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import FORMAT, Timeline, sorted_segments
-from pipelines.decisions import Decision, span
+from pipelines.detection.decision import Decision, span
+from pipelines.detection.outputs import open_lines, write_lines, write_outputs
+from pipelines.detection.spool import Spool
+from pipelines.detection.status import LATENCIES
 from pipelines.networks.checkpoint_recipe import recipe_of
-from pipelines.outputs import open_lines, write_lines, write_outputs
-from pipelines.spool import Spool
-from pipelines.status import LATENCIES
 
 
 class Record:
@@ -93,7 +93,7 @@ class Record:
         """End what is still on and write the files of a whole run; the timeline.
 
         `duration` in seconds, to the newest decision without it; `more` goes into the timeline; the rest as for
-        `pipelines.outputs.write_outputs`.
+        `pipelines.detection.outputs.write_outputs`.
         """
         end = self.chunks * CHUNK_SECONDS
         last = [event.to_dict() for event in self._timeline.finish(end)]

@@ -23,10 +23,10 @@ from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.streaming import StreamState
 from lstr.timeline import Thresholds, Timeline
-from pipelines.decisions import Decision, decision_of
-from pipelines.record import Record
-from pipelines.sources import ALL, Limits
-from pipelines.status import Status
+from pipelines.detection.decision import Decision, decision_of
+from pipelines.detection.record import Record
+from pipelines.detection.sources import ALL, Limits
+from pipelines.detection.status import Status
 
 LOOK = 0.5  # seconds after which statuses are renewed though nothing was decided
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
@@ -239,7 +239,7 @@ def run_live(
 ) -> Generator[tuple[LiveSource, Decision | None], None, dict[str, dict]]:
     """Detect on live sources, writing as it goes; yields as `LiveChain.decisions`, returns timelines by id.
 
-    As `pipelines.detect.run` for each source, whose files are written as soon as it is over, also where it failed or
+    As `pipelines.detection.detect.run` for each source, whose files are written as soon as it is over, also where it failed or
     the run is interrupted. A source that gave nothing has none. `truth` is by source.
     """
     finished: dict[str, dict] = {}

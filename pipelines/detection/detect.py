@@ -15,14 +15,14 @@ from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.decisions import Decision, decide
+from pipelines.detection.decision import Decision, decide
+from pipelines.detection.live import LiveChain, open_live
+from pipelines.detection.record import Record
+from pipelines.detection.sources import ALL, Limits, Source, open_networks, open_sources
+from pipelines.detection.status import Status
 from pipelines.features.folder import replacing
 from pipelines.files.home import home
-from pipelines.live_detect import LiveChain, open_live
 from pipelines.networks.checkpoint_recipe import recipe_of
-from pipelines.record import Record
-from pipelines.sources import ALL, Limits, Source, open_networks, open_sources
-from pipelines.status import Status
 
 
 def find_checkpoint(given: str | Path | None) -> Path:
@@ -111,7 +111,7 @@ def run(
     """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
 
     `output` gets ID.jsonl (flushed a line at a time), and at the end ID and an ending for each of the other `formats`
-    (`pipelines.outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
+    (`pipelines.detection.outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
     not appear. `thresholds` are the checkpoint's where none are given; `embed` as for `pipelines.reports.timeline_page.write_report`.
     `status` is kept up to date for whoever shows it.
     """

@@ -13,7 +13,7 @@ from extractors.video.live_reader import Gap
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import Event, Timeline
-from pipelines.status import Status
+from pipelines.detection.status import Status
 
 TOP = 3
 

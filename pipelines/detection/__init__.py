@@ -1,0 +1,1 @@
+"""Sources to timelines: files, folders, cameras, network streams."""
