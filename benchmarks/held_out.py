@@ -19,8 +19,8 @@ from lstr.checkpoint import load
 from lstr.labels import Labels, targets
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
 from pipelines.features.folder import FeatureFolder, replacing
-from pipelines.train import train
-from pipelines.train_config import resolve
+from pipelines.training.config import resolve
+from pipelines.training.train import train
 
 GROUP = 2  # videos that are left out together
 Settings = Mapping[str, str]

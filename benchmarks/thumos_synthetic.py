@@ -29,8 +29,8 @@ from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
 from pipelines.evaluation.evaluate import score_and_evaluate
 from pipelines.evaluation.published_results import THUMOS
 from pipelines.features.folder import write_json
-from pipelines.train import train
-from pipelines.train_config import TrainConfig, resolve
+from pipelines.training.config import TrainConfig, resolve
+from pipelines.training.train import train
 
 PROPOSED = "memory-512"  # the paper's model
 ROWS: dict[str, dict[str, str]] = {

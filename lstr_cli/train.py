@@ -78,9 +78,9 @@ def command(
     from pipelines.datasets.dataset import read_dataset, stop_at_errors
     from pipelines.datasets.seen_videos import seen_in, told
     from pipelines.provenance import make_reproducible, provenance
-    from pipelines.ranks import join_ranks
-    from pipelines.train_config import read_config, resolve
-    from pipelines.train_run import settings_of
+    from pipelines.training.config import read_config, resolve
+    from pipelines.training.ranks import join_ranks
+    from pipelines.training.run_folder import settings_of
 
     given = {"max_steps": max_steps, "eval_every": eval_every, "patience": patience, "seed": seed}
     changes = {f"train.{name}": str(value) for name, value in given.items() if value is not None} | settings
@@ -137,7 +137,7 @@ def command(
 def _show(split, model, config, run, device, resume, validation, ranks, readers, preset, say):
     """Train, with a line of progress, and one that stays for each evaluation and the end."""
     from lstr_cli import console
-    from pipelines.train import train
+    from pipelines.training.train import train
 
     step = None
     with console.Bar("steps") as bar:

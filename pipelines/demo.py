@@ -21,8 +21,8 @@ from pipelines.extraction.prepare import prepare
 from pipelines.extraction.video import Progress
 from pipelines.features.folder import write_json
 from pipelines.scenes import SceneConfig, render_scenes
-from pipelines.train import train
-from pipelines.train_config import resolve
+from pipelines.training.config import resolve
+from pipelines.training.train import train
 
 PRESET = "small"
 

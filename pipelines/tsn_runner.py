@@ -34,7 +34,7 @@ from pipelines.extraction.chunk_cache import CacheError
 from pipelines.features.folder import replacing
 from pipelines.files.scratch import scratch
 from pipelines.finetune_config import FinetuneConfig
-from pipelines.train_config import TrainConfig, learning_rate
+from pipelines.training.config import TrainConfig, learning_rate
 from pipelines.tsn_recogniser import make_optimiser
 from pipelines.tsn_samples import Draws
 

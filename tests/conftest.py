@@ -60,8 +60,8 @@ def small_set(tmp_path_factory) -> SmallSet:
     from pipelines.extraction.extract import extract
     from pipelines.extraction.prepare import prepare
     from pipelines.scenes import SceneConfig, render_scenes
-    from pipelines.train import train
-    from pipelines.train_config import resolve
+    from pipelines.training.config import resolve
+    from pipelines.training.train import train
 
     root = tmp_path_factory.mktemp("small set")  # a space, because users' folders have them
     labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))

@@ -14,10 +14,10 @@ from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from pipelines.detection.detect import run
 from pipelines.detection.sources import open_sources
 from pipelines.evaluation.evaluate import evaluate
-from pipelines.sampling import make_batch
-from pipelines.train import train
-from pipelines.train_config import TrainConfig, learning_rate, resolve
-from pipelines.train_step import loss_of
+from pipelines.training.config import TrainConfig, learning_rate, resolve
+from pipelines.training.sampling import make_batch
+from pipelines.training.step import loss_of
+from pipelines.training.train import train
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
 TINY |= {"train.epochs": "2"}

@@ -16,13 +16,13 @@ from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
 from lstr.windows import gather
-from pipelines.batches import read_ahead
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray, read_split
 from pipelines.evaluation.evaluate import evaluate
 from pipelines.provenance import git_revision
-from pipelines.sampling import draw_windows, feature_statistics, fold_statistics, hide_slots
-from pipelines.train import train
-from pipelines.train_config import PRESETS, TrainConfig, learning_rate, resolve
+from pipelines.training.batches import read_ahead
+from pipelines.training.config import PRESETS, TrainConfig, learning_rate, resolve
+from pipelines.training.sampling import draw_windows, feature_statistics, fold_statistics, hide_slots
+from pipelines.training.train import train
 
 SETTINGS = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.work_length": "32"}
 SETTINGS |= {"train.epochs": "4"}

@@ -13,9 +13,9 @@ from conftest import TINY_SETTINGS
 from lstr.checkpoint import load
 from lstr.errors import LstrError
 from pipelines.datasets.dataset import read_split
-from pipelines.ranks import Ranks, join_ranks, step_seed
-from pipelines.train import train
-from pipelines.train_config import resolve
+from pipelines.training.config import resolve
+from pipelines.training.ranks import Ranks, join_ranks, step_seed
+from pipelines.training.train import train
 
 SETTINGS = {**TINY_SETTINGS, "model.dropout": "0", "train.hide_long": "0", "train.log_every": "1"}
 SETTINGS |= {"train.batch_size": "5", "train.epochs": "2", "train.eval_every": "2"}

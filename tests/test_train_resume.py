@@ -14,8 +14,8 @@ from conftest import TINY_SETTINGS, heed_interrupts
 
 from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
-from pipelines.train import train
-from pipelines.train_config import resolve
+from pipelines.training.config import resolve
+from pipelines.training.train import train
 
 MEASURED = ("rate", "waiting", "memory_mb")
 SETTINGS = {**TINY_SETTINGS, "train.batch_size": "2", "train.log_every": "1", "train.save_seconds": "0"}
@@ -45,7 +45,7 @@ def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypa
     for _ in train(split, model, config, tmp_path / "whole", validation=validation):
         pass
     asked = iter(range(10_000))
-    monkeypatch.setattr("pipelines.train_run.Saver.is_due", lambda self: next(asked) % 5 == 0)
+    monkeypatch.setattr("pipelines.training.run_folder.Saver.is_due", lambda self: next(asked) % 5 == 0)
     for resume, more in ((False, 7), (True, 6), (True, 9), (True, 99)):
         stopped = train(split, model, config, tmp_path / "parts", resume=resume, validation=validation)
         list(islice(stopped, more))

@@ -12,7 +12,7 @@ from lstr.config import LSTRConfig
 from lstr.memory import window_ends
 from lstr.windows import Outputs, Windows, gather, join
 from pipelines.datasets.dataset import LabelledVideo
-from pipelines.train_config import TrainConfig
+from pipelines.training.config import TrainConfig
 
 
 def draw_windows(

@@ -14,9 +14,9 @@ from torch import Tensor
 from lstr.config import LSTRConfig
 from lstr.windows import Outputs, Windows
 from pipelines.datasets.dataset import LabelledVideo
-from pipelines.ranks import Ranks
-from pipelines.sampling import make_batch
-from pipelines.train_config import TrainConfig
+from pipelines.training.config import TrainConfig
+from pipelines.training.ranks import Ranks
+from pipelines.training.sampling import make_batch
 
 Job, Made = TypeVar("Job"), TypeVar("Made")
 READERS = 4  # threads at most, unless asked for more: each holds a batch, 107 MB at the THUMOS'14 size

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipelines.features.folder import replacing
-from pipelines.train_log import read_log
+from pipelines.training.log import read_log
 
 
 def draw_curves(run: Path) -> Path:

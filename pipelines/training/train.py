@@ -9,17 +9,17 @@ import torch
 
 from lstr.config import LSTRConfig
 from lstr.labels import AMBIGUOUS
-from pipelines.batches import default_readers, make_pieces, read_ahead
 from pipelines.datasets.dataset import Split
 from pipelines.evaluation.evaluate import evaluate
 from pipelines.provenance import provenance
-from pipelines.ranks import Ranks
-from pipelines.sampling import count_steps, draw_windows, feature_statistics
-from pipelines.train_config import TrainConfig, learning_rate
-from pipelines.train_curves import draw_curves
-from pipelines.train_log import Interval, Step, TrainLog, summary_of
-from pipelines.train_run import Position, Saver, begin, restore, settings_of
-from pipelines.train_step import Learner, deterministic
+from pipelines.training.batches import default_readers, make_pieces, read_ahead
+from pipelines.training.config import TrainConfig, learning_rate
+from pipelines.training.curves import draw_curves
+from pipelines.training.log import Interval, Step, TrainLog, summary_of
+from pipelines.training.ranks import Ranks
+from pipelines.training.run_folder import Position, Saver, begin, restore, settings_of
+from pipelines.training.sampling import count_steps, draw_windows, feature_statistics
+from pipelines.training.step import Learner, deterministic
 
 ALONE = Ranks()
 

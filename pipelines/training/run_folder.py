@@ -16,9 +16,9 @@ from lstr.errors import CheckpointError
 from pipelines.datasets.dataset import Split
 from pipelines.datasets.seen_videos import seen_in, streams_of
 from pipelines.features.folder import replacing, write_json
-from pipelines.sampling import fold_statistics
-from pipelines.train_config import TrainConfig, changes_from
-from pipelines.train_step import Learner
+from pipelines.training.config import TrainConfig, changes_from
+from pipelines.training.sampling import fold_statistics
+from pipelines.training.step import Learner
 
 SHARE_OF_SAVING = 0.05  # of a run's time, at most: at the published size a save writes a gigabyte
 FREE = ("save_seconds",)  # settings that may differ when a run goes on

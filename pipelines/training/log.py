@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from pipelines.features.folder import write_text
-from pipelines.ranks import Ranks
+from pipelines.training.ranks import Ranks
 
 Item = TypeVar("Item")
 

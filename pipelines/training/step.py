@@ -13,11 +13,11 @@ from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.loss import counted, multi_hot_cross_entropy
 from lstr.windows import Outputs, Windows
-from pipelines.batches import Batch
-from pipelines.optimiser import Adam
-from pipelines.ranks import Ranks, distributed_model, lost_others, step_seed
-from pipelines.sampling import hide_slots, standardise
-from pipelines.train_config import TrainConfig
+from pipelines.training.batches import Batch
+from pipelines.training.config import TrainConfig
+from pipelines.training.optimiser import Adam
+from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
+from pipelines.training.sampling import hide_slots, standardise
 
 
 def loss_of(

@@ -1,0 +1,1 @@
+"""Features and labels to a checkpoint."""
