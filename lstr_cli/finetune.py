@@ -108,15 +108,15 @@ def command(
     from extractors.twostream import default_device
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
-    from pipelines.cached_videos import chunks_of
     from pipelines.extraction.chunk_cache import ChunkCache
     from pipelines.files.home import home
     from pipelines.files.videos import find_sources
-    from pipelines.finetune import Training, check_blind, finetune
-    from pipelines.finetune_config import resolve, trainable
-    from pipelines.finetune_run import check_output
-    from pipelines.folds import check_labels, make_pairs, parts_of
-    from pipelines.initial_weights import initial_weights
+    from pipelines.finetuning.cached_videos import chunks_of
+    from pipelines.finetuning.config import resolve, trainable
+    from pipelines.finetuning.finetune import Training, check_blind, finetune
+    from pipelines.finetuning.folds import check_labels, make_pairs, parts_of
+    from pipelines.finetuning.initial_weights import initial_weights
+    from pipelines.finetuning.run_folder import check_output
     from pipelines.networks.weights_folder import is_weights_folder, open_weights
 
     if not videos and not lists:
@@ -194,8 +194,8 @@ def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str)
     """Each video's chunks in the cache, by id, and the Outcomes of those that failed."""
     from extractors.errors import VideoError
     from lstr_cli import console
-    from pipelines.cached_videos import fill, look_at
     from pipelines.extraction.prepare import flow_workers
+    from pipelines.finetuning.cached_videos import fill, look_at
 
     console.say(f"looking at {len(videos)} videos")
     sound, bad = look_at(videos, chunks)
@@ -227,7 +227,7 @@ def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str)
 def _say_plan(labels, pairs, configs, initial, init: str | None) -> None:
     """What is to be trained, and what of it a person should know."""
     from lstr_cli import console
-    from pipelines.folds import unlearnt
+    from pipelines.finetuning.folds import unlearnt
 
     whole = pairs[0]
     chosen = f"{len(whole.validation)} choose the epoch" if whole.validation else "none chooses the epoch"

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from lstr.labels import BACKGROUND, Labels, VideoLabels
-from pipelines.cached_videos import Cached
 from pipelines.extraction.chunk_cache import CachedVideo
+from pipelines.finetuning.cached_videos import Cached
 
 CLASSES = (BACKGROUND, "rows", "columns")
 SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action

@@ -14,12 +14,12 @@ from extractors.networks.weights import read_state_dict
 from extractors.presets import PRESETS, StreamPreset
 from lstr.errors import CheckpointError, LstrError
 from pipelines.extraction.chunk_cache import CachedVideo, CacheError
-from pipelines.finetune import Training, finetune
-from pipelines.finetune_config import FinetuneConfig, resolve
-from pipelines.folds import make_pairs
-from pipelines.initial_weights import Initial, initial_weights
+from pipelines.finetuning.config import FinetuneConfig, resolve
+from pipelines.finetuning.finetune import Training, finetune
+from pipelines.finetuning.folds import make_pairs
+from pipelines.finetuning.initial_weights import Initial, initial_weights
+from pipelines.finetuning.recogniser import begin_with, recogniser
 from pipelines.networks.weights_folder import open_weights
-from pipelines.tsn_recogniser import begin_with, recogniser
 
 SMALL = {"short_side": 32, "crop": 32, "batch_size": 4, "draws": 4, "segments": 1, "precision": "float32", "mixup": 0}
 MEASURED = ("rate", "waiting")

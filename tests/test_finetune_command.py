@@ -16,7 +16,7 @@ from extractors.networks.backbones import build_backbone
 from extractors.networks.model_card import read_card
 from extractors.networks.weights import identify, randomise, read_state_dict
 from extractors.presets import PRESETS
-from pipelines.initial_weights import initial_weights
+from pipelines.finetuning.initial_weights import initial_weights
 from pipelines.networks.weights_folder import open_weights
 from pipelines.scenes import SceneConfig, render_scenes
 
@@ -98,7 +98,7 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
 
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    from pipelines import tsn_runner
+    from pipelines.finetuning import runner as tsn_runner
 
     options = ("--stream", "flow", "--readers", "0")
     saved = tsn_runner.State.save

@@ -7,8 +7,8 @@ import pytest
 from extractors.errors import RecipeError
 from extractors.presets import PRESETS
 from lstr.errors import ConfigError
-from pipelines import finetune_config
-from pipelines.finetune_config import FinetuneConfig, defaults, resolve, trainable
+from pipelines.finetuning import config as finetune_config
+from pipelines.finetuning.config import FinetuneConfig, defaults, resolve, trainable
 
 FAST = PRESETS["fast"]
 NOTHING = {"rgb": False, "flow": False}

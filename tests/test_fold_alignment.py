@@ -11,8 +11,8 @@ from extractors.networks.build import WeightSources, asked, build_network
 from extractors.networks.model_card import ModelCard, network_file
 from extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment, read_content
 from extractors.presets import PRESETS
-from pipelines import fold_alignment
-from pipelines.fold_alignment import align, linear_map
+from pipelines.finetuning import fold_alignment
+from pipelines.finetuning.fold_alignment import align, linear_map
 from pipelines.networks.weights_folder import write_network
 
 PRESET = replace(PRESETS["fast"], precision="float32", short_side=40, crop=32)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lstr.errors import ConfigError, LabelsError
 from lstr.labels import BACKGROUND, Labels, VideoLabels
-from pipelines.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
+from pipelines.finetuning.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
 
 CLASSES = (BACKGROUND, "a", "b")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planted import ACTION, CLASSES, LENGTH, planted
 
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, targets
-from pipelines.tsn_samples import (
+from pipelines.finetuning.samples import (
     PLACES,
     Augmentation,
     Draws,

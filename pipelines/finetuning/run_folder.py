@@ -14,8 +14,8 @@ from extractors.recipe import STREAMS
 from lstr.errors import CheckpointError
 from lstr.labels import VideoLabels
 from pipelines.features.folder import append_jsonl, sweep, unwritable, write_json, write_text
+from pipelines.finetuning.runner import Epoch, Progress
 from pipelines.networks.weights_folder import DESCRIPTION
-from pipelines.tsn_runner import Epoch, Progress
 
 SETTINGS = "settings.json"
 LOG = "metrics.jsonl"

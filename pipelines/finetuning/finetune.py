@@ -14,9 +14,13 @@ from extractors.presets import Preset
 from extractors.recipe import STREAMS
 from lstr.errors import LabelsError
 from lstr.labels import BACKGROUND, Labels
-from pipelines.cached_videos import Cached, SoundVideo
-from pipelines.finetune_config import FEWEST_DRAWS, FinetuneConfig
-from pipelines.finetune_run import (
+from pipelines.finetuning.cached_videos import Cached, SoundVideo
+from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
+from pipelines.finetuning.fold_alignment import align
+from pipelines.finetuning.folds import Pair
+from pipelines.finetuning.initial_weights import Initial
+from pipelines.finetuning.recogniser import begin_with, recogniser
+from pipelines.finetuning.run_folder import (
     EpochLog,
     begin,
     clear,
@@ -26,9 +30,9 @@ from pipelines.finetune_run import (
     state_file,
     write_result,
 )
-from pipelines.fold_alignment import align
-from pipelines.folds import Pair
-from pipelines.initial_weights import Initial
+from pipelines.finetuning.runner import Epoch, EpochLoader, State, train_recogniser
+from pipelines.finetuning.samples import Augmentation, Draws, SampleSet, samples_of
+from pipelines.finetuning.scores import scorer
 from pipelines.networks.weights_folder import (
     WeightsFolder,
     fit_name,
@@ -38,10 +42,6 @@ from pipelines.networks.weights_folder import (
     write_weights,
 )
 from pipelines.provenance import provenance
-from pipelines.tsn_recogniser import begin_with, recogniser
-from pipelines.tsn_runner import Epoch, EpochLoader, State, train_recogniser
-from pipelines.tsn_samples import Augmentation, Draws, SampleSet, samples_of
-from pipelines.tsn_scores import scorer
 
 MOST_READERS = 12
 Say = Callable[[str, int | None, Epoch], None]

@@ -33,10 +33,10 @@ from lstr.errors import LstrError
 from pipelines.extraction.chunk_cache import CacheError
 from pipelines.features.folder import replacing
 from pipelines.files.scratch import scratch
-from pipelines.finetune_config import FinetuneConfig
+from pipelines.finetuning.config import FinetuneConfig
+from pipelines.finetuning.recogniser import make_optimiser
+from pipelines.finetuning.samples import Draws
 from pipelines.training.config import TrainConfig, learning_rate
-from pipelines.tsn_recogniser import make_optimiser
-from pipelines.tsn_samples import Draws
 
 SHARE_OF_SAVING = 0.05  # of the time, at most: the state of a ResNet-50 is 280 MB
 GRACE = 10  # saves that may come at once, so that a short run leaves every epoch

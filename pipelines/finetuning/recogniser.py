@@ -13,8 +13,8 @@ from extractors.networks.backbones import CONFIGS, quiet, registry
 from extractors.networks.build import asked
 from extractors.networks.weights import load_crossed, load_weights, randomise
 from extractors.presets import StreamPreset
-from pipelines.finetune_config import FinetuneConfig
-from pipelines.initial_weights import Initial
+from pipelines.finetuning.config import FinetuneConfig
+from pipelines.finetuning.initial_weights import Initial
 
 MOMENTUM = 0.9  # published TSN
 

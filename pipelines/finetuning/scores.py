@@ -10,8 +10,8 @@ from torch import nn
 from lstr import metrics
 from lstr.labels import Labels, targets
 from pipelines.extraction.chunk_cache import CachedVideo
-from pipelines.tsn_runner import make_loader
-from pipelines.tsn_samples import Augmentation, ChunkSet
+from pipelines.finetuning.runner import make_loader
+from pipelines.finetuning.samples import Augmentation, ChunkSet
 
 SCORED = 32  # images at a time
 

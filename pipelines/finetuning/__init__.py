@@ -1,0 +1,1 @@
+"""Labelled videos to weights of the feature networks."""
