@@ -19,7 +19,7 @@ def command(output):
       lstr demo -o /tmp/demo
     """
     from lstr_cli import console
-    from pipelines.demo import run
+    from pipelines.demo.demo import run
 
     with console.Bar("") as bar:
         result = run(Path(output), bar.update, console.say)

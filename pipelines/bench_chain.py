@@ -26,8 +26,8 @@ from lstr.config import LSTRConfig
 from lstr.kinds import Model
 from lstr.streaming import StreamState
 from pipelines.bench import about_machine, build, filled
+from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction.video import Progress
-from pipelines.scenes import SceneConfig, render_scenes
 
 PAPER = {
     "device": "V100",

@@ -57,9 +57,9 @@ def small_set(tmp_path_factory) -> SmallSet:
     from extractors.twostream import WeightSources
     from extractors.video.file_reader import find_videos
     from pipelines.datasets.dataset import read_split
+    from pipelines.demo.scenes import SceneConfig, render_scenes
     from pipelines.extraction.extract import extract
     from pipelines.extraction.prepare import prepare
-    from pipelines.scenes import SceneConfig, render_scenes
     from pipelines.training.config import resolve
     from pipelines.training.train import train
 

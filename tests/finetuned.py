@@ -11,8 +11,8 @@ from extractors.networks.published_files import sha256_of
 from extractors.networks.weights import randomise
 from extractors.presets import PRESETS
 from extractors.video.file_reader import find_videos
+from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.networks.weights_folder import WeightsFolder, fit_name, write_network, write_weights
-from pipelines.scenes import SceneConfig, render_scenes
 
 NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
 CLASSES = ("Background", "fall")

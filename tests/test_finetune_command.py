@@ -16,9 +16,9 @@ from extractors.networks.backbones import build_backbone
 from extractors.networks.model_card import read_card
 from extractors.networks.weights import identify, randomise, read_state_dict
 from extractors.presets import PRESETS
+from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.finetuning.initial_weights import initial_weights
 from pipelines.networks.weights_folder import open_weights
-from pipelines.scenes import SceneConfig, render_scenes
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]

@@ -20,12 +20,12 @@ from conftest import heed_interrupts
 from extractors.errors import MissingPathError
 from extractors.networks.backbones import build_backbone
 from extractors.networks.weights import randomise
+from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction import ray_cluster as ray_extract
 from pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from pipelines.extraction.worker import WorkerConfig
 from pipelines.files.remote import place
 from pipelines.files.scratch import SCRATCH
-from pipelines.scenes import SceneConfig, render_scenes
 
 STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file
 FAST = ("--recipe", "fast", "--flow", "dis")

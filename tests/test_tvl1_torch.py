@@ -17,7 +17,7 @@ from conftest import hard_frames
 from extractors.flow.tvl1_torch import CapturedFlow, flow_batch
 from extractors.flow.workers import tvl1, tvl1_torch
 from extractors.flow.workers import workers as flow
-from pipelines.scenes import SceneConfig, render_scenes
+from pipelines.demo.scenes import SceneConfig, render_scenes
 
 CLOSE = 1e-3  # pixels, mean end-point difference of a pair
 BOUND = 1e-2  # the same where no motion explains the frames, so that one rounding can grow

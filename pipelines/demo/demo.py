@@ -11,6 +11,7 @@ from extractors.twostream import WeightSources, default_device
 from extractors.video.file_reader import find_videos
 from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
+from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.detection.detect import leave_default, truth_of
 from pipelines.detection.detect import run as run_detection
 from pipelines.detection.outputs import DEFAULT
@@ -20,7 +21,6 @@ from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
 from pipelines.extraction.video import Progress
 from pipelines.features.folder import write_json
-from pipelines.scenes import SceneConfig, render_scenes
 from pipelines.training.config import resolve
 from pipelines.training.train import train
 

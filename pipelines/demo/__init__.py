@@ -1,0 +1,1 @@
+"""A rendered set of labelled videos and every job on it."""
