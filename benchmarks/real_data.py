@@ -26,10 +26,10 @@ from extractors.twostream import WeightSources, default_device
 from extractors.video.file_reader import find_videos
 from lstr import bootstrap, metrics
 from lstr.labels import read_labels
-from pipelines.bench import about_machine
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
 from pipelines.features.folder import open_features, write_json
+from pipelines.speed.model import about_machine
 
 PRESET = "small"
 RESAMPLES = 1000

@@ -24,11 +24,11 @@ from synthetic_features import Generator, write_features
 from lstr import bootstrap, metrics
 from lstr.checkpoint import load
 from lstr.config import LSTRConfig
-from pipelines.bench import about_machine
 from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
 from pipelines.evaluation.evaluate import score_and_evaluate
 from pipelines.evaluation.published_results import THUMOS
 from pipelines.features.folder import write_json
+from pipelines.speed.model import about_machine
 from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.train import train
 

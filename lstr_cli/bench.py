@@ -70,8 +70,8 @@ def command(ctx, what, output, as_json, **options):
       lstr bench lstr -c run/checkpoint.pt --seconds 2
     """
     from lstr_cli import console
-    from pipelines.bench import check_output
     from pipelines.features.folder import write_json
+    from pipelines.speed.model import check_output
 
     other = "lstr" if what == "chain" else "chain"
     for option in ctx.command.params:
@@ -99,7 +99,7 @@ def command(ctx, what, output, as_json, **options):
 def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
     from lstr.checkpoint import THUMOS_CLASSES, load
     from lstr.config import LSTRConfig
-    from pipelines.bench import bench_lstr
+    from pipelines.speed.model import bench_lstr
 
     config, classes = LSTRConfig(), THUMOS_CLASSES
     if checkpoint:
@@ -113,9 +113,9 @@ def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
 
 def _chain(console, inputs, recipe, precision, algorithm, workers, flow_backend, device, chunks, against, **_) -> dict:
     from extractors.twostream import WeightSources, build_twostream, default_device
-    from pipelines.bench_chain import bench_chain, rendered
     from pipelines.extraction.prepare import flow_workers
     from pipelines.networks.recipes import choose_recipe
+    from pipelines.speed.chain import bench_chain, rendered
 
     preset = choose_recipe(recipe, algorithm=algorithm, precision=precision)
     with (

@@ -14,7 +14,7 @@ from lstr import checkpoint, streaming
 from lstr.config import ENCODERS, LSTRConfig
 from lstr.kinds import make_model
 from lstr.plan import make_plan
-from pipelines import bench
+from pipelines.speed import model as bench
 
 TINY = LSTRConfig(
     rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4

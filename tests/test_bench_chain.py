@@ -9,7 +9,7 @@ import pytest
 
 from extractors.flow.workers import tvl1
 from extractors.video.file_reader import FrameReader, probe
-from pipelines.bench_chain import STAGES, Paced, rendered
+from pipelines.speed.chain import STAGES, Paced, rendered
 
 CHUNKS = 10
 
@@ -49,7 +49,7 @@ def test_the_record(lstr, video, tmp_path):
 
 
 def test_the_papers_rates_add_up_to_its_last_row():
-    from pipelines.bench_chain import PAPER
+    from pipelines.speed.chain import PAPER
 
     assert 1 / sum(1 / PAPER[name] for name in STAGES if name in PAPER) == pytest.approx(PAPER["serial"], abs=0.01)
 

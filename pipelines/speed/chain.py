@@ -25,9 +25,9 @@ from lstr.checkpoint import THUMOS_CLASSES
 from lstr.config import LSTRConfig
 from lstr.kinds import Model
 from lstr.streaming import StreamState
-from pipelines.bench import about_machine, build, filled
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction.video import Progress
+from pipelines.speed.model import about_machine, build, filled
 
 PAPER = {
     "device": "V100",
