@@ -59,7 +59,7 @@ ROWS: dict[str, dict[str, str]] = {
 REDUCED = (PROPOSED, "memory-0", "rnn", "memory-8", "memory-128", "integration-average", "encoder-one-stage")
 
 QUOTED = {PROPOSED: ("LSTR", "Kinetics"), "trn": ("TRN", "Kinetics")}
-"""Rows for which a figure on real features could be checked: method and features in `pipelines.evaluation.published_results`."""
+"""Rows for which a figure on real features could be checked: method and features in published_results."""
 
 RESAMPLES = 200  # of the test videos, the same for every row, so that rows can be compared pair by pair
 RIDGE = 1e3  # penalty of the linear classifiers, on features of unit variance

@@ -1,9 +1,9 @@
 """TV-L1 optical flow of a batch of pairs on a torch device: OpenCV 5's DualTVL1OpticalFlow with its defaults.
 
-It rounds where extractors/flow/tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
+It rounds where tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
 loop runs to its maximum, and a pair that has stopped is left as it is. Counted, an inner iteration is 49 kernels and
 930 bytes a pixel, a median filter 135 and 3.2 KB, a warp 155 and 4.9 KB; 406,000 kernels a batch of whatever size. That
-is the definition, and what a CPU runs; no GPU is fast with it. extractors/flow/tvl1_triton.py, used on CUDA devices where
+is the definition, and what a CPU runs; no GPU is fast with it. tvl1_triton.py, used on CUDA devices where
 Triton is there, makes an iteration a part of one kernel and 60 bytes a pixel, and ends when the last pair stops.
 """
 

@@ -1,8 +1,8 @@
 """Optical flow between the six frames of a chunk, in threads.
 
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
-`-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `extractors.flow.tvl1` where there is one, by OpenCV itself
-otherwise, or on a GPU by `extractors.flow.tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
+`-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where there is one, by OpenCV itself
+otherwise, or on a GPU by `tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
 algorithms, many times cheaper, and make other features: they are part of the recipe. Neither the kernel nor OpenCV
 holds Python's lock while it computes.
 """

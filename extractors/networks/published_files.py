@@ -3,9 +3,10 @@
 import hashlib
 import json
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
-MANIFEST = Path(str(resources.files("checkpoints"))) / "manifest.json"
+MANIFEST = resources.files("checkpoints") / "manifest.json"
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,8 @@ def run(
     """Detect on one source, writing as it goes; yields each decision after its line is out, returns the timeline.
 
     `output` gets ID.jsonl (flushed a line at a time), and at the end ID and an ending for each of the other `formats`
-    (`pipelines.detection.outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
-    not appear. `thresholds` are the checkpoint's where none are given; `embed` as for `pipelines.reports.timeline_page.write_report`.
+    (`outputs.FORMATS`). `lines` takes the JSONL too. Files of an interrupted run other than the JSONL do
+    not appear. `thresholds` are the checkpoint's where none are given; `embed` as for `timeline_page.write_report`.
     `status` is kept up to date for whoever shows it.
     """
     timeline = Timeline(loaded.classes, thresholds_of(loaded) if thresholds is None else thresholds)

@@ -239,7 +239,7 @@ def run_live(
 ) -> Generator[tuple[LiveSource, Decision | None], None, dict[str, dict]]:
     """Detect on live sources, writing as it goes; yields as `LiveChain.decisions`, returns timelines by id.
 
-    As `pipelines.detection.detect.run` for each source, whose files are written as soon as it is over, also where it failed or
+    As `detect.run` for each source, whose files are written as soon as it is over, also where it failed or
     the run is interrupted. A source that gave nothing has none. `truth` is by source.
     """
     finished: dict[str, dict] = {}

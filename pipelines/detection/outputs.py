@@ -55,7 +55,7 @@ def write_outputs(
     """Write a finished detection as ID and the format's ending into a folder; returns the files.
 
     scores (chunks, C); events as in the JSONL, which is not written here. `mp4` needs the `video` and is left out
-    without one. `page` is more for `pipelines.reports.timeline_page.write_report`. Raises OutputError, and VideoError where the video
+    without one. `page` is more for `timeline_page.write_report`. Raises OutputError, and VideoError where the video
     cannot be read again, all else being written.
     """
     seconds = timeline["duration"]

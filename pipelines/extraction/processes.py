@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
 
+import pipelines
 from extractors.errors import ExtractorError
 from pipelines.extraction.video import REPORT, Outcome, Progress, described, failed
 from pipelines.extraction.worker import Worker, WorkerConfig

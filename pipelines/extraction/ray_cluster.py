@@ -143,7 +143,7 @@ def over_cluster(
     notice: Callable[[str], None],
     most: int | None = None,
 ) -> Iterator[Outcome]:
-    """An engine of `pipelines.extraction.extract.run`: a task a video on the connected cluster, at most so many at a time.
+    """An engine of `extract.run`: a task a video on the connected cluster, at most so many at a time.
 
     No more tasks are given to Ray than fit, and as many again. `notice` is told what a person should know meanwhile.
     Close the generator to end them. Raises ClusterError, and what a worker raises that would stop every other video.

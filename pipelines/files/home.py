@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pipelines
+
 CHECKOUT = Path(pipelines.__file__).parents[1]
 
 

@@ -39,7 +39,7 @@ def build_page(
 
 def read_part(name: str) -> str:
     """A file of `web/`."""
-    return resources.files("pipelines").joinpath("web", name).read_text("utf-8")
+    return resources.files("pipelines.reports").joinpath("web", name).read_text("utf-8")
 
 
 def source_hash(text: str) -> str:

@@ -1,0 +1,1 @@
+"""Published weight files: the manifest, and in a checkout what was fetched."""
