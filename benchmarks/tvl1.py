@@ -13,7 +13,8 @@ from time import process_time
 import cv2
 import numpy as np
 
-from extractors.flow.workers import opencv_flow, tvl1
+from extractors.flow import tvl1
+from extractors.flow.workers import opencv_flow
 from extractors.video.file_reader import FrameReader, probe, read_chunks
 from pipelines.features.folder import write_json
 

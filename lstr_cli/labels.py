@@ -26,7 +26,7 @@ def _choice(kind: str):
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         if value is None:
             return None
-        from pipelines.annotations.annotation import convert as job
+        from pipelines.annotations import convert as job
 
         known = getattr(job, kind)
         if value not in known:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +10,11 @@ import av
 import numpy as np
 import pytest
 import torch
-from browser import CHROMIUM, FLAGS, report_on, until, write_greys
-from finetuned import FinetunedSet, write_finetuned
 from hypothesis import HealthCheck, settings
+
+from tests.support.browser import CHROMIUM, FLAGS, report_on, until, write_greys
+from tests.support.feature_set import FeatureSet, write_features
+from tests.support.finetuned import FinetunedSet, write_finetuned
 
 # A test never fails because the machine was slow.
 settings.register_profile(
@@ -84,45 +84,10 @@ def finetuned(tmp_path_factory) -> FinetunedSet:
     return write_finetuned(tmp_path_factory.mktemp("finetuned"))
 
 
-@dataclass(frozen=True)
-class FeatureSet:
-    """Features and labels of a set that a tiny model learns in seconds, without any video."""
-
-    features: Path
-    labels: Path
-
-
-def write_features(root: Path, n_videos: int = 5, length: int = 64, width: int = 6) -> FeatureSet:
-    """Two classes whose features differ, in a folder as from elsewhere; the last two videos are for validation."""
-    random = np.random.default_rng(0)
-    means = random.normal(size=(3, width + 2))
-    database = {}
-    for v in range(n_videos):
-        on, annotations = np.zeros(length, dtype=int), []
-        for start in range(4, length - 8, 16):
-            label = int(random.integers(1, 3))
-            on[start : start + 8] = label
-            annotations.append({"label": "AB"[label - 1], "segment": [start / 4, (start + 8) / 4]})
-        rows = (means[on] + 0.5 * random.normal(size=(length, width + 2))).astype(np.float32)
-        for folder, part in (("rgb_x", rows[:, :width]), ("flow_x", rows[:, width:])):
-            (root / folder).mkdir(parents=True, exist_ok=True)
-            np.save(root / folder / f"v{v}.npy", part)
-        subset = "validation" if v >= n_videos - 2 else "training"
-        database[f"v{v}"] = {"subset": subset, "duration": length / 4, "annotations": annotations}
-    labels = root / "labels.json"
-    labels.write_text(json.dumps({"classes": ["A", "B"], "database": database}))
-    return FeatureSet(root, labels)
-
-
 @pytest.fixture
 def feature_set(tmp_path) -> FeatureSet:
     """Five videos of 16 seconds: three to train on, two for validation."""
     return write_features(tmp_path / "features")
-
-
-TINY = {"d_model": 16, "n_heads": 2, "d_feedforward": 16, "work_length": 8, "long_length": 16, "n0": 4, "n1": 4}
-TINY_SETTINGS = {f"model.{name}": str(value) for name, value in TINY.items()}
-"""Settings of a model that takes a millisecond a step."""
 
 
 @pytest.fixture
@@ -151,34 +116,6 @@ def lstr(monkeypatch, capsys):
         return left.value.code or 0, captured.out, captured.err
 
     return run
-
-
-def heed_interrupts() -> None:
-    """For preexec_fn: a shell starts what runs in its background deaf to Ctrl-C, and so everything that starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def remux(source: Path, target: Path) -> Path:
-    """The same video packets in another container."""
-    with av.open(str(source)) as given, av.open(str(target), "w") as output:
-        stream = output.add_stream_from_template(given.streams.video[0])
-        for packet in given.demux(video=0):
-            if packet.dts is not None:
-                packet.stream = stream
-                output.mux(packet)
-    return target
-
-
-def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:
-    """Grey images (H, W) uint8 without motion to find, by name: what flow must survive."""
-    noise = np.random.default_rng(0).integers(0, 256, (h, w), np.uint8)
-    return {
-        "black": np.zeros_like(noise),
-        "white": np.full_like(noise, 255),
-        "noise": noise,
-        "saturated": np.where(noise > 127, 255, 0).astype(np.uint8),
-        "checks": (np.indices(noise.shape).sum(0) % 2 * 255).astype(np.uint8),
-    }
 
 
 @pytest.fixture(autouse=True)

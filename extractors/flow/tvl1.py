@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 try:
-    from extractors.flow.workers import _tvl1
+    from extractors.flow import _tvl1
 except ImportError:  # not compiled on this machine
     _tvl1 = None
 

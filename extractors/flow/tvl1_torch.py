@@ -61,7 +61,7 @@ def _solver(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor] 
         return None
     if torch.__version__ < (2, 7):
         return None  # its Triton, 3.2, does not know tuples
-    from extractors.flow.workers import tvl1_triton  # it imports this module, and triton, which takes a second
+    from extractors.flow import tvl1_triton  # it imports this module, and triton, which takes a second
 
     return tvl1_triton.solve_scale
 

@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from extractors.flow import tvl1_torch
 from extractors.flow.tvl1_torch import FIND_MEDIAN, INNER, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
-from extractors.flow.workers import tvl1_torch
 
 TAUT = tl.constexpr(tvl1_torch.TAUT)
 L_T = tl.constexpr(tvl1_torch.L_T)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from extractors.errors import FlowError
-from extractors.flow.workers import tvl1
+from extractors.flow import tvl1
 
 BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields a chunk: neighbours inside the chunk, none across its border

@@ -111,6 +111,6 @@ def _backbone(stream: str, part: NetworkRecipe) -> nn.Module:
 def _recogniser() -> ModuleType:
     """The module of mmaction2's recognisers; mmaction2 is imported where it is first needed."""
     registry()  # quietly, or an error of ours
-    from extractors.networks.build import recogniser
+    from extractors.networks import recogniser
 
     return recogniser

@@ -11,17 +11,9 @@ import numpy as np
 from extractors.errors import MissingPathError
 from extractors.video.file_reader import CHUNK_SECONDS, LANES_SUFFIX
 from lstr.timeline import DEFAULT, FORMAT, Thresholds, Timeline
-from pipelines.annotations.annotation import (
-    AnnotatedVideo,
-    AnnotationError,
-    AnnotationSet,
-    elan,
-    from_segments,
-    perframe,
-    subtitles,
-    tables,
-)
-from pipelines.annotations.annotation import timeline_json as documents
+from pipelines.annotations import elan, perframe, subtitles, tables
+from pipelines.annotations import timeline_json as documents
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, from_segments
 from pipelines.features.folder import open_features, write_text
 
 SUFFIXES = {

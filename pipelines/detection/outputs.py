@@ -11,8 +11,9 @@ import numpy as np
 from extractors.errors import VideoError
 from extractors.video.containers import open_container
 from lstr.timeline import write_scores
-from pipelines.annotations.annotation import AnnotationSet, from_segments, tables
-from pipelines.annotations.annotation import timeline_json as documents
+from pipelines.annotations import tables
+from pipelines.annotations import timeline_json as documents
+from pipelines.annotations.annotation import AnnotationSet, from_segments
 from pipelines.annotations.convert import PICTURES, SUFFIXES, render
 from pipelines.features.folder import unwritable, write_json, write_text
 from pipelines.reports.figure import write_figure

@@ -15,7 +15,8 @@ import cv2
 import numpy as np
 
 from extractors.errors import FlowError, VideoError
-from extractors.flow.workers import PAIRS, FlowWorkers, opencv_flow, tvl1
+from extractors.flow import tvl1
+from extractors.flow.workers import PAIRS, FlowWorkers, opencv_flow
 from extractors.prefetch import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.file_reader import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks

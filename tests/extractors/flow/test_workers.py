@@ -1,0 +1,142 @@
+"""Flow in threads: bytes, layout, the algorithms and what computes them."""
+
+import threading
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from extractors.errors import FlowError
+from extractors.flow import tvl1
+from extractors.flow.workers import ALGORITHMS, FlowWorkers, batch_flow, choose_backend, opencv_flow, to_bytes
+
+needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+
+
+def texture(shift: float) -> np.ndarray:
+    """A smooth grey pattern (64, 96) moved right by `shift` pixels."""
+    y, x = np.mgrid[:64, :96].astype(np.float32)
+    return (127 + 60 * np.sin((x - shift) / 5) + 60 * np.cos(y / 4 + (x - shift) / 9)).astype(np.uint8)
+
+
+def test_bytes_round_as_denseflow():
+    values = np.array([-30, -20, 0, 20, 30, 1, -1], np.float32)
+    assert to_bytes(values).tolist() == [0, 0, 128, 255, 255, 134, 121]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_pair(algorithm):
+    with FlowWorkers(1, algorithm) as workers:
+        field = workers.pair(texture(0), texture(2))
+        still = workers.pair(texture(0), texture(0))
+    assert field.shape == (2, 64, 96) and field.dtype == np.uint8
+    middle = field[:, 16:48, 24:72].astype(float)
+    assert abs(np.median(middle[0]) - (128 + 2 / 40 * 255)) < 2, "x comes first, positive to the right"
+    assert abs(np.median(middle[1]) - 128) < 2
+    assert abs(still.astype(int) - 128).max() <= (algorithm == "farneback"), "half a level of noise rounds down"
+
+
+@needs_kernel
+def test_both_backends_give_the_same_bytes():
+    fields = []
+    for backend in ("native", "opencv"):
+        with FlowWorkers(1, backend=backend) as workers:
+            assert workers.backend.startswith(backend)
+            fields.append(workers.pair(texture(0), texture(3)))
+    assert (fields[0] == fields[1]).all()
+
+
+def test_what_computes_flow(monkeypatch):
+    assert (
+        choose_backend("dis") == choose_backend("farneback", "opencv") == choose_backend("tvl1", "opencv") == "opencv"
+    )
+    with pytest.raises(FlowError, match="no native kernel for dis"):
+        choose_backend("dis", "native")
+    if not torch.cuda.is_available():
+        with pytest.raises(FlowError, match="no GPU"):
+            FlowWorkers(1, backend="cuda")
+    monkeypatch.setattr(tvl1, "_tvl1", None)
+    assert choose_backend() == "opencv"
+    with pytest.raises(FlowError, match="was not built") as caught:
+        FlowWorkers(1, backend="native")
+    assert "lstr doctor" in caught.value.hint
+    monkeypatch.delattr(cv2, "optflow")
+    with pytest.raises(FlowError, match="no cv2.optflow"):
+        choose_backend()
+
+
+def test_a_chunk_at_once_on_a_device():
+    """What a GPU is given, on a CPU: the five pairs of a chunk as one batch, laid out as the threads lay them out."""
+    grey = [texture(2 * k)[:24, :32] for k in range(6)]
+    field = batch_flow(grey, "cpu")
+    with FlowWorkers(1) as workers:
+        pairs = [workers.pair(a, b) for a, b in zip(grey, grey[1:], strict=False)]
+    assert field.shape == (10, 24, 32)
+    assert (abs(field.astype(int) - np.concatenate(pairs)) <= 1).all()
+
+
+@pytest.mark.gpu
+def test_a_chunk_on_a_gpu():
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    frames = np.stack([cv2.cvtColor(texture(k), cv2.COLOR_GRAY2RGB) for k in range(6)])
+    fields = []
+    for backend in ("auto", "cuda"):
+        with FlowWorkers(1, backend=backend) as workers:
+            fields.append(workers.submit(frames).result().astype(int))
+    assert abs(fields[0] - fields[1]).mean() <= 0.1
+
+
+def test_algorithms_differ():
+    """They are recipes of their own because their features are."""
+    fields = []
+    for algorithm in ALGORITHMS:
+        with FlowWorkers(1, algorithm) as workers:
+            fields.append(workers.pair(texture(0), texture(5)))
+    assert (fields[0] != fields[1]).any() and (fields[1] != fields[2]).any() and (fields[0] != fields[2]).any()
+
+
+def test_dis_refuses_what_would_crash_it():
+    """OpenCV's DIS ends the whole process on some images of fewer than 16 pixels a side."""
+    with FlowWorkers(1, "dis") as workers:
+        frames = np.zeros((6, 12, 320, 3), np.uint8)
+        with pytest.raises(FlowError, match="16 pixels a side"):
+            workers.submit(frames).result()
+
+
+def test_a_small_image_does_not_spoil_a_large_one():
+    before = opencv_flow(texture(0), texture(3))
+    opencv_flow(texture(0)[:20, :20], texture(3)[:20, :20])
+    assert (opencv_flow(texture(0), texture(3)) == before).all()
+
+
+def test_a_chunk_through_workers():
+    frames = np.stack([cv2.cvtColor(texture(k), cv2.COLOR_GRAY2RGB) for k in range(6)])
+    grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
+    with FlowWorkers(2) as workers:
+        field = workers.submit(frames).result()
+        assert field.shape == (10, 64, 96)
+        for k in range(5):
+            assert (field[2 * k : 2 * k + 2] == workers.pair(grey[k], grey[k + 1])).all()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_two_threads_give_what_one_gives(algorithm):
+    frames = [np.stack([cv2.cvtColor(texture(i + k), cv2.COLOR_GRAY2RGB) for k in range(6)]) for i in range(4)]
+    results = []
+    for count in (1, 2):
+        with FlowWorkers(count, algorithm) as workers:
+            results.append([flow.result() for flow in [workers.submit(chunk) for chunk in frames]])
+    assert all((a == b).all() for a, b in zip(*results, strict=True))
+
+
+def test_no_thread_outlives_its_workers_and_opencv_has_its_own_back():
+    before = cv2.getNumThreads()
+    with FlowWorkers(2) as workers:
+        pending = [workers.submit(np.zeros((6, 64, 96, 3), np.uint8)) for _ in range(20)]
+        pending[0].result()
+        assert cv2.getNumThreads() == 1 and any(t.name.startswith("flow") for t in threading.enumerate())
+    assert cv2.getNumThreads() == before
+    assert not [t for t in threading.enumerate() if t.name.startswith("flow")]
+    assert any(flow.cancelled() for chunk in pending for flow in chunk.parts), "what had not begun was dropped"

@@ -1,0 +1,212 @@
+"""What is opened reads nothing else: tricks in files and over HTTP, names that look like commands, huge pictures."""
+
+import base64
+import shlex
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import pytest
+
+from extractors.errors import VideoError
+from extractors.video.containers import open_container
+from extractors.video.file_reader import FrameReader, probe, suits_decord
+from extractors.video.pyav_reader import PyAVReader
+from tests.support.http_folder import Server
+from tests.support.videos import remux, write_video
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Server(tmp_path) as running:
+        yield running
+        running.shutdown()
+
+
+@pytest.fixture
+def secret(tmp_path) -> Path:
+    """A file that whoever opened it would show: a second of video."""
+    return remux(write_video(tmp_path / "secret.mp4", range(0, 600, 25)), tmp_path / "secret.ts")
+
+
+def playlist(*segments, before: str = "") -> str:
+    entries = "".join(f"#EXTINF:1,\n{segment}\n" for segment in segments)
+    return f"#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n{before}{entries}#EXT-X-ENDLIST\n"
+
+
+def followed(source) -> int:
+    """Frames that PyAV gets when nothing holds it back."""
+    with av.open(str(source), options={"protocol_whitelist": "file,http,tcp", "safe": "0"}) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+def read(source) -> int:
+    return sum(1 for _ in PyAVReader(source, damage="skip", timeout=20).frames(64))
+
+
+LISTS = {
+    "list.m3u8": lambda secret, root: playlist(secret),
+    "url.m3u8": lambda secret, root: playlist(f"{root}/secret.ts"),
+    "concat.mp4": lambda secret, root: f"ffconcat version 1.0\nfile '{secret}'\n",
+    "remote.mp4": lambda secret, root: f"ffconcat version 1.0\nfile {root}/secret.ts\n",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_file_that_names_others_is_refused(tmp_path, server, secret, name):
+    path = tmp_path / name
+    path.write_text(LISTS[name](secret, server.root))
+    assert followed(path) == 24
+    server.asked.clear()
+    for look in (probe, read):
+        with pytest.raises(VideoError, match=f"{name} is not a video: it is another kind of file, or names others"):
+            look(path)
+    with path.open("rb") as file, pytest.raises(VideoError, match="is not a video"):
+        read(file)
+    assert server.asked == []
+
+
+def test_a_session_description_is_refused(tmp_path):
+    path = tmp_path / "camera.mp4"
+    path.write_text("v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n")
+    with pytest.raises(VideoError, match="not a"):
+        probe(path)
+
+
+def test_what_decord_could_take_for_a_list_is_not_given_to_it(tmp_path, secret):
+    """decord's own, older FFmpeg goes by other rules, and cannot be told what it may open."""
+    both = tmp_path / "both.ts"
+    both.write_bytes(playlist(secret).encode() + secret.read_bytes())
+    assert suits_decord(probe(tmp_path / "secret.mp4")) and suits_decord(probe(secret))
+    assert not suits_decord(probe(both))
+    described = tmp_path / "described.ts"
+    data = secret.read_bytes()
+    described.write_bytes(data.replace(b"\xff" * 32, b"\nc=IN IP4 127.0.0.1\n".ljust(32, b"\xff"), 1))
+    assert b"c=IN IP4" in described.read_bytes()
+    assert not suits_decord(probe(described))
+
+
+TRICKS = {
+    "file": lambda secret: playlist(f"file://{secret}"),
+    "bare": lambda secret: playlist(f"file:{secret}"),
+    "concat": lambda secret: playlist(f"concat:file:{secret}"),
+    "subfile": lambda secret: playlist(f"subfile,,start,0,end,0,,:{secret}"),
+    "crypto": lambda secret: playlist(f"crypto+file://{secret}"),
+    "data": lambda secret: playlist(f"data:video/mp2t;base64,{base64.b64encode(secret.read_bytes()).decode()}"),
+    "key": lambda secret: playlist("secret.ts", before=f'#EXT-X-KEY:METHOD=AES-128,URI="file://{secret}"\n'),
+    "map": lambda secret: playlist("secret.ts", before=f'#EXT-X-MAP:URI="file://{secret}"\n'),
+    "master": lambda secret: f"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1000\nfile://{secret.parent}/good.m3u8\n",
+    "script": lambda secret: "ffconcat version 1.0\nfile secret.ts\n",
+}
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_a_playlist_on_a_server_reads_no_file(tmp_path, server, secret, name):
+    (tmp_path / "good.m3u8").write_text(playlist("secret.ts"))
+    assert read(f"{server.root}/good.m3u8") == 24
+    (tmp_path / f"{name}.m3u8").write_text(TRICKS[name](secret))
+    server.asked.clear()
+    with pytest.raises(VideoError):
+        read(f"{server.root}/{name}.m3u8")
+    assert server.asked == [f"/{name}.m3u8"]
+
+
+def test_a_playlist_gives_no_more_than_its_own_segments(tmp_path, server, secret):
+    remux(secret, tmp_path / "own.ts")
+    (tmp_path / "mixed.m3u8").write_text(playlist("own.ts", f"file://{secret}"))
+    assert followed(tmp_path / "mixed.m3u8") == 48
+    assert read(f"{server.root}/mixed.m3u8") == 24
+    assert server.asked == ["/mixed.m3u8", "/own.ts"]
+
+
+def test_a_server_can_only_lead_to_other_servers(server, secret):
+    assert read(f"{server.root}/to/{server.root}/secret.ts") == 24
+    with pytest.raises(VideoError, match="names others to open"):
+        read(f"{server.root}/to/file://{secret}")
+
+
+@pytest.mark.parametrize("address", ["file:///etc/hostname", "concat://a|b", "ftp://host/a.mp4", "data://x"])
+def test_other_addresses_are_not_read(address):
+    with pytest.raises(VideoError, match="not an address that is read here") as caught:
+        open_container(address)
+    assert "rtsp://" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["$(touch run) `touch run`; touch run & 'x' \"y\" | z > run.mp4", "-i.mp4", "a:b.mp4", "concat:secret.ts|b.mp4",
+     "subfile,,start,0,end,0,,:secret.ts", "http:x.mp4", "%03d*?.mp4", "new\nline.mp4", "pipe:0.mp4"],
+)  # fmt: skip
+def test_a_name_is_a_name(tmp_path, secret, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.mp4").rename(tmp_path / name)
+    video = probe(Path(name))
+    for decoder in ("decord", "pyav"):
+        assert sum(1 for _ in FrameReader(video, decoder=decoder).frames(64)) == 24
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, "secret.ts"])
+
+
+def test_a_command_to_copy_runs_nothing_else(tmp_path, lstr):
+    """The hint quotes a name that a shell would act upon, and a name does not steer the terminal."""
+    code, _, err = lstr("evaluate", "c.pt", tmp_path / "$(touch run)\x1b[2J", "--labels", "l.json")
+    assert code == 2 and "\x1b" not in err
+    assert shlex.split(err.split("`")[1])[-1] == f"{tmp_path}/$(touch run)\ufffd[2J"
+
+
+def gif(side: int) -> bytes:
+    """One white dot on a canvas of `side` × `side` pixels, in 50 bytes."""
+    dot = b"\x2c" + struct.pack("<HHHHB", 0, 0, 1, 1, 0) + b"\x02\x02\x44\x01\x00"
+    return b"GIF89a" + struct.pack("<HHBBB", side, side, 0xF0, 0, 0) + bytes(3) + b"\xff" * 3 + dot + b"\x3b"
+
+
+def changed(path: Path, marker: bytes, offset: int, size: bytes) -> bytes:
+    """A file with `size` written at `offset` after the first `marker`."""
+    data = bytearray(path.read_bytes())
+    at = data.index(marker) + offset
+    data[at : at + len(size)] = size
+    return bytes(data)
+
+
+def motion_jpeg(folder: Path) -> bytes:
+    """Frames that each declare 65,500 × 65,500 pixels."""
+    data = write_video(folder / "v.mjpeg", range(0, 600, 25), codec="mjpeg", pixels="yuvj420p").read_bytes()
+    return data.replace(b"\xff\xc0\x00\x11\x08" + struct.pack(">HH", 48, 64), b"\xff\xc0\x00\x11\x08\xff\xdc\xff\xdc")
+
+
+BOMBS = {
+    "max.gif": lambda folder: gif(65535),
+    "half.gif": lambda folder: gif(16000),
+    "v.mjpeg": motion_jpeg,
+    "v.mp4": lambda folder: changed(folder / "secret.mp4", b"avc1\0\0\0\0\0\0", 28, b"\xff\xff\xff\xff"),
+    "v.avi": lambda folder: changed(
+        write_video(folder / "v.avi", range(0, 600, 25), codec="mpeg4"),
+        b"strf",
+        12,
+        struct.pack("<ii", 100_000, 100_000),
+    ),
+}
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from extractors.errors import VideoError
+from extractors.video.file_reader import FrameReader, probe
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    print(sum(frame.image.size > 0 for frame in FrameReader(probe(Path(sys.argv[1]))).frames(64)))
+except VideoError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_header_that_declares_a_huge_picture_takes_no_memory(tmp_path, secret, name):
+    """Refused before anything is allocated, or read as what the stream really holds."""
+    path = tmp_path / f"bomb {name}"
+    path.write_bytes(BOMBS[name](tmp_path))
+    ran = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
+    said, more = ran.stdout.splitlines()
+    assert said == "24" if name in ("v.mp4", "v.avi") else "is not a readable video" in said or "pixels" in said
+    assert int(more) < 64 * 1024  # KiB

@@ -1,0 +1,233 @@
+"""24 FPS frames and chunks from real files, against FFmpeg's own fps filter."""
+
+import os
+import socket
+import subprocess
+import threading
+from fractions import Fraction
+
+import cv2
+import numpy as np
+import pytest
+
+from extractors.errors import MissingPathError, StalledError, VideoError
+from extractors.video.file_reader import CHUNK, FrameReader, find_videos, probe, read_chunks
+from extractors.video.frames import chunks_of, resample, shrink, working_size
+from extractors.video.pyav_reader import DecordReader, PyAVReader
+from tests.support.videos import FULL, ffmpeg_24, write_video
+
+RATES = {
+    "30": range(0, 1800, 20),
+    "25": range(0, 1800, 24),
+    "24": range(0, 1200, 25),
+    "48": [int(i * 12.5) for i in range(97)],
+    "60": range(0, 1200, 10),
+    "12": range(0, 1200, 50),
+    "variable": np.cumsum(np.random.default_rng(3).integers(5, 90, 60)).tolist(),
+    "late start": range(900, 1800, 20),
+}
+
+
+def through_pipe(path) -> PyAVReader:
+    """A reader of the same bytes as they come out of another process."""
+    return PyAVReader(subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE).stdout)
+
+
+READERS = {
+    "decord": lambda path: DecordReader(probe(path)),
+    "pyav": PyAVReader,
+    "pipe": through_pipe,
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_frames_equal_ffmpegs_fps_filter(tmp_path, name):
+    path = write_video(tmp_path / "v.mkv", RATES[name])
+    oracle = [round(image.mean()) for image in ffmpeg_24(path)]
+    assert len(oracle) == probe(path).n_frames
+    for read in READERS.values():
+        assert [round(frame.image.mean()) for frame in resample(read(path).frames(FULL))] == oracle
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_every_reader_gives_each_frame_at_its_time(tmp_path, read):
+    path = write_video(tmp_path / "v.mkv", RATES["variable"])
+    reader = read(path)
+    frames = list(reader.frames(FULL))
+    assert tuple(frame.time for frame in frames) == probe(path).timestamps
+    assert frames[-1].time + frames[-1].duration == probe(path).timestamps[-1] + probe(path).last_duration
+    assert reader.decoded == len(RATES["variable"]) and reader.decode_errors == 0 and reader.clock == "container"
+    assert np.allclose([frame.image.mean() for frame in frames], [(i * 7) % 256 for i in range(len(frames))], atol=3)
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_every_reader_squares_samples_and_shrinks(tmp_path, read):
+    path = write_video(tmp_path / "v.mkv", range(0, 200, 20), size=(360, 288), aspect=Fraction(64, 45))
+    assert probe(path).size(320) == (320, 180)
+    assert {frame.image.shape for frame in read(path).frames(320)} == {(180, 320, 3)}
+    assert {frame.image.shape for frame in read(path).frames(FULL)} == {(202, 360, 3)}
+
+
+def test_a_turned_video_is_upright(shared):
+    """OpenCV turns it too, by code of its own."""
+    path = shared / "data" / "odd_videos" / "decord" / "video_270.mov"
+    theirs = cv2.cvtColor(cv2.VideoCapture(str(path)).read()[1], cv2.COLOR_BGR2RGB)
+    assert theirs.shape == (568, 320, 3) and probe(path).size(FULL) == (320, 568)
+    for read in (READERS["decord"], READERS["pyav"]):
+        frames = read(path).frames(FULL)
+        assert np.abs(next(frames).image.astype(int) - theirs).mean() < 2
+        frames.close()
+
+
+def test_chunks(tmp_path):
+    video = probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20)))  # 50 frames at 30 a second: 40 at 24
+    reader = FrameReader(video)
+    chunks = list(read_chunks(reader, 320))
+    assert video.n_frames == 40 and len(chunks) == video.n_chunks == 6
+    assert [c.index for c in chunks] == list(range(6))
+    assert [c.end_time for c in chunks] == [0.25 * (k + 1) for k in range(6)]
+    assert chunks[0].frames.shape == (CHUNK, 48, 64, 3) and chunks[0].frames.dtype == np.uint8
+    assert float(reader.end) == video.duration
+
+
+def test_a_chunk_needs_nothing_after_the_frame_that_closes_it(tmp_path):
+    frames, taken = PyAVReader(write_video(tmp_path / "v.mp4", RATES["30"])).frames(320), []
+
+    def counting():
+        for frame in frames:
+            taken.append(frame.time)
+            yield frame
+
+    next(chunks_of(counting()))
+    assert taken[-1] * 24 + Fraction(1, 2) >= 6 > taken[-2] * 24 + Fraction(1, 2)
+
+
+def test_a_pipe_gives_chunks_while_it_is_still_written(noise):
+    """The source never ends here: what is given needs no end, no seeking and no full buffer."""
+    data = noise[".ts"].read_bytes()
+    end, start = os.pipe()
+    written = threading.Thread(target=os.write, args=(start, data), daemon=True)  # the pipe stays open
+    written.start()
+    reader = PyAVReader(os.fdopen(end, "rb"), live=True, options={"analyzeduration": "1000000"})
+    chunks = read_chunks(reader, 64)
+    whole = read_chunks(PyAVReader(noise[".ts"]), 64)
+    for _ in range(11):
+        ours, theirs = next(chunks), next(whole)
+        assert ours.end_time == theirs.end_time and np.array_equal(ours.frames, theirs.frames)
+    os.close(start)
+
+
+def test_a_stalled_source_is_a_typed_error():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reader = PyAVReader(f"tcp://me:secret@127.0.0.1:{server.getsockname()[1]}", timeout=0.3)
+        with pytest.raises(StalledError) as caught:
+            next(reader.frames(64))
+        assert "secret" not in str(caught.value) and caught.value.hint and caught.value.exit_code == 1
+
+
+def test_timestamps_that_step_back(tmp_path):
+    """Two recordings one after the other in one stream: the clock of the second goes on from the first."""
+    data = write_video(tmp_path / "v.ts", range(1200, 3000, 20)).read_bytes()
+    (tmp_path / "twice.ts").write_bytes(data * 2)
+    times = [frame.time for frame in PyAVReader(tmp_path / "twice.ts", damage="skip").frames(64)]
+    assert times == [Fraction(i, 30) for i in range(180)]
+
+
+def test_a_size_that_changes_keeps_the_first_working_size(tmp_path):
+    first = write_video(tmp_path / "a.ts", range(0, 600, 20), size=(64, 48)).read_bytes()
+    second = write_video(tmp_path / "b.ts", range(600, 1200, 20), size=(128, 64)).read_bytes()
+    (tmp_path / "v.ts").write_bytes(first + second)
+    chunks = list(read_chunks(PyAVReader(tmp_path / "v.ts", damage="skip"), 320))
+    assert len(chunks) == 7 and {chunk.frames.shape for chunk in chunks} == {(6, 48, 64, 3)}
+
+
+def test_working_size():
+    assert working_size(1920, 1080, 320) == (320, 180)
+    assert working_size(1080, 1920, 320) == (180, 320)
+    assert working_size(160, 120, 320) == (160, 120)
+    assert working_size(720, 576, 320, Fraction(64, 45)) == (320, 180)
+    assert working_size(176, 144, 320, Fraction(12, 11)) == (176, 132)
+    assert working_size(100, 100, 320, Fraction(1, 2)) == (50, 100)
+    assert shrink(np.zeros((360, 640, 3), np.uint8), (320, 180)).shape == (180, 320, 3)
+
+
+def test_bad_files_are_typed_errors(tmp_path, sound_only):
+    (tmp_path / "text.mp4").write_text("no video at all")
+    (tmp_path / "empty.mp4").touch()
+    for name in ("text.mp4", "empty.mp4", sound_only.name):
+        for read in (probe, lambda path: next(PyAVReader(path).frames(64))):
+            with pytest.raises(VideoError) as caught:
+                read(tmp_path / name)
+            assert name in str(caught.value) and caught.value.hint
+    with pytest.raises(MissingPathError):
+        probe(tmp_path / "nothing.mp4")
+    with pytest.raises(MissingPathError):
+        probe(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory):
+    """100 frames that no decoder can conceal, by container."""
+    folder = tmp_path_factory.mktemp("noise")
+    options = {"g": "10", "preset": "ultrafast"}
+    starts = {".mp4": {"movflags": "faststart"}, ".mkv": {}, ".ts": {}}
+    return {
+        ending: write_video(
+            folder / f"v{ending}", range(0, 2000, 20), size=(96, 64), noise=True, options=options, container=container
+        )
+        for ending, container in starts.items()
+    }
+
+
+@pytest.mark.parametrize("harm", ["cut.mp4", "cut.mkv", "bytes.mp4", "bytes.mkv"])
+@pytest.mark.parametrize("decoder", ["decord", "pyav"])
+def test_a_damaged_file_gives_what_precedes_the_damage(tmp_path, noise, harm, decoder):
+    path = tmp_path / harm
+    source = noise[path.suffix]
+    whole = [frame.image for frame in FrameReader(probe(source), decoder=decoder).frames(FULL)]
+    data = bytearray(source.read_bytes())
+    if harm.startswith("cut"):
+        del data[len(data) * 6 // 10 :]
+    else:
+        data[len(data) // 2 : len(data) // 2 + 2000] = bytes(2000)
+    path.write_bytes(data)
+    with pytest.raises(VideoError, match="is damaged") as caught:
+        list(FrameReader(probe(path), decoder=decoder).frames(FULL))
+    assert "--allow-damaged" in caught.value.hint
+    reader = FrameReader(probe(path), allow_damaged=True, decoder=decoder)
+    kept = [frame.image for frame in reader.frames(FULL)]
+    assert 10 < len(kept) < 80 and reader.decode_errors > 0 and reader.decoded == len(kept)
+    assert all(np.array_equal(a, b) for a, b in zip(whole, kept, strict=False))
+
+
+def test_damage_in_a_live_source_is_skipped(tmp_path, noise):
+    path = tmp_path / "v.ts"
+    data = bytearray(noise[".ts"].read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 20000] = bytes(20000)
+    path.write_bytes(data)
+    reader = PyAVReader(path, damage="skip", live=True)
+    times = [frame.time for frame in reader.frames(FULL)]
+    assert reader.decode_errors > 0 and 80 < len(times) < 100 and times[-1] == Fraction(99, 30)
+
+
+def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):
+    video = probe(write_video(tmp_path / "v.mp4", RATES["30"]))
+    assert FrameReader(video).decoder == "decord" and FrameReader(video, decoder="pyav").decoder == "pyav"
+    monkeypatch.setenv("LSTR_DECODER", "pyav")
+    assert FrameReader(video).decoder == "pyav"
+    monkeypatch.setenv("LSTR_DECODER", "other")
+    with pytest.raises(VideoError, match="no decoder 'other'"):
+        FrameReader(video)
+
+
+def test_ids_keep_folders(tmp_path):
+    for name in ("a/x.mp4", "b/x.MKV", "b/note.txt", "a/x.lstr-proxy.mp4", "a/x.lanes.mp4"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert list(find_videos([tmp_path])) == ["a/x", "b/x"]
+    assert list(find_videos([tmp_path / "a" / "x.mp4"])) == ["x"]
+    with pytest.raises(MissingPathError, match="both be called 'x'"):
+        find_videos([tmp_path / "a", tmp_path / "b"])
+    with pytest.raises(MissingPathError, match="holds no video"):
+        (tmp_path / "c").mkdir()
+        find_videos([tmp_path / "c"])

@@ -1,0 +1,335 @@
+"""Live sources, read through real pipes and sockets: the same chunks as from a file, and every fault survived."""
+
+import http.server
+import io
+import socket
+import threading
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from time import sleep
+
+import av
+import numpy as np
+import pytest
+
+from extractors.errors import MissingPathError, StalledError, VideoError
+from extractors.video.file_reader import read_chunks
+from extractors.video.frames import SourceFrame
+from extractors.video.live_input import PROMPT, Input, parse_live
+from extractors.video.live_reader import LiveOptions, LiveReader, stretches
+from extractors.video.pyav_reader import PyAVReader
+from tests.support.served import TS_HEAD, camera, piped, served
+from tests.support.videos import write_video
+
+SIDE = 320
+
+
+def clip(path: Path, start: int = 0, rate: int = 30, size=(96, 64)) -> bytes:
+    """Two seconds of noise as MPEG-TS, its clock at `start` seconds."""
+    random = np.random.default_rng(0)
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=rate, options={"g": "10", "preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+        for i in range(2 * rate):
+            image = random.integers(0, 256, (size[1], size[0], 3), np.uint8)
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = start * rate + i, Fraction(1, rate)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("clips")
+    return {
+        "first": clip(folder / "first.ts"),
+        "next": clip(folder / "next.ts", 2),
+        "in an hour": clip(folder / "hour.ts", 3602),
+        "larger and slower": clip(folder / "larger.ts", 2, rate=15, size=(128, 96)),
+        "folder": folder,
+    }
+
+
+def stdin(file) -> Input:
+    return Input("stdin", file, options=PROMPT, lasting=False, drops=False)
+
+
+def drained(reader: LiveReader) -> list:
+    """All chunks until the source is over."""
+    chunks = []
+    with reader:
+        while True:
+            with reader.changed:
+                reader.changed.wait_for(lambda: reader.waiting or reader.ended)
+            taken = reader.take()
+            if taken is None:
+                return chunks
+            chunks.append(taken[0])
+
+
+def read(given: Input, **options) -> tuple[LiveReader, list]:
+    reader = LiveReader(given, SIDE, LiveOptions(**options))
+    return reader, drained(reader)
+
+
+def indices(chunks) -> list[int]:
+    return [chunk.index for chunk in chunks]
+
+
+def test_the_same_bytes_give_the_same_chunks_however_they_come(clips):
+    from_file = list(read_chunks(PyAVReader(clips["folder"] / "first.ts"), SIDE))
+    data = clips["first"]
+    with piped(data[:5000], 0.05, data[5000:]) as file:
+        results = [read(stdin(file))]
+    with served([data]) as port:
+        results.append(read(parse_live(f"tcp://127.0.0.1:{port}"), on_lag="wait"))
+    head = TS_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(data))
+    with served([data], head=head) as port:
+        results.append(read(parse_live(f"http://127.0.0.1:{port}/a.ts")))
+    for reader, chunks in results:
+        assert indices(chunks) == [chunk.index for chunk in from_file] == list(range(8))
+        assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks, from_file, strict=True))
+        assert reader.dropped == reader.unseen == 0 and reader.frames == 60 and reader.error is None
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_a_playlist_of_segments_over_http(clips):
+    """HLS: two segments, whose frames follow one another as in one file."""
+    folder = clips["folder"]
+    (folder / "list.m3u8").write_text(
+        "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:2\n#EXT-X-PLAYLIST-TYPE:VOD\n"
+        "#EXTINF:2.0,\nfirst.ts\n#EXTINF:2.0,\nnext.ts\n#EXT-X-ENDLIST\n"
+    )
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{server.server_port}/list.m3u8"))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert reader.error is None and reader.frames == 120 and indices(chunks) == list(range(16))
+
+
+def test_pictures_over_http(tmp_path):
+    """MJPEG as cameras send it, ten pictures a second and no times: arrival is the time; FFmpeg would suppose 25."""
+    path = write_video(tmp_path / "v.avi", range(0, 600, 20), codec="mjpeg", pixels="yuvj420p")
+    with av.open(str(path)) as container:
+        pictures = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    head = b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n\r\n"
+    parts = [b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(p), p) for p in pictures]
+    slowly = [part for p in parts for part in (p, 0.1)]
+    with served(slowly, head=head) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=0.5)
+    assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
+
+
+def test_a_camera_by_rtsp(clips):
+    """It is asked for with a password, goes away after its two seconds, and comes back once."""
+    from_file = read_chunks(PyAVReader(clips["folder"] / "first.ts"), SIDE)
+    with camera(clips["first"], clips["next"]) as port:
+        given = parse_live(f"rtsp://me:secret@127.0.0.1:{port}/stream")
+        reader, chunks = read(given, on_lag="wait", timeout=2)
+    found = indices(chunks)
+    assert reader.reconnects == 1 and isinstance(reader.error, StalledError) and "secret" not in str(reader.error)
+    assert found[:7] == list(range(7)) and len(found) >= 12 and reader.unseen == found[-1] + 1 - len(found) > 0
+    assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks[:7], from_file, strict=False))
+
+
+def test_a_slow_taker_misses_the_oldest_chunks_and_each_is_counted():
+    """FFmpeg's test pictures stand in for a camera that never waits."""
+    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
+    reader = LiveReader(camera, SIDE, LiveOptions(on_lag="drop", waiting=3), end=200)
+    taken, gaps = [], []
+    with reader:
+        while not (reader.ended and not reader.waiting):
+            with reader.changed:
+                reader.changed.wait_for(lambda: reader.waiting or reader.ended)
+            sleep(0.01)
+            if chunk := reader.take():
+                taken.append(chunk[0].index)
+                gaps += reader.missing_before(taken[-1])
+    assert taken[-1] == 199 and taken == sorted(set(taken)) and reader.dropped > 0
+    assert taken[-3:] == [197, 198, 199], "what came last was dropped"
+    assert {gap.reason for gap in gaps} == {"dropped"}
+    missing = [k for gap in gaps for k in range(gap.first, gap.end)]
+    assert sorted(taken + missing) == list(range(200)) and len(missing) == reader.dropped
+
+
+def test_a_source_can_be_made_to_wait():
+    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
+    reader = LiveReader(camera, SIDE, LiveOptions(on_lag="wait", waiting=2), first=4, end=20)
+    assert indices(drained(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
+
+
+def test_a_source_that_comes_back_goes_on_at_its_time(clips):
+    with served([clips["first"]], [clips["first"]], head=TS_HEAD) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=3)
+    # two connections of two seconds; the attempts that follow are refused until the timeout
+    assert reader.reconnects == 1 and reader.frames == 120 and isinstance(reader.error, StalledError)
+    found = indices(chunks)
+    jump = next(b - a for a, b in zip(found, found[1:], strict=False) if b != a + 1)
+    # it waits for half a second before it connects again; a chunk that begins before it is back was not seen
+    assert found[:7] == list(range(7)) and reader.gaps == 1 and jump - 1 == reader.unseen >= 2
+    (gap,) = reader.missing_before(found[-1])
+    assert (gap.reason, gap.first, gap.end) == ("unseen", 7, 7 + reader.unseen)
+    assert len(found) in (13, 14), "of each connection the chunks that it filled"
+
+
+def test_a_recording_that_breaks_off_does_not_begin_anew(clips):
+    head = TS_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: 10000000\r\n\r\n")
+    with served([clips["first"]], [clips["first"]], head=head) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=5)
+    assert type(reader.error) is VideoError and reader.reconnects == 0 and indices(chunks) == list(range(7))
+
+
+def test_a_source_that_falls_silent_has_stalled(clips):
+    with served([clips["first"], None]) as port:
+        reader, chunks = read(parse_live(f"tcp://me:secret@127.0.0.1:{port}"), timeout=0.5)
+    assert isinstance(reader.error, StalledError) and reader.error.exit_code == 1 and reader.error.hint
+    assert "0.5 s" in str(reader.error) and "secret" not in str(reader.error)
+    assert indices(chunks) == list(range(len(chunks))) and len(chunks) >= 6
+    with piped(clips["first"], None) as file:
+        reader, chunks = read(stdin(file), timeout=0.5)
+    assert isinstance(reader.error, StalledError) and len(chunks) >= 6
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("live")]
+
+
+def test_pictures_that_stop_while_the_sound_goes_on(tmp_path):
+    with av.open(str(tmp_path / "v.ts"), "w") as output:
+        video, audio = output.add_stream("mpeg2video", rate=30), output.add_stream("mp2", rate=44100)
+        video.width, video.height, video.pix_fmt = 96, 64, "yuv420p"
+        for _ in range(30):
+            output.mux(video.encode(av.VideoFrame.from_ndarray(np.zeros((64, 96, 3), np.uint8), format="rgb24")))
+        output.mux(video.encode())
+        for i in range(20):
+            frame = av.AudioFrame.from_ndarray(np.zeros((1, 44100), np.int16), format="s16", layout="mono")
+            frame.sample_rate, frame.pts, frame.time_base = 44100, i * 44100, Fraction(1, 44100)
+            output.mux(audio.encode(frame))
+    data = (tmp_path / "v.ts").read_bytes()
+    cut = len(data) // 188 // 3 * 188
+    drops = [part for i in range(cut, len(data), 1880) for part in (data[i : i + 1880], 0.05)]
+    with piped(data[:cut], *drops, None) as file:
+        reader, chunks = read(stdin(file), timeout=0.6)
+    assert isinstance(reader.error, StalledError) and reader.frames >= 20 and chunks
+
+
+def test_what_holds_sound_only(sound_only):
+    with piped(sound_only.read_bytes()) as file:
+        reader, chunks = read(stdin(file))
+    assert isinstance(reader.error, VideoError) and not chunks
+
+
+def test_garbage_is_left_out(clips):
+    noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8).tobytes()
+    with piped(clips["first"], noise, clips["next"]) as file:
+        reader, chunks = read(stdin(file))
+    assert reader.error is None and 100 < reader.frames <= 120 and 13 <= len(chunks) <= 16
+    assert indices(chunks)[-1] == 15, "its time went on"
+
+
+def test_a_clock_that_jumps_by_an_hour_and_back(clips):
+    with piped(clips["first"], clips["in an hour"], clips["first"]) as file:
+        reader, chunks = read(stdin(file))
+    found = indices(chunks)
+    assert reader.error is None and found == sorted(set(found)) and found[:8] == list(range(8))
+    assert reader.unseen == found[8] - 8 and abs(found[8] - 4 * 3602) <= 1 and reader.gaps == 1
+    assert found[8:] == list(range(found[8], found[-1] + 1)), "stepping back, it went on from where it was"
+    assert len(found) >= 22
+
+
+def test_a_clock_that_jumps_by_a_year_is_not_believed(clips):
+    """Nor is a frame said to last for the year."""
+    year = 365 * 86400
+    frames = [SourceFrame(Fraction(i, 24) + (0 if i < 30 else year), Fraction(year), None) for i in range(60)]
+    reader = LiveReader(stdin(io.BytesIO()), SIDE)
+    timed = list(reader._timed(iter(frames)))
+    assert [frame.time for frame in timed] == [Fraction(i, 24) for i in range(60)]
+    assert max(frame.duration for frame in timed) <= 2
+
+
+def test_size_and_rate_may_change(clips):
+    with piped(clips["first"], clips["larger and slower"]) as file:
+        reader, chunks = read(stdin(file))
+    assert reader.error is None and reader.frames == 90 and indices(chunks) == list(range(16))
+    assert {chunk.frames.shape for chunk in chunks} == {(6, 64, 96, 3)}
+
+
+def test_the_wall_clock_is_of_arrival(clips):
+    """Two seconds of pictures in two bursts, a second apart: by their own clock they end before chunk 8."""
+    half = len(clips["first"]) // 376 * 188
+    with piped(clips["first"][:half], 1.2, clips["first"][half:], 1.2, clips["next"]) as file:
+        reader, chunks = read(stdin(file), clock="wall")
+    assert reader.error is None and reader.frames == 120 and indices(chunks)[-1] >= 4
+    assert [chunk.end_time for chunk in chunks] == [0.25 * (chunk.index + 1) for chunk in chunks]
+
+
+def test_datagrams(clips):
+    """MPEG-TS over UDP: it never ends, so that silence is a stall."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    stopped = threading.Event()
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            data = clips["first"] + clips["next"]
+            for i in range(0, len(data), 1316):
+                if stopped.wait(0.002):
+                    return
+                sender.sendto(data[i : i + 1316], ("127.0.0.1", port))
+
+    thread = threading.Thread(target=send)
+    reader = LiveReader(parse_live(f"udp://127.0.0.1:{port}"), SIDE, LiveOptions(timeout=1.5, on_lag="wait"))
+    thread.start()
+    try:
+        chunks = drained(reader)
+    finally:
+        stopped.set()
+        thread.join()
+    assert isinstance(reader.error, StalledError) and chunks and indices(chunks) == sorted({*indices(chunks)})
+
+
+def test_stretches_of_a_source_slower_than_a_gap():
+    """A picture each five seconds is what that source is: after the first two there is no gap."""
+    frames = [SourceFrame(Fraction(5 * i), Fraction(5), None) for i in range(6)]
+    found = [(first, [int(frame.time) for frame in stretch]) for first, stretch in stretches(iter(frames))]
+    assert found == [(0, [0]), (20, [5, 10, 15, 20, 25])]
+
+
+def test_what_is_live():
+    assert parse_live("game.mp4") is parse_live("folder") is parse_live(Path("a/b.mp4")) is None
+    camera = parse_live("rtsp://me:secret@10.0.0.5:554/Streaming/Channels/101?token=abc")
+    assert camera.id == "10.0.0.5-554-Streaming-Channels-101" and camera.lasting and camera.drops
+    assert "secret" not in repr(camera) and camera.options["rtsp_transport"] == "tcp"
+    assert parse_live("http://h/user=admin&password=x/a.m3u8").id == "h-a.m3u8"
+    assert parse_live("udp://@:1234").id == "1234" and not parse_live("tcp://h:1").lasting
+    for text, words in (
+        ("camera:7777", "no camera /dev/video7777"),
+        ("/dev/video7777", "no camera /dev/video7777"),
+        ("camera:front", "no camera"),
+        ("gopher://host/x", "gopher:// is no source"),
+        ("file:///etc/passwd", "file:// is no source"),
+    ):
+        with pytest.raises(MissingPathError, match=words) as caught:
+            parse_live(text)
+        assert caught.value.hint and caught.value.exit_code == 2
+
+
+def test_a_camera_that_cannot_be_read():
+    """Through Video4Linux, which finds that this device is none."""
+    reader, chunks = read(Input("camera-0", "/dev/null", demuxer="v4l2"))
+    assert isinstance(reader.error, VideoError) and not chunks
+    assert "The camera /dev/null cannot be read" in str(reader.error) and "group" not in str(reader.error)
+
+
+@pytest.mark.parametrize("address", ["rtsp://me:secret@127.0.0.1:1/x", "http://me:secret@127.0.0.1:1/x.m3u8"])
+def test_an_address_where_nothing_is_fails_at_once(address):
+    reader, chunks = read(parse_live(address), timeout=60)
+    assert type(reader.error) is VideoError and not chunks and "secret" not in str(reader.error)
+    assert "address" in reader.error.hint and reader.error.exit_code == 3

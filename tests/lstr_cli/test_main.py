@@ -1,0 +1,332 @@
+"""The command line: help, exit codes, and what a user's mistakes end in."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import av
+import numpy as np
+import pytest
+
+from lstr_cli.main import COMMANDS, cli
+from tests.support.mistakes import mistake
+from tests.support.processes import heed_interrupts
+
+
+def test_without_a_command_there_is_help(lstr):
+    code, out, err = lstr()
+    assert code == 2 and out == "" and err.startswith("Usage: lstr ") and "detect" in err and "error:" not in err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(lstr, name):
+    code, out, _ = lstr(name, "--help")
+    assert code == 0 and f"Usage: lstr {name}" in out and "Example" in out and f"  lstr {name}" in out
+
+
+def test_help_answers_at_once():
+    """Best of three, in CPU time, so that a busy machine is no failure; torch alone takes over a second."""
+    spent = []
+    for _ in range(3):
+        before = os.times()
+        subprocess.run([sys.executable, "-m", "lstr_cli.main", "--help"], check=True, capture_output=True)
+        after = os.times()
+        spent.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(spent) < 0.5
+    code = "import sys; sys.argv = ['lstr', '--version']\nfrom lstr_cli.main import main\n"
+    code += "try: main()\nexcept SystemExit: pass\n"
+    code += "print([m for m in ('torch', 'cv2', 'numpy', 'rich') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_version(lstr):
+    from lstr import __version__
+
+    assert lstr("--version")[1].strip().endswith(__version__)
+
+
+def test_usage(lstr):
+    mistake(lstr("extrakt"), 2, "No such command", "lstr --help")
+    mistake(lstr("extract"), 2, "Missing option '-o'", "lstr extract --help")
+    mistake(lstr("train", "x", "--labels", "y", "-o", "z", "--set", "epochs"), 2, "KEY=VALUE")
+    assert set(cli.list_commands(None)) == set(COMMANDS)
+
+
+@pytest.fixture
+def bad(tmp_path, sound_only):
+    """Inputs that are no video, by what is wrong with them."""
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    (folder / "text.mp4").write_text("this is no video\n" * 100)
+    (folder / "empty.mp4").touch()
+    (folder / "no videos").mkdir()
+    shutil.copy(sound_only, folder / "sound.mp4")
+    with av.open(str(folder / "short.mp4"), "w") as container:
+        stream = container.add_stream("libx264", rate=30)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for _ in range(4):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")))
+        container.mux(stream.encode())
+    return folder
+
+
+IN_EXTRACT = {
+    "none.mp4": (2, "does not exist"),
+    "no videos": (2, "holds no video"),
+    "text.mp4": (3, "not a readable video"),
+    "empty.mp4": (3, "empty (0 bytes)"),
+    "sound.mp4": (3, "no video stream"),
+    "short.mp4": (3, "less than one chunk"),
+}
+
+
+@pytest.mark.parametrize("name", IN_EXTRACT)
+def test_extract_of_what_is_no_video(lstr, bad, tmp_path, name):
+    code, words = IN_EXTRACT[name]
+    result = lstr("extract", bad / name, "-o", tmp_path / "features", "--recipe", "fast", "--workers", "1")
+    mistake(result, code, words, name)
+    left = [p for p in (tmp_path / "features").rglob("*") if p.suffix == ".npy" or ".tmp-" in p.name]
+    assert left == [] and (code == 3 or not (tmp_path / "features").exists())
+
+
+@pytest.mark.parametrize("name", IN_EXTRACT)
+def test_detect_of_what_is_no_video(lstr, bad, small_set, tmp_path, name):
+    code, words = IN_EXTRACT[name]
+    result = lstr("detect", bad / name, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--workers", "1")
+    mistake(result, code, words, name)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes")
+def test_outputs_that_cannot_be_written(lstr, small_set, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    video = small_set.videos / "scene_00.mp4"
+    for output in (tmp_path / "file", tmp_path / "file" / "below", "/proc/none"):
+        result = lstr("extract", video, "-o", output, "--recipe", "fast", "--workers", "1")
+        mistake(result, 2, "-o")
+        mistake(lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", output), 2, "cannot be written")
+        train = ("train", small_set.features, "--labels", small_set.labels, "--preset", "small")
+        mistake(lstr(*train, "-o", output), 2, "cannot be written")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_features_of_another_recipe(lstr, small_set, tmp_path):
+    result = lstr("extract", small_set.videos, "-o", small_set.features, "--recipe", "faithful", "--workers", "1")
+    mistake(result, 4, "another recipe", "flow.crops")
+    shutil.copytree(small_set.features, tmp_path / "features")
+    recipe = json.loads((tmp_path / "features" / "recipe.json").read_text())
+    (tmp_path / "features" / "recipe.json").write_text(json.dumps(recipe | {"long_side": 160}))
+    evaluate = ("evaluate", small_set.checkpoint, tmp_path / "features", "--labels", small_set.labels)
+    mistake(lstr(*evaluate), 4, "different recipes", "long_side: 160 against 320")
+    mistake(lstr("detect", tmp_path / "features", "-c", small_set.checkpoint), 4, "different recipes")
+
+
+def changed_labels(small_set, path, change) -> str:
+    content = json.loads(small_set.labels.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_labels_that_do_not_fit(lstr, small_set, tmp_path):
+    evaluate = ("evaluate", small_set.checkpoint, small_set.features, "--labels")
+    train = ("train", small_set.features, "-o", tmp_path / "run", "--preset", "small", "--labels")
+    entry = {"subset": "testing", "duration": 5, "annotations": []}
+    unknown = changed_labels(small_set, tmp_path / "u.json", lambda c: c["database"].update(ghost=entry))
+    mistake(lstr(*evaluate, unknown), 2, "ghost", "--skip-missing")
+    entry["subset"] = "training"
+    unknown = changed_labels(small_set, tmp_path / "u.json", lambda c: c["database"].update(ghost=entry))
+    mistake(lstr(*train, unknown), 2, "ghost", "--skip-missing")
+    assert lstr(*evaluate, unknown)[0] == 0, "a training video without features does not matter here"
+    more = changed_labels(small_set, tmp_path / "m.json", lambda c: c["classes"].append("somersault"))
+    mistake(lstr(*evaluate, more), 4, "other classes", "somersault")
+    reverse = changed_labels(
+        small_set, tmp_path / "r.json", lambda c: c["database"]["scene_00"]["annotations"][0].update(segment=[3, 1])
+    )
+    mistake(lstr(*train, reverse), 2, "scene_00")
+    (tmp_path / "text.json").write_text("hello")
+    mistake(lstr(*train, tmp_path / "text.json"), 2, "text.json")
+    mistake(lstr(*train, tmp_path / "none.json"), 2, "none.json")
+    assert not (tmp_path / "run").exists()
+
+
+def test_checkpoints_that_do_not_fit(lstr, small_set, tmp_path):
+    video = small_set.videos / "scene_00.mp4"
+    (tmp_path / "text.pt").write_text("hello")
+    (tmp_path / "cut.pt").write_bytes(small_set.checkpoint.read_bytes()[:1000])
+    for name in ("text.pt", "cut.pt", "none.pt"):
+        mistake(lstr("detect", video, "-c", tmp_path / name), 4, name)
+    mistake(lstr("detect", video), 4, "no checkpoint to detect with", "lstr demo")
+    mistake(lstr("detect", video, "-c", small_set.checkpoint, "-f", "pdf"), 2, "pdf")
+    mistake(lstr("detect", video, "-c", small_set.checkpoint, "--set", "model.d_feedforward=99"), 4, "99")
+
+
+def test_weights_that_do_not_fit(lstr, small_set, tmp_path):
+    (tmp_path / "text.pth").write_text("hello")
+    extract = ("extract", small_set.videos, "-o", tmp_path / "features", "--workers", "1", "--rgb-weights")
+    mistake(lstr(*extract, tmp_path / "text.pth"), 4, "text.pth")
+    mistake(lstr(*extract, tmp_path / "none.pth"), 2, "none.pth")
+    assert not (tmp_path / "features").exists()
+
+
+def test_evaluate_prints_a_table_or_json(lstr, small_set):
+    command = ("evaluate", small_set.checkpoint, small_set.features, "--labels", small_set.labels)
+    code, out, err = lstr(*command, "--json")
+    result = json.loads(out)
+    assert code == 0 and {"lstr", "chance", "time_prior"} <= result.keys() and "random" in err
+    code, table, _ = lstr(*command)
+    assert code == 0 and f"{result['lstr']['mAP']:.3f}" in table and f"{result['time_prior']['mcAP']:.3f}" in table
+
+
+def test_detect_prints_jsonl_into_a_pipe(lstr, small_set):
+    code, out, _ = lstr("detect", small_set.videos / "scene_03.mp4", "-c", small_set.checkpoint)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [line["chunk"] for line in lines if "chunk" in line] == list(range(20))
+    code, out, _ = lstr("detect", small_set.videos / "scene_03.mp4", "-c", small_set.checkpoint, "--json")
+    assert code == 0 and json.loads(out)["chunks"] == 20
+
+
+def test_detect_shows_a_table_beside_files(lstr, small_set, tmp_path):
+    command = ("detect", small_set.videos / "scene_00.mp4", "-c", small_set.checkpoint, "-o", tmp_path)
+    code, out, err = lstr(*command, "--labels", small_set.labels)
+    assert code == 0 and "20 decisions" in out and "× real time" in err and "scene_00.html" in err
+    assert "random weights" in (tmp_path / "scene_00.html").read_text()
+
+
+def test_one_bad_file_among_good_ones(lstr, small_set, bad, tmp_path):
+    shutil.copy(small_set.videos / "scene_00.mp4", bad / "no videos" / "good.mp4")
+    shutil.copy(bad / "text.mp4", bad / "no videos" / "text.mp4")
+    code, _, err = lstr("extract", bad / "no videos", "-o", tmp_path / "f", "--recipe", "fast", "--workers", "2")
+    assert code == 3 and "1 done, 0 kept, 1 failed" in err
+    code, _, err = lstr("detect", bad / "no videos", "-c", small_set.checkpoint, "-o", tmp_path / "t")
+    assert code == 3 and (tmp_path / "t" / "good.json").exists() and err.count("failed: ") == 1
+
+
+def test_dry_run_changes_nothing(lstr, small_set, tmp_path):
+    code, out, _ = lstr("extract", small_set.videos, "-o", tmp_path / "f", "--dry-run")
+    assert code == 0 and out.count("\tto do\t") == 4 and not (tmp_path / "f").exists()
+
+
+def test_info(lstr, small_set, tmp_path):
+    def info(path) -> dict:
+        code, out, _ = lstr("info", path, "--json")
+        assert code == 0
+        return json.loads(out)
+
+    video = info(small_set.videos / "scene_00.mp4")
+    assert (video["kind"], video["chunks"], video["size"], video["decoder"]) == ("video", 20, "96x64", "decord")
+    assert info(small_set.videos)["videos"] == 4
+    features = info(small_set.features)
+    assert (features["videos"], features["chunks"], features["damaged"]) == (4, 80, [])
+    assert features["random_weights"] == "rgb and flow"
+    checkpoint = info(small_set.checkpoint)
+    assert checkpoint["recipe_id"] == features["recipe_id"] and checkpoint["config"]["d_model"] == 64
+    assert checkpoint["preset"] == "not recorded"
+    lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json")
+    assert info(tmp_path / "scene_00.json")["chunks"] == 20
+    code, out, _ = lstr("info", small_set.features)
+    assert code == 0 and "feature folder" in out
+    mistake(lstr("info", tmp_path / "none"), 2, "does not exist")
+    (tmp_path / "odd.json").write_text("{}")
+    mistake(lstr("info", tmp_path / "odd.json"), 2, "no timeline")
+
+
+def test_doctor(lstr, monkeypatch):
+    code, out, _ = lstr("doctor", "--json")
+    findings = {f["what"]: f for f in json.loads(out)}
+    assert code == 0 and {"torch", "decord", "mmaction2", "decoder", "optical flow", "GPU"} <= findings.keys()
+    import cv2
+
+    from extractors.flow import tvl1
+
+    monkeypatch.delattr(cv2, "optflow")
+    monkeypatch.setattr(tvl1, "_tvl1", None)
+    code, out, err = lstr("doctor")
+    assert code == 1 and "MISSING" in out and "pip install --force-reinstall --no-deps opencv-contrib-python" in err
+
+
+def test_missing_optflow_says_what_to_type(lstr, small_set, tmp_path, monkeypatch):
+    import cv2
+
+    from extractors.flow import tvl1
+
+    monkeypatch.delattr(cv2, "optflow")
+    monkeypatch.setattr(tvl1, "_tvl1", None)
+    result = lstr("extract", small_set.videos, "-o", tmp_path / "f")
+    mistake(result, 1, "opencv-python has overwritten opencv-contrib-python", "pip install --force-reinstall")
+
+
+def test_train_and_resume_from_the_command(lstr, small_set, tmp_path):
+    command = ["train", small_set.features, "--labels", small_set.labels, "-o", tmp_path / "run", "--preset", "small"]
+    command += ["--set", "model.d_model=16", "--set", "train.epochs=2"]
+    code, out, err = lstr(*command, "--make-default")
+    assert code == 0 and out == "" and "epoch 2/2" in err and "default checkpoint" in err
+    mistake(lstr(*command), 4, "already holds a run", "--resume")
+    assert lstr(*command, "--resume")[0] == 0
+    code, out, _ = lstr("detect", small_set.features, "--json")
+    assert code == 0, "the default checkpoint serves"
+
+
+def test_an_error_of_ours_is_one_sentence(lstr, monkeypatch, small_set):
+    def fail(*_):
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("pipelines.info.describe", fail)
+    mistake(lstr("info", small_set.videos), 1, "ZeroDivisionError: division by zero", "LSTR_DEBUG=1")
+
+
+def test_progress_is_quiet_when_piped(lstr, small_set, tmp_path):
+    start = time.monotonic()
+    _, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path)
+    lines = [line for line in err.splitlines() if "/20 decisions" in line]
+    assert len(lines) <= 1 + (time.monotonic() - start) / 10
+
+
+def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
+    """A file in the published layout: named in the folder, asked for by detect, refused when it is another."""
+    import torch
+
+    from extractors.networks.backbones import build_backbone
+    from extractors.networks.weights import randomise
+
+    for name, seed in (("mine.pth", 5), ("other.pth", 6)):
+        backbone = build_backbone("resnet50")
+        randomise(backbone, seed)
+        state = {f"backbone.{key}": value for key, value in backbone.state_dict().items()}
+        torch.save({"meta": {}, "state_dict": state}, tmp_path / name)
+    mine, other = (("--rgb-weights", tmp_path / name) for name in ("mine.pth", "other.pth"))
+    features, run = tmp_path / "features", tmp_path / "run"
+    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *mine)
+    assert code == 0 and "flow networks carry random weights" in err and "rgb and flow" not in err
+    assert sorted(p.name for p in features.glob("*_*")) == ["flow_random_bninception", "rgb_custom_resnet50"]
+    train = ("train", features, "--labels", small_set.labels, "-o", run, "--preset", "small")
+    assert lstr(*train, "--set", "train.epochs=1", "--set", "model.d_model=16")[0] == 0
+    detect = ("detect", small_set.videos / "scene_03.mp4", "-c", run / "checkpoint.pt")
+    assert lstr(*detect, *mine)[0] == 0
+    mistake(lstr(*detect), 4, "custom resnet50 weights", "--rgb-weights")
+    mistake(lstr(*detect, *other), 4, "rgb.sha256")
+    mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")
+
+
+def test_a_ctrl_c_that_falls_into_a_destructor_is_not_lost():
+    """It once came while decord freed a video, and extraction went on to its end with exit code 0."""
+    code = (
+        "import sys, time\n"
+        "from lstr_cli.main import insist\n"
+        "sys.unraisablehook = insist\n"
+        "class Reader:\n"
+        "    def __del__(self):\n"
+        "        raise KeyboardInterrupt\n"
+        "Reader()\n"
+        "try:\n"
+        "    time.sleep(30)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('heard')\n"
+    )
+    given = {"capture_output": True, "text": True, "timeout": 60, "preexec_fn": heed_interrupts}
+    result = subprocess.run([sys.executable, "-c", code], **given)
+    assert (result.stdout, result.stderr) == ("heard\n", "")

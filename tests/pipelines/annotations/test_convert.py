@@ -1,0 +1,210 @@
+"""From any form to any other, and the command that does it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lstr.labels import read_labels
+from lstr.timeline import Thresholds
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from pipelines.annotations.convert import (
+    FOLDERS,
+    HOLDS,
+    PICTURES,
+    SETS,
+    SOURCES,
+    SUFFIXES,
+    TARGETS,
+    convert,
+    guess,
+    read_annotations,
+)
+from pipelines.annotations.tables import from_csv
+from pipelines.annotations.timeline_json import to_activitynet, to_text
+from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments
+
+TWO = AnnotationSet(
+    {
+        "day 1/game": AnnotatedVideo((Annotation(1, 2.5, "jump"), Annotation(2, 4, "wave")), "training", 10.0),
+        "other": AnnotatedVideo((Annotation(0.25, 1, "wave"),), "testing", 8.0),
+    },
+    ("wave", "jump"),
+)
+
+
+@pytest.fixture
+def labels(tmp_path) -> Path:
+    path = tmp_path / "labels.json"
+    path.write_text(to_text(to_activitynet(TWO)))
+    return path
+
+
+@pytest.mark.parametrize("form", [form for form in TARGETS if form not in PICTURES])
+def test_every_form_there_and_back_keeps_the_labels(labels, tmp_path, form):
+    """Guessed from the names it wrote, as a user would give them back."""
+    output = tmp_path / ("out" if form not in SETS else f"out{SUFFIXES[form]}")
+    done = convert([labels], form, output, fps=24)
+    assert done.files and all(path.exists() for path in done.files)
+    back = read_annotations(output)
+    assert {i: segments(v) for i, v in back.videos.items()} == {i: segments(v) for i, v in TWO.videos.items()}
+    if "subsets" in HOLDS[form]:
+        assert {v.subset for v in back.videos.values()} == {"training", "testing"}
+    if "classes without segments" in HOLDS[form] and form not in ("ass", "eaf", "json"):
+        assert back.classes == TWO.classes
+    assert (done.lost == set()) == ({"subsets", "durations"} <= HOLDS[form])
+
+
+def test_every_pair_of_forms_keeps_the_labels_of_a_video(tmp_path):
+    """All the way round through every text form, one after the other."""
+    one = AnnotationSet({"game": TWO.videos["day 1/game"]})
+    path = tmp_path / "game.json"
+    convert_set(one, "json", path)
+    for form in [f for f in SUFFIXES if f not in FOLDERS]:
+        target = tmp_path / form / f"game{SUFFIXES[form]}"
+        convert([path], form, target, fps=24)
+        assert guess(target) == form, target
+        path = target
+    assert segments(read_annotations(path).videos["game"]) == segments(one.videos["game"])
+
+
+def convert_set(annotated: AnnotationSet, form: str, path: Path) -> None:
+    from pipelines.annotations.convert import render
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(form, annotated), encoding="utf-8")
+
+
+@pytest.mark.parametrize("form", [f for f in SUFFIXES if f != "thumos"])
+def test_the_awkward_video_in_every_text_form(tmp_path, form):
+    path = tmp_path / f"a b{SUFFIXES[form]}"
+    convert_set(ONE, form, path)
+    read = read_annotations(path).videos["a b"]
+    digits = 1 if form == "labelstudio" else 9
+    assert segments(read, digits) == segments(AWKWARD, digits)
+    if "scores" in HOLDS[form] and form != "labelstudio":
+        assert scored(read) == scored(AWKWARD)
+
+
+def test_detections_become_labels_to_train_on(small_set, tmp_path, lstr):
+    """detect → ELAN → labels, the pre-annotation loop; the labels are those of the timeline."""
+    code, *_ = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path / "t", "-f", "json,eaf")
+    assert code == 0
+    files = sorted((tmp_path / "t").glob("*.eaf"))
+    target = tmp_path / "labels.json"
+    code, out, err = lstr(
+        "labels", "convert", *files, "--to", "activitynet", "--as-labels", "--subset", "training", "-o", target
+    )
+    assert (code, out) == (0, "") and "warning" not in err, err
+    labels = read_labels(target)
+    timeline = json.loads((tmp_path / "t" / "scene_00.json").read_text())
+    assert labels.classes == tuple(timeline["classes"])
+    assert sorted(labels.videos["scene_00"].segments) == sorted(
+        (s["label"], s["start"], s["end"]) for s in timeline["segments"]
+    )
+
+
+def test_stored_scores_are_decided_again(small_set, tmp_path, lstr):
+    output = tmp_path / "t"
+    lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", output, "-f", "json,npy")
+    again = read_annotations(output / "scene_00.scores.npy")
+    assert scored(again.videos["scene_00"]) == scored(read_annotations(output / "scene_00.json").videos["scene_00"])
+    strict = read_annotations(output / "scene_00.scores.npy", thresholds=Thresholds(0.99, 0.98))
+    assert scored(strict.videos["scene_00"]) != scored(again.videos["scene_00"])
+    code, out, _ = lstr("labels", "convert", output / "scene_00.scores.npy", "--to", "csv", "--on", 0.99, "--off", 0.98)
+    assert code == 0 and scored(from_csv(out, "").videos["scene_00"]) == scored(strict.videos["scene_00"])
+    (output / "scene_00.json").unlink()
+    with pytest.raises(AnnotationError, match="not beside it"):
+        read_annotations(output / "scene_00.scores.npy")
+
+
+def test_perframe_beside_the_features(small_set, tmp_path, lstr):
+    code, _, err = lstr(
+        "labels",
+        "convert",
+        small_set.labels,
+        "--to",
+        "perframe",
+        "--features",
+        small_set.features,
+        "-o",
+        tmp_path / "p",
+    )
+    assert code == 0, err
+    info = json.loads((tmp_path / "p" / "data_info.json").read_text())["LSTR"]
+    assert len(info["train_session_set"]) == 3 and len(info["test_session_set"]) == 1
+    assert all(np.load(tmp_path / "p" / "target_perframe" / f"scene_0{i}.npy").shape == (20, 6) for i in range(4))
+
+
+@pytest.mark.parametrize("form", PICTURES)
+def test_labels_as_pictures(small_set, tmp_path, lstr, form):
+    videos = ("--video", small_set.videos)
+    code, _, err = lstr("labels", "convert", small_set.labels, "--to", form, "-o", tmp_path / "out", *videos)
+    assert code == 0, err
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [f"scene_0{i}{PICTURES[form]}" for i in range(4)]
+
+
+def test_what_is_lost_is_said(labels, lstr):
+    code, out, err = lstr("labels", "convert", labels, "--to", "csv")
+    assert code == 0 and out.startswith("video,subset,duration,start") and "no place" not in err
+    code, out, err = lstr("labels", "convert", labels, "--to", "jsonl")
+    assert code == 2 and "error: jsonl is written to files here." in err and "-o DIR" in err
+
+
+def test_subsets_and_classes(labels, tmp_path, lstr):
+    target = tmp_path / "out.json"
+    arguments = ["--subset", "training=validation", "--classes", "jump,wave,idle", "-o", target]
+    assert lstr("labels", "convert", labels, "--to", "activitynet", *arguments)[0] == 0
+    read = read_labels(target)
+    assert read.classes == ("Background", "jump", "wave", "idle")
+    assert read.videos["day 1/game"].subset == "validation" and read.videos["other"].subset == "testing"
+    convert([labels], "vtt", tmp_path / "vtt")
+    _, _, err = lstr("labels", "convert", tmp_path / "vtt", "--to", "activitynet", "-o", target)
+    assert "no video has a subset" in err and "--subset training" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["missing.vtt", "--to", "csv"], 2, "does not exist"),
+        (["LABELS", "--to", "pdf"], 2, "'pdf' is not one of"),
+        (["LABELS", "--to", "csv", "--from", "html"], 2, "'html' is not one of"),
+        (["LABELS", "LABELS", "--to", "csv"], 2, "annotated twice"),
+        (["odd.xyz", "--to", "csv"], 2, "cannot be told"),
+        (["bad.vtt", "--to", "csv"], 2, "begin with WEBVTT"),
+        (["LABELS", "--to", "perframe"], 2, "add -o DIR"),
+        (["LABELS", "--to", "mp4", "-o", "out"], 2, "is not there"),
+        (["latin.csv", "--to", "vtt"], 2, "not UTF-8"),
+        (["bad.json", "--to", "vtt"], 2, "not JSON"),
+        (["empty", "--to", "vtt"], 2, "holds no annotations"),
+        (["mixed", "--to", "csv"], 2, "mixed holds csv, vtt."),
+        (["mixed/up.csv", "--to", "vtt", "-o", "out"], 2, "outside the folder"),
+        (["bad.json", "--to", "vtt", "--on", "0.2", "--off", "0.5"], 2, "cannot begin"),
+    ],
+)
+def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, code, words):
+    monkeypatch.chdir(tmp_path)
+    Path("odd.xyz").write_text("?")
+    Path("bad.vtt").write_text("1\n")
+    Path("bad.json").write_text("{")
+    Path("latin.csv").write_bytes("start,end,label\n1,2,Zürich\n".encode("latin-1"))
+    Path("empty").mkdir()
+    Path("mixed").mkdir()
+    Path("mixed/a.vtt").write_text("WEBVTT\n")
+    Path("mixed/up.csv").write_text("video,start,end,label\n../up,1,2,jump\n")
+    result, out, err = lstr("labels", "convert", *[str(labels) if a == "LABELS" else a for a in arguments])
+    assert (result, out) == (code, "") and words in err and "hint: " in err and "Traceback" not in err
+
+
+def test_a_failed_conversion_leaves_nothing(tmp_path):
+    (tmp_path / "a.csv").write_text("video,start,end,label\nx,1,2,jump\n")
+    with pytest.raises(AnnotationError):
+        convert([tmp_path / "a.csv"], "perframe", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_forms_that_can_be_read_are_listed():
+    assert set(SOURCES) == set(SUFFIXES) | {"perframe", "npy"} and set(HOLDS) == set(SOURCES) - {"npy"}
+    assert CLASSES == ONE.classes and replace(ONE).classes == CLASSES

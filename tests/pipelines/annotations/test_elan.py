@@ -1,0 +1,86 @@
+"""ELAN: as pympi reads it, and back."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pympi
+import pytest
+from hypothesis import given
+
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError
+from pipelines.annotations.elan import from_eaf, to_eaf
+from tests.support.annotated import AWKWARD, CLASSES, scored, videos
+
+
+def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
+    path = tmp_path / "a.eaf"
+    path.write_text(to_eaf(AWKWARD, CLASSES), encoding="utf-8")
+    eaf = pympi.Elan.Eaf(str(path))
+    tiers = {name: eaf.get_annotation_data_for_tier(name) for name in eaf.get_tier_names()}
+    assert set(CLASSES) < set(tiers) and tiers["idle"] == []
+    assert [row[:3] for row in tiers["wave"]] == [(0, 1250, "wave")]
+    assert [row[:3] for row in tiers["wave (2)"]] == [(500, 2000, "wave")], "a tier cannot overlap with itself"
+    assert tiers["東京"][0][:2] == (3599750, 3661500)
+    assert eaf.get_ref_annotation_data_for_tier("<script> score")[0][2] == "0.5"
+    assert set(eaf.get_linguistic_type_names()) == {"action", "score"}
+    assert eaf.get_child_tiers_for("wave") == ["wave score"]
+    media = eaf.media_descriptors[0]
+    assert media["MEDIA_URL"] == Path("videos/a b.mp4").absolute().as_uri() and media["MIME_TYPE"] == "video/mp4"
+
+
+def test_the_order_and_the_references_are_those_of_the_schema():
+    root = ET.fromstring(to_eaf(AWKWARD, CLASSES).encode())
+    order = list(dict.fromkeys(element.tag for element in root))
+    assert order == ["HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "CONSTRAINT"]
+    slots = [int(slot.get("TIME_VALUE")) for slot in root.iter("TIME_SLOT")]
+    assert slots == sorted(slots)
+    ids = [e.get("ANNOTATION_ID") for e in root.iter() if e.get("ANNOTATION_ID")]
+    assert len(ids) == len(set(ids)) == 14
+    names = [tier.get("TIER_ID") for tier in root.iter("TIER")]
+    assert len(names) == len(set(names))
+    types = {e.get("LINGUISTIC_TYPE_ID") for e in root.iter("LINGUISTIC_TYPE")}
+    assert {tier.get("LINGUISTIC_TYPE_REF") for tier in root.iter("TIER")} == types
+
+
+def test_there_and_back():
+    video, classes = from_eaf(to_eaf(AWKWARD, CLASSES))
+    assert (video.subset, video.duration) == (AWKWARD.subset, AWKWARD.duration)
+    assert video.media == str(Path(AWKWARD.media).absolute())
+    assert scored(video) == scored(AWKWARD) and classes == CLASSES
+
+
+@given(videos(1000))
+def test_it_loses_nothing_it_can_hold(video):
+    named = tuple(dict.fromkeys(a.label for a in video.annotations))
+    read, classes = from_eaf(to_eaf(video, named))
+    assert scored(read) == scored(video) and classes == named
+
+
+def test_tiers_of_one_name_keep_apart():
+    video = AnnotatedVideo((Annotation(0, 2, "a", 0.5), Annotation(1, 3, "a", 0.5), Annotation(1, 2, "a (2)", 0.5)))
+    text = to_eaf(video, ("a", "a (2)", "a score"))
+    names = [tier.get("TIER_ID") for tier in ET.fromstring(text.encode()).iter("TIER")]
+    assert len(names) == len(set(names)) and scored(from_eaf(text)[0]) == scored(video)
+
+
+def test_characters_that_xml_cannot_hold_do_not_break_the_file():
+    text = to_eaf(AnnotatedVideo((Annotation(0, 1, "a\x00b"),)), ("a\x00b",))
+    assert from_eaf(text)[0].annotations[0].label == "a\N{REPLACEMENT CHARACTER}b"
+
+
+def test_a_file_of_elan_with_names_in_the_tiers_only():
+    text = """<?xml version="1.0" encoding="UTF-8"?>
+    <ANNOTATION_DOCUMENT><HEADER TIME_UNITS="milliseconds"/><TIME_ORDER>
+    <TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="500"/><TIME_SLOT TIME_SLOT_ID="t2" TIME_VALUE="900"/></TIME_ORDER>
+    <TIER TIER_ID="jump"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a" TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2">
+    <ANNOTATION_VALUE/></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+    <TIER TIER_ID="note" PARENT_REF="jump"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="b" ANNOTATION_REF="a">
+    <ANNOTATION_VALUE>nice</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
+    assert from_eaf(text) == (AnnotatedVideo((Annotation(0.5, 0.9, "jump"),)), ("jump",))
+
+
+@pytest.mark.parametrize("text", ["no xml", "<other/>", to_eaf(AWKWARD, CLASSES).replace('TIME_VALUE="0"', "")])
+def test_what_is_no_eaf(text):
+    with pytest.raises(AnnotationError) as caught:
+        from_eaf(text)
+    assert caught.value.hint

@@ -1,0 +1,98 @@
+"""Subtitles: as other parsers read them, and back."""
+
+import io
+
+import pysubs2
+import pytest
+import webvtt
+from hypothesis import given
+
+from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError
+from pipelines.annotations.subtitles import from_ass, from_srt, from_vtt, to_ass, to_srt, to_vtt
+from tests.support.annotated import AWKWARD, CLASSES, ONE, labels, scored, segments, videos
+
+
+def test_webvtt_py_reads_the_vtt():
+    captions = webvtt.from_buffer(io.StringIO(to_vtt(AWKWARD))).captions
+    assert [(c.start, c.end) for c in captions[-2:]] == [
+        ("00:59:59.750", "01:01:01.500"), ("01:01:01.500", "01:01:02.000")
+    ]  # fmt: skip
+    assert captions[0].text == "wave" and captions[0].identifier == "1 score=0.875"
+    assert captions[2].raw_text == "&lt;script&gt;" and len(captions) == 7
+
+
+def test_pysubs2_reads_the_srt():
+    subtitles = pysubs2.SSAFile.from_string(to_srt(AWKWARD), format_="srt", keep_unknown_html_tags=True)
+    expected = [(round(a.start * 1000), round(a.end * 1000)) for a in AWKWARD.annotations]
+    assert [(e.start, e.end) for e in subtitles] == expected
+    assert [e.text for e in subtitles][-2:] == ["東京", "--> x"]
+
+
+def test_pysubs2_reads_the_ass_with_a_style_a_class():
+    subtitles = pysubs2.SSAFile.from_string(to_ass(AWKWARD, CLASSES), format_="ass")
+    assert [(e.start, e.end) for e in subtitles] == [(e.start * 1000, e.end * 1000) for e in AWKWARD.annotations]
+    assert len(subtitles.styles) == len(CLASSES) and all(e.style in subtitles.styles for e in subtitles)
+    assert subtitles.info["PlayResX"] == "1280" and "ScriptType" in subtitles.info
+    assert [e.plaintext for e in subtitles][:3] == ["wave", "wave", "<script>"]
+    assert subtitles[4].plaintext == "100 % (odd), /N; yes", "braces would hide text, and \\N would break the line"
+    assert len({str(style.primarycolor) for style in subtitles.styles.values()}) == len(CLASSES)
+
+
+def test_there_and_back():
+    assert scored(from_vtt(to_vtt(AWKWARD))) == scored(AWKWARD)
+    assert segments(from_srt(to_srt(AWKWARD))) == segments(AWKWARD)
+    video, classes = from_ass(to_ass(AWKWARD, ONE.classes))
+    assert scored(video) == scored(AWKWARD) and classes == CLASSES
+
+
+@given(videos(1000))
+def test_vtt_loses_nothing_it_can_hold(video):
+    assert scored(from_vtt(to_vtt(video))) == scored(video)
+
+
+@given(videos(1000, label=labels.filter(lambda text: "<" not in text and "{" not in text)))
+def test_srt_loses_nothing_it_can_hold(video):
+    assert segments(from_srt(to_srt(video))) == segments(video)
+
+
+@given(videos(100))
+def test_ass_loses_nothing_it_can_hold(video):
+    classes = tuple(sorted({a.label for a in video.annotations}))
+    read, named = from_ass(to_ass(video, classes))
+    assert scored(read) == scored(video) and named == classes
+
+
+def test_what_others_write():
+    """Notes, styles, settings, tags, entities, hours left out, CRLF, a byte order mark kept out by the reader."""
+    text = (
+        "WEBVTT - some title\r\nKind: captions\r\n\r\nNOTE 00:01.000 --> 00:02.000 is no cue\r\n\r\n"
+        "STYLE\r\n::cue { color: red }\r\n\r\nintro\r\n00:01.500 --> 00:00:02.000 align:start position:0%\r\n"
+        "<v Anna><c.big>long &amp; high</c>\r\njump\r\n"
+    )
+    assert from_vtt(text).annotations == (Annotation(1.5, 2.0, "long & high jump"),)
+    assert from_srt("1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n").annotations == (Annotation(1.5, 2.0, "jump"),)
+    ass = "[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.50,{\\pos(1,2)}high\\Njump\n"
+    assert from_ass(ass) == (AnnotatedVideo((Annotation(1.0, 2.5, "high jump"),)), ())
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "words"),
+    [
+        (from_vtt, "1\n00:00:01.000 --> 00:00:02.000\nx", "begin with WEBVTT"),
+        (from_vtt, "WEBVTT\n\nlate --> later\nx", "no cue's times"),
+        (from_vtt, "WEBVTT\n\n00:00:02.000 --> 00:00:01.000\nx", "is none"),
+        (from_srt, "a letter", "no cue"),
+        (from_ass, "a letter", r"no \[Events\]"),
+        (from_ass, "[Events]\nDialogue: 1,2", "lacks fields"),
+    ],
+)
+def test_what_is_no_subtitle(read, text, words):
+    with pytest.raises(AnnotationError, match=words) as caught:
+        read(text)
+    assert caught.value.hint
+
+
+def test_a_cue_ends_after_it_starts():
+    moment = AnnotatedVideo((Annotation(2.0, 2.0, "blink"),))
+    assert from_vtt(to_vtt(moment)).annotations[0].end > 2.0
+    assert from_ass(to_ass(moment, ["blink"]))[0].annotations[0].end > 2.0

@@ -1,0 +1,169 @@
+"""Videos whose feature networks have seen them: what is refused, what is marked, and where it is said."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lstr.checkpoint import load
+from lstr.config import LSTRConfig
+from pipelines.datasets.dataset import read_split
+from pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
+from pipelines.evaluation.evaluate import evaluate
+from pipelines.features.folder import open_features, write_json
+from pipelines.features.joined_folders import open_roots
+from tests.support.feature_set import TINY_SETTINGS, write_features
+
+
+def say_seen(features, seen: dict[str, list[str] | None], folds: dict | None = None) -> None:
+    """Let the records say what extraction with trained weights says; None leaves out the entry."""
+    for video_id, streams in seen.items():
+        path = features / "records" / f"{video_id}.json"
+        record = json.loads(path.read_text()) if path.exists() else {"id": video_id}
+        record |= {"networks": {"rgb": "0" * 64, "flow": "1" * 64}, "fold": (folds or {}).get(video_id)}
+        write_json(path, record if streams is None else record | {"seen": streams})
+
+
+@pytest.fixture
+def features(small_set, tmp_path):
+    """Of three training videos one is seen, one is not, and of one nothing is said."""
+    shutil.copytree(small_set.features, tmp_path / "features")
+    say_seen(tmp_path / "features", {"scene_00": ["rgb", "flow"], "scene_01": [], "scene_02": None})
+    return tmp_path / "features"
+
+
+def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features):
+    given = (small_set.checkpoint, features, "--labels", small_set.labels)
+    code, out, err = lstr("evaluate", *given, "--subset", "training")
+    assert code == 4 and out == "", "before anything is scored"
+    assert "have seen 1 of 3 videos to score, first 'scene_00'" in err
+    assert "lstr finetune --folds" in err and "--allow-seen" in err and len(err.splitlines()) == 2
+    code, out, err = lstr("evaluate", *given, "--subset", "testing", "--json", "--resamples", "0")
+    assert code == 0 and "seen" not in err and "seen" not in json.loads(out), err
+    split = read_split(features, small_set.labels, "training")
+    with pytest.raises(SeenError):
+        evaluate(load(small_set.checkpoint), split, lambda *_: None)
+
+
+def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_path):
+    given = (features, "--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--allow-seen")
+    folder = tmp_path / "evaluation"
+    code, out, err = lstr("evaluate", small_set.checkpoint, *given, "-o", folder)
+    said = "the feature networks (rgb, flow) have seen 1 of 3 videos to score, first 'scene_00'"
+    assert code == 0 and f"warning: {small_set.checkpoint}: {said}" in err and "\t3, 1 seen\t" in out
+    page = (folder / "report.html").read_text()
+    assert said in page.replace("&#x27;", "'") and "<td>3, 1 seen</td>" in page
+    document = json.loads((folder / "evaluation.json").read_text())
+    assert document["seen"] == {"scene_00": ["rgb", "flow"]} and document["conventions"]["corrected"]["seen"] == 1
+    assert said in document["warnings"][0]
+    rows = list(csv.DictReader((folder / "evaluation.csv").read_text().splitlines()))
+    assert [row["seen_videos"] for row in rows if row["class"] == "mean"] == ["1"]
+    other = tmp_path / "other.pt"
+    shutil.copy(small_set.checkpoint, other)
+    code, out, err = lstr("evaluate", small_set.checkpoint, other, *given)
+    assert code == 0 and out.count("3, 1 seen") >= 2 and err.count("have seen 1 of 3") == 2
+    code, out, _ = lstr("evaluate", small_set.checkpoint, other, *given, "--json")
+    assert [row["seen"] for row in json.loads(out)["checkpoints"]] == [{"scene_00": ["rgb", "flow"]}] * 2
+
+
+def test_thresholds_are_not_chosen_on_seen_videos(lstr, small_set, features, tmp_path):
+    checkpoint = tmp_path / "checkpoint.pt"
+    shutil.copy(small_set.checkpoint, checkpoint)
+    given = ("evaluate", checkpoint, features, "--labels", small_set.labels, "--subset", "training", "--calibrate")
+    code, _, err = lstr(*given)
+    assert code == 4 and "have seen 1 of 3" in err
+    assert checkpoint.read_bytes() == small_set.checkpoint.read_bytes()
+    code, out, err = lstr(*given, "--allow-seen", "--json")
+    assert code == 0 and "have seen 1 of 3" in err and json.loads(out)["seen"] == {"scene_00": ["rgb", "flow"]}
+
+
+def test_only_streams_that_the_model_takes_count(small_set, features):
+    say_seen(features, {"scene_00": [], "scene_02": ["flow"]})
+    split, config = read_split(features, small_set.labels, "training"), load(small_set.checkpoint).config
+    assert seen_in(split, config) == {"scene_02": ["flow"]}
+    assert seen_in(split, replace(config, rgb_dim=0)) == {"scene_02": ["flow"]}
+    assert seen_in(split, replace(config, flow_dim=0)) == {}
+
+
+def test_the_published_set_leaves_out_what_it_does_not_score(lstr, small_set, features):
+    """A seen video that is too short to be scored is no reason to refuse."""
+    work, folder = load(small_set.checkpoint).config.work_length, open_features(features)
+    given = (small_set.checkpoint, features, "--labels", small_set.labels, "--subset", "training", "--published")
+    assert lstr("evaluate", *given)[0] == 4
+    for stream in folder.streams:
+        path = folder.array(stream, "scene_00")
+        np.save(path, np.load(path)[: work - 1])
+    code, out, err = lstr("evaluate", *given, "--resamples", "0", "--json")
+    assert code == 0 and json.loads(out)["videos"] == 2, err
+
+
+def test_each_record_is_read_in_the_folder_that_has_the_video(small_set, features, tmp_path):
+    """And a record that cannot be read, or says nothing of use, is no reason to fail."""
+    other = tmp_path / "other"
+    shutil.copytree(features, other)
+    for root, gone in ((features, "scene_00"), (other, "scene_0[123]")):
+        for path in root.glob(f"*/{gone}.*"):
+            path.unlink()
+    config = load(small_set.checkpoint).config
+    split = read_split([features, other], small_set.labels, "training")
+    assert open_roots([features, other]).read_record("scene_00")["seen"] == ["rgb", "flow"]
+    assert seen_in(split, config) == {"scene_00": ["rgb", "flow"]}
+    for content in ("{", "[]", '{"seen": "rgb"}', '{"seen": null}'):
+        (other / "records" / "scene_00.json").write_text(content)
+        assert seen_in(read_split([features, other], small_set.labels, "training"), config) == {}
+
+
+def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
+    made = write_features(tmp_path / "features")
+    settings = [part for name, value in TINY_SETTINGS.items() for part in ("--set", f"{name}={value}")]
+    given = ("train", made.features, "--labels", made.labels, "--preset", "small", *settings, "--max-steps", "2")
+    code, _, err = lstr(*given, "-o", tmp_path / "elsewhere", "--eval-every", "1")
+    assert code == 0 and "seen" not in err, "a folder without records"
+    say_seen(made.features, {"v0": ["flow"], "v1": [], "v2": ["flow"], "v3": ["flow"], "v4": []})
+    code, _, err = lstr(*given, "-o", tmp_path / "run", "--eval-every", "1")
+    warnings = [line for line in err.splitlines() if line.startswith("warning: ")]
+    assert code == 0 and len(warnings) == 2, err
+    assert "(flow) have seen 2 of 3 training videos, first 'v0'" in warnings[0] and "--folds" in warnings[0]
+    assert "have seen 1 of 2 validation videos, first 'v3'" in warnings[1] and "--patience" in warnings[1]
+    code, out, _ = lstr("info", tmp_path / "run" / "best.pt", "--json")
+    told = json.loads(out)
+    assert told["training_videos_seen"] == {"videos": 2, "of": 3, "streams": ["flow"]}
+    assert told["metrics"]["validation"]["seen"] == 1
+    say_seen(made.features, {"v3": []})
+    code, out, err = lstr(
+        *("evaluate", tmp_path / "run" / "best.pt", made.features, "--labels", made.labels),
+        *("--subset", "validation", "--resamples", "0", "--json"),
+    )
+    assert code == 0 and "feature networks (flow) had seen 2 of its 3 videos" in err
+    assert "had seen 2 of its 3" in json.loads(out)["warnings"][0] and "seen" not in json.loads(out)
+
+
+def test_a_feature_folder_is_described(lstr, features):
+    say_seen(features, {"scene_01": [], "scene_02": []}, folds={"scene_01": 1, "scene_02": 2})
+    assert count_seen(open_features(features)) == {
+        "all": {"videos": 1, "seen": 1},
+        "fold 1": {"videos": 1, "seen": 0},
+        "fold 2": {"videos": 1, "seen": 0},
+    }
+    code, out, _ = lstr("info", features)
+    assert code == 0 and "all videos 1, seen 1, fold 1 videos 1, seen 0" in out
+
+
+def test_what_extraction_says_is_understood(lstr, finetuned, tmp_path):
+    """By folds no video is seen; by the networks of all videos two are, of three."""
+    weights, videos = finetuned.weights, finetuned.videos["scene_00"].parent
+    (tmp_path / "all.json").write_text(weights.recipe.without_folds().to_json())
+    files = ("--rgb-weights", weights.file("rgb"), "--flow-weights", weights.file("flow"))
+    for name, how in (("folds", (weights.path,)), ("all", (tmp_path / "all.json", *files))):
+        given = ("extract", videos, "-o", tmp_path / name, "--workers", 1, "--threads", 1)
+        code, _, err = lstr(*given, "--recipe", *how)
+        assert code == 0, err
+    by_folds, by_all = (count_seen(open_features(tmp_path / name)) for name in ("folds", "all"))
+    none = {"videos": 1, "seen": 0}
+    assert by_folds == {"all": none, "fold 1": none, "fold 2": none}
+    assert by_all == {"all": {"videos": 3, "seen": 2}}
+    split = read_split(tmp_path / "all", videos.parent / "labels.json", "training")
+    assert seen_in(split, LSTRConfig()) == {"scene_00": ["rgb", "flow"], "scene_01": ["rgb", "flow"]}

@@ -1,0 +1,261 @@
+"""Detection on live sources: the scores of a file, several at once as each alone, and whole outputs after any end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+
+from extractors.errors import StalledError
+from extractors.video.live_input import PROMPT, Input, parse_live
+from extractors.video.live_reader import LiveOptions
+from lstr import streaming
+from lstr.checkpoint import load
+from lstr.config import LSTRConfig
+from lstr.kinds import make_model
+from pipelines.annotations.timeline_json import from_jsonl, from_timeline
+from pipelines.detection.detect import detect, load_checkpoint, run
+from pipelines.detection.live import LiveChain, open_live, run_live
+from pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
+from tests.support.feature_set import TINY
+from tests.support.processes import heed_interrupts
+from tests.support.served import TS_HEAD, piped, served
+from tests.support.videos import remux
+
+FEW = Limits(max_chunks=4)
+
+
+@pytest.fixture(scope="module")
+def loaded(small_set):
+    return load_checkpoint(small_set.checkpoint)
+
+
+@pytest.fixture(scope="module")
+def networks(loaded):
+    with open_networks(loaded, NetworkOptions(workers=1)) as (twostream, workers, _):
+        yield twostream, workers
+
+
+@pytest.fixture(scope="module")
+def streams(small_set, tmp_path_factory) -> list[bytes]:
+    """Two of the videos as MPEG-TS."""
+    folder = tmp_path_factory.mktemp("streams")
+    names = ("scene_00", "scene_03")
+    return [remux(small_set.videos / f"{name}.mp4", folder / f"{name}.ts").read_bytes() for name in names]
+
+
+def watched(given, loaded, networks, limits=FEW, on_gap="keep", **options):
+    """Sources and their decisions by id, of live sources until they are over."""
+    twostream, workers = networks
+    decisions = {}
+    with (
+        open_live(given, loaded, twostream.recipe.long_side, LiveOptions(**options), limits) as sources,
+        LiveChain(sources, loaded, twostream, workers, on_gap=on_gap, max_chunks=limits.max_chunks) as chain,
+    ):
+        for source, decision in chain.decisions():
+            decisions.setdefault(source.id, []).append(decision)
+    assert all(found.pop() is None for found in decisions.values())
+    return sources, decisions
+
+
+def scores_of(decisions) -> np.ndarray:
+    return np.stack([decision.scores for decision in decisions])
+
+
+def stdin(file, name: str = "stdin") -> Input:
+    return Input(name, file, options=PROMPT, lasting=False, drops=False)
+
+
+def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks, streams, tmp_path):
+    """A file, a pipe and a TCP stream; then both of the latter at once, which share networks and model steps."""
+    (tmp_path / "a.ts").write_bytes(streams[0])
+    with closing(open_sources([tmp_path / "a.ts"], loaded, NetworkOptions(workers=1), FEW)) as sources:
+        from_file = scores_of(run(next(sources), loaded, None, ()))
+    with piped(streams[0]) as file:
+        _, alone = watched([stdin(file)], loaded, networks)
+    assert np.abs(scores_of(alone["stdin"]) - from_file).max() <= 1e-5
+    with piped(streams[0]) as file, served([streams[1]]) as port:
+        given = [stdin(file), parse_live(f"tcp://127.0.0.1:{port}")]
+        sources, both = watched(given, loaded, networks)
+    other = f"127.0.0.1-{port}"
+    assert np.abs(scores_of(both["stdin"]) - from_file).max() <= 1e-5
+    assert [d.chunk for d in both[other]] == [0, 1, 2, 3] and not np.allclose(scores_of(both[other]), from_file)
+    assert [(s.status.decided, s.status.work, s.status.link) for s in sources] == [(4, (4, 8), "ended")] * 2
+    with served([streams[1]]) as port:
+        through_api = scores_of(detect(f"tcp://127.0.0.1:{port}", small_set.checkpoint, FEW))
+    assert np.abs(through_api - scores_of(both[other])).max() <= 1e-5
+
+
+def test_some_of_several_streams_step_as_each_alone():
+    """Side by side or apart in the state, in any order, of different ages."""
+    torch.manual_seed(0)
+    model = make_model(LSTRConfig(rgb_dim=5, flow_dim=3, **TINY), 4).eval()
+    random = np.random.default_rng(0)
+    features = random.normal(size=(4, 30, 8)).astype(np.float32)
+    alone = []
+    for stream in features:
+        state = streaming.create(model)
+        alone.append(np.stack([streaming.step(model, state, row[:5], row[5:]).numpy() for row in stream]))
+    state = streaming.create(model, 4)
+    while state.chunks.min() < 20:
+        some = [int(i) for i in random.permutation(4)[: random.integers(1, 5)] if state.chunks[i] < 30]
+        if not some:
+            continue
+        rows = np.stack([features[i, state.chunks[i]] for i in some])
+        at = [int(state.chunks[i]) for i in some]
+        said = streaming.step_some(model, state, some, rows[:, :5], rows[:, 5:])[:, 0].numpy()
+        for i, k, scores in zip(some, at, said, strict=True):
+            assert np.abs(scores - alone[i][k]).max() < 1e-5
+
+
+def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path):
+    """FFmpeg's test pictures come much faster than networks decide."""
+    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
+    twostream, workers = networks
+    options = LiveOptions(on_lag="drop", waiting=2)
+    with (
+        open_live([camera], loaded, twostream.recipe.long_side, options, Limits(start=0.5)) as sources,
+        LiveChain(sources, loaded, twostream, workers, max_chunks=5) as chain,
+    ):
+        running = run_live(chain, tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
+        decisions = [decision for _, decision in running if decision]
+    chunks = [decision.chunk for decision in decisions]
+    lines = [json.loads(line) for line in (tmp_path / "camera.jsonl").read_text().splitlines()]
+    assert [line["chunk"] for line in lines if "chunk" in line] == chunks and len(chunks) == 5
+    told = [k for line in lines if "gap" in line for k in range(round(line["start"] * 4), round(line["end"] * 4))]
+    assert sorted(chunks + told) == list(range(2, chunks[-1] + 1)) and told
+    timeline = json.loads((tmp_path / "camera.json").read_text())
+    assert timeline["chunks"] == chunks[-1] + 1 and timeline["decided"] == 5
+    missing = [k for gap in timeline["gaps"] for k in range(round(gap["start"] * 4), round(gap["end"] * 4))]
+    assert sorted(missing) == [0, 1, *told] and timeline["gaps"][0] == {"start": 0, "end": 0.5, "reason": "skipped"}
+    assert timeline["live"]["dropped"] >= len(told) and timeline["speed"]["latency_ms"]["p50"] > 0
+    scores = np.load(tmp_path / "camera.scores.npy")
+    assert np.flatnonzero(np.isnan(scores[:, 0])).tolist() == sorted(missing)
+    assert np.allclose(scores[chunks], scores_of(decisions))
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".jsonl", ".npy", ".html", ".png", ".vtt"}
+    for segment in timeline["segments"]:
+        seen = set(range(round(segment["start"] * 4), round(segment["end"] * 4)))
+        assert seen <= set(chunks), "an action where nothing was seen"
+
+
+def test_a_gap_can_reset_what_is_remembered(loaded, networks, streams):
+    part = streams[0][: len(streams[0]) * 2 // 5 // 188 * 188]
+    for on_gap, forgets in (("keep", False), ("reset", True)):
+        with served([part], [part], head=TS_HEAD) as port:
+            given = [parse_live(f"http://127.0.0.1:{port}/a.ts")]
+            (source,), found = watched(given, loaded, networks, Limits(), on_gap, timeout=1.5, on_lag="wait")
+        (decisions,) = found.values()
+        away = next(i for i, decision in enumerate(decisions) if decision.gaps)
+        assert 0 < away < len(decisions) - 1 and isinstance(source.error, StalledError)
+        after, work = len(decisions) - away, loaded.config.work_length
+        assert after < work < len(decisions) and source.status.work == (after if forgets else work, work)
+        assert (source.status.gaps, source.status.reconnects) == (1, 1)
+
+
+def whole(folder, name: str) -> dict:
+    """The timeline of a source whose files all parse and say the same."""
+    timeline = json.loads((folder / f"{name}.json").read_text())
+    text = (folder / f"{name}.jsonl").read_text()
+    assert all(json.loads(line) for line in text.splitlines()) and text.endswith("\n")
+    assert len(np.load(folder / f"{name}.scores.npy")) == timeline["chunks"]
+    segments = sorted((a.start, a.end, a.label) for a in from_timeline(timeline)[0].annotations)
+    assert sorted((a.start, a.end, a.label) for a in from_jsonl(text).annotations) == segments
+    return timeline
+
+
+def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp_path, monkeypatch):
+    half = streams[0][: len(streams[0]) // 376 * 188]
+    command = ("detect", "-", "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,jsonl,npy", "--timeout", "1.5s")
+    with piped(half, None) as file:
+        monkeypatch.setattr("sys.stdin", open(os.dup(file.fileno())))  # noqa: SIM115
+        code, out, err = lstr(*command)
+    sys.stdin.close()
+    assert code == 1 and out == "" and "sent no frame for 1.5 s" in err and err.count("hint:") == 1
+    timeline = whole(tmp_path, "stdin")
+    assert timeline["chunks"] > 2 and "sent no frame" in timeline["live"]["error"]
+
+
+def test_ctrl_c_is_how_a_camera_is_left(loaded, networks, tmp_path):
+    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
+    twostream, workers = networks
+    with (
+        open_live([camera], loaded, twostream.recipe.long_side, LiveOptions()) as sources,
+        LiveChain(sources, loaded, twostream, workers) as chain,
+    ):
+        running = run_live(chain, tmp_path, ("json", "jsonl", "npy"))
+        for _ in range(2):
+            next(running)
+        with pytest.raises(KeyboardInterrupt):
+            running.throw(KeyboardInterrupt())
+    assert whole(tmp_path, "camera")["decided"] == 2
+
+
+def test_a_killed_process_loses_no_line(small_set, streams, tmp_path):
+    """kill -9 while it detects: all lines are whole, but perhaps the last."""
+    command = [sys.executable, "-m", "lstr_cli.main", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]
+    process = subprocess.Popen(
+        list(map(str, command)), stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+    )
+    path = tmp_path / "stdin.jsonl"
+    try:
+        process.stdin.write(streams[0])
+        process.stdin.flush()  # and it stays open
+        while not (path.exists() and path.read_text().count('"chunk"') >= 3):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    *lines, _ = path.read_text().split("\n")
+    chunks = [json.loads(line)["chunk"] for line in lines if '"chunk"' in line]
+    assert chunks == list(range(len(chunks))) and len(chunks) >= 3
+    assert [p.name for p in tmp_path.iterdir()] == ["stdin.jsonl"]
+
+
+def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
+    """Of stored features: the parts asked for, at their own times."""
+    options = ("--start", "0:01", "--duration", "2.5s", "--max-chunks", "7", "-f", "json,jsonl,npy")
+    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, *options)
+    assert code == 0, err
+    timeline = whole(tmp_path, "scene_00")
+    assert (timeline["chunks"], timeline["decided"], timeline["duration"]) == (11, 7, 2.75)
+    assert timeline["gaps"] == [{"start": 0, "end": 1, "reason": "skipped"}]
+    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "--start", "1:00")
+    assert code == 3 and "before --start 60" in err
+    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "--start", "soon")
+    assert code == 2 and "'soon' is no time" in err
+    loaded = load(small_set.checkpoint)
+    with closing(
+        open_sources([small_set.videos / "scene_00.mp4"], loaded, NetworkOptions(workers=1), Limits(1, 0.5))
+    ) as opened:
+        raw = list(run(next(opened), loaded, None, ()))
+    stored = np.load(tmp_path / "scene_00.scores.npy")
+    assert [d.chunk for d in raw] == [4, 5] and np.abs(scores_of(raw) - stored[4:6]).max() < 1e-4
+
+
+def test_several_at_once_on_standard_output(lstr, small_set, streams):
+    """Each line says its source; one where nothing is does not stop the other."""
+    with served([streams[0]]) as port:
+        addresses = (f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1")
+        code, out, err = lstr("detect", *addresses, "-c", small_set.checkpoint, "--max-chunks", "2")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 3 and {line["source"] for line in lines} == {f"127.0.0.1-{port}"}
+    assert [line["chunk"] for line in lines if "chunk" in line] == [0, 1]
+    assert err.count("failed: tcp://127.0.0.1:1 cannot be read") == 1
+
+
+def test_mistakes_about_live_sources(lstr, small_set):
+    for address, code, words in (
+        ("camera:7777", 2, "no camera"),
+        ("gopher://host/x", 2, "is no source"),
+        ("http://me:secret@127.0.0.1:1/x", 3, "cannot be read"),
+    ):
+        got, out, err = lstr("detect", address, "-c", small_set.checkpoint, "--workers", "1")
+        assert got == code and words in err and err.count("hint: ") == 1 and out == ""
+        assert "secret" not in err and "Traceback" not in err

@@ -1,0 +1,54 @@
+"""The pages that `lstr detect` leaves: a report a source, an index over several, videos inside where asked for."""
+
+import json
+
+import click
+import pytest
+
+from lstr_cli.options import Size
+from tests.support.pages import Page
+
+
+def test_several_sources_get_an_index(lstr, small_set, tmp_path):
+    arguments = ["-c", small_set.checkpoint, "-o", tmp_path / "out", "--labels", small_set.labels]
+    code, _, err = lstr("detect", small_set.features, *arguments)
+    assert code == 0 and f"index: {tmp_path / 'out' / 'index.html'}" in err
+    data = Page(tmp_path / "out" / "index.html").data
+    assert [video["page"] for video in data["videos"]] == [f"./scene_0{k}.html" for k in range(4)]
+    assert all(video["truth"] for video in data["videos"])
+    assert data["warnings"] and not data["failed"]
+    report = Page(tmp_path / "out" / "scene_00.html").data
+    assert report["recipe"] == json.loads((small_set.features / "recipe.json").read_text())
+
+
+def test_the_index_names_what_failed(lstr, small_set, tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    sources = [small_set.videos / "scene_03.mp4", tmp_path / "empty.mp4"]
+    code, _, _ = lstr("detect", *sources, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "html")
+    assert code == 3
+    data = Page(tmp_path / "out" / "index.html").data
+    assert [video["id"] for video in data["videos"]] == ["scene_03"]
+    assert len(data["failed"]) == 1 and "empty.mp4 is empty" in data["failed"][0]
+
+
+def test_one_source_gets_no_index_and_its_video_inside(lstr, small_set, tmp_path):
+    video = small_set.videos / "scene_03.mp4"
+    arguments = ["-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "html", "--embed", "1MB"]
+    assert lstr("detect", video, *arguments)[0] == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["scene_03.html"]
+    page = Page(tmp_path / "out" / "scene_03.html")
+    assert page.data["video"] is None and page.data["embedded"] == {"type": "video/mp4"}
+    assert len(page.texts[3]) == (video.stat().st_size + 2) // 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("20MB", 20_000_000), ("1.5 GiB", 3 * 2**29), ("500k", 500_000), ("0", 0), ("12b", 12)]
+)
+def test_sizes(text, size):
+    assert Size().convert(text, None, None) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1TB", "20 apples"])
+def test_what_is_no_size(text):
+    with pytest.raises(click.BadParameter, match="20MB"):
+        Size().convert(text, None, None)

@@ -1,0 +1,232 @@
+"""Extraction as a job: resume, failures, interruption, plans."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from extractors.errors import MissingPathError, RecipeError
+from extractors.flow.workers import FlowWorkers
+from extractors.presets import PRESETS
+from extractors.recipe import PRECISIONS
+from extractors.twostream import WeightSources, build_twostream
+from extractors.video.file_reader import find_videos
+from pipelines.extraction.extract import extract
+from pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
+from pipelines.extraction.video import extract_video, open_chunks
+from pipelines.features.folder import create_features, open_features
+from pipelines.networks.fold_networks import FoldNetworks
+from tests.support.processes import heed_interrupts
+from tests.support.videos import remux
+
+QUIET = lambda *_: None  # noqa: E731
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with FlowWorkers(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def twostream():
+    return build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
+
+
+def test_running_again_keeps_what_is_done(small_set, workers):
+    videos = find_videos([small_set.videos])
+    twostream, folder = prepare(
+        videos, small_set.features, PRESETS["fast"], WeightSources(), small_set.labels, workers, "cpu", QUIET
+    )
+    before = {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
+    assert {o.state for o in extract(videos, folder, twostream, workers, QUIET)} == {"kept"}
+    assert before == {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
+
+
+@pytest.mark.parametrize("harm", ["array gone", "array cut", "record gone", "source changed"])
+def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm):
+    shutil.copytree(small_set.videos, tmp_path / "videos")
+    videos = {"scene_00": tmp_path / "videos" / "scene_00.mp4"}
+    folder = create_features(tmp_path / "features", twostream.recipe, {})
+    extract_video("scene_00", videos["scene_00"], folder, FoldNetworks(twostream), workers, QUIET)
+    whole = [np.array(a) for a in folder.load("scene_00")]
+    array = folder.array("flow", "scene_00")
+    if harm == "array gone":
+        array.unlink()
+    elif harm == "array cut":
+        array.write_bytes(array.read_bytes()[:-100])
+    elif harm == "record gone":
+        folder.record("scene_00").unlink()
+    else:
+        os.utime(videos["scene_00"], (1, 1))
+    assert not folder.is_done("scene_00", videos["scene_00"])
+    assert [o.state for o in extract(videos, folder, twostream, workers, QUIET)] == ["done"]
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(whole, folder.load("scene_00"), strict=True))
+
+
+def test_one_bad_video_does_not_stop_the_rest(small_set, workers, twostream, tmp_path):
+    (tmp_path / "bad.mp4").write_text("no video")
+    videos = {"bad": tmp_path / "bad.mp4", "good": small_set.videos / "scene_00.mp4"}
+    folder = create_features(tmp_path / "features", twostream.recipe, {})
+    outcomes = list(extract(videos, folder, twostream, workers, QUIET))
+    assert [o.state for o in outcomes] == ["failed", "done"] and outcomes[0].hint
+    failed = [json.loads(line) for line in (folder.path / "failed.jsonl").read_text().splitlines()]
+    assert [(f["id"], f["source"]) for f in failed] == [("bad", str(tmp_path / "bad.mp4"))]
+    shutil.copy(videos["good"], videos["bad"])
+    list(extract(videos, folder, twostream, workers, QUIET))
+    assert (folder.path / "failed.jsonl").read_text() == ""
+    assert folder.ids() == ["bad", "good"]
+
+
+def test_rows_do_not_depend_on_later_chunks(small_set, workers, twostream):
+    path = small_set.videos / "scene_00.mp4"
+
+    def rows(n):
+        chunks = open_chunks(path, 320)[2]
+        return list(twostream.rows((c for c in chunks if c.index < n), workers))
+
+    whole, part = rows(20), rows(7)
+    assert [r.index for r in whole] == list(range(20)) and [r.end_time for r in part] == [0.25 * k for k in range(1, 8)]
+    for a, b in zip(whole, part, strict=False):
+        assert np.allclose(a.rgb, b.rgb, atol=1e-5, rtol=1e-5) and np.allclose(a.flow, b.flow, atol=1e-5, rtol=1e-5)
+
+
+def test_a_live_chunk_is_not_kept_waiting(small_set, workers, twostream):
+    """Its row is out before the source has the next chunk; of a file, more are read first."""
+    chunks = list(itertools.islice(open_chunks(small_set.videos / "scene_00.mp4", 320)[2], 3))
+    rows, taken = [], threading.Semaphore(0)
+
+    def live():
+        for chunk in chunks:
+            yield chunk
+            assert taken.acquire(timeout=60), "the next chunk was waited for before this one's row was given"
+
+    for row in twostream.rows(live(), workers, live=True):
+        rows.append(row)
+        taken.release()
+    assert [row.index for row in rows] == [0, 1, 2]
+    for a, b in zip(rows, twostream.rows(chunks, workers), strict=True):
+        assert np.allclose(a.rgb, b.rgb, atol=1e-5, rtol=1e-5) and np.allclose(a.flow, b.flow, atol=1e-5, rtol=1e-5)
+
+
+def test_no_thread_outlives_rows_that_are_not_taken_to_their_end(small_set, workers, twostream):
+    rows = twostream.rows(open_chunks(small_set.videos / "scene_00.mp4", 320)[2], workers)
+    next(rows)
+    rows.close()
+    assert not {"reader", "networks"} & {thread.name for thread in threading.enumerate()}
+
+
+def test_calibration_normalises(small_set, workers):
+    twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
+    videos = find_videos([small_set.videos])
+    stored = calibrate_twostream(twostream, videos, workers, QUIET, n_chunks=12)
+    variance = stored["flow"]["conv1_7x7_s2_bn.running_var"]
+    assert (variance != 1).all() and set(stored) == {"rgb", "flow"}
+
+
+def test_calibration_lists(small_set, tmp_path):
+    videos = find_videos([small_set.videos])
+    assert training_ids(small_set.labels, videos) == ["scene_00", "scene_01", "scene_02"]
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"scene_03\n\n{small_set.videos / 'scene_01.mp4'}\n")
+    assert training_ids(listed, videos) == ["scene_01", "scene_03"]
+    listed.write_text("other\n")
+    with pytest.raises(MissingPathError, match="names none"):
+        training_ids(listed, videos)
+
+
+def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
+    videos = find_videos([small_set.videos])
+    with pytest.raises(RecipeError, match="flow.crops"):
+        prepare(
+            videos, small_set.features, PRESETS["faithful"], WeightSources(), small_set.labels, workers, "cpu", QUIET
+        )
+    begun = open_features(small_set.features).recipe.precision
+    other = next(precision for precision in PRECISIONS if precision != begun)
+    with pytest.raises(RecipeError, match="precision"):
+        prepare(videos, small_set.features, PRESETS["fast"], WeightSources(), None, workers, "cpu", QUIET, other)
+    listed = tmp_path / "list.txt"
+    listed.write_text("scene_03\n")
+    with pytest.raises(RecipeError, match="calibrated on other videos"):
+        prepare(videos, small_set.features, PRESETS["fast"], WeightSources(), listed, workers, "cpu", QUIET)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
+    """A real signal after the first video: nothing half-written that counts, and the rest on a rerun.
+
+    No worker outlives the run, not even where nobody could tell it to end.
+    """
+    output = tmp_path / "features"
+    command = [sys.executable, "-m", "lstr_cli.main", "extract", str(small_set.videos), "-o", str(output)]
+    command += ["--recipe", "fast", "--workers", "2"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+    )
+    deadline = time.monotonic() + 120
+    while not (output / "records" / "scene_00.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    # Ctrl-C reaches the whole process group, a kill only the process
+    os.killpg(process.pid, sent) if sent == signal.SIGINT else process.send_signal(sent)
+    _, err = process.communicate(timeout=120)  # until the last worker has closed it too
+    while of_session(process.pid) and time.monotonic() < deadline + 120:
+        time.sleep(0.02)
+    assert not of_session(process.pid)
+    if sent == signal.SIGINT:
+        assert process.returncode == 130 and "error: Interrupted." in err and "Traceback" not in err
+        assert not list(output.rglob(".*.tmp-*"))
+    folder = open_features(output)
+    done = folder.ids()
+    assert "scene_00" in done and len(done) < 4
+    assert all(len(folder.load(i)[0]) == 20 for i in done)
+    if sent == signal.SIGINT:
+        return
+    again = subprocess.run([*command[:-1], "1"], capture_output=True, text=True, timeout=240)
+    assert again.returncode == 0, again.stderr
+    assert f"{4 - len(done)} done, {len(done)} kept, 0 failed" in again.stderr
+    assert len(open_features(output).ids()) == 4
+
+
+def of_session(session: int) -> list[str]:
+    """The processes of a session that are still there, but for those that are dead and not yet buried."""
+    stats = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            stats += [path.parent.name] if int(of) == session and state != "Z" else []
+    return stats
+
+
+def test_damaged_videos(lstr, small_set, tmp_path):
+    """Failed, without a file, unless what precedes the damage is asked for; the record says what was kept."""
+    data = remux(small_set.videos / "scene_00.mp4", tmp_path / "whole.mkv").read_bytes()
+    (tmp_path / "cut.mkv").write_bytes(data[: len(data) * 2 // 3])
+    output = tmp_path / "features"
+    command = ["extract", tmp_path / "cut.mkv", "-o", output, "--recipe", "fast", "--flow", "dis"]
+    code, _, err = lstr(*command)
+    assert code == 3 and "cut.mkv is damaged" in err and "--allow-damaged" in err
+    assert not list(output.rglob("*.npy")) and not list(output.rglob("records/*"))
+    code, _, err = lstr(*command, "--allow-damaged")
+    record = json.loads((output / "records" / "cut.json").read_text())
+    assert code == 0 and f"damaged: {record['chunks']} of {record['announced_chunks']} chunks were kept" in err
+    assert 0 < record["chunks"] < 20 and record["decode_errors"] == 1
+    assert record["frames_24fps"] == record["chunks"] * 6 + record["tail_frames_dropped"]
+    assert [len(array) for array in open_features(output).load("cut")] == [record["chunks"]] * 2
+    assert (output / "failed.jsonl").read_text() == ""
+
+
+def test_a_video_too_small_for_dis_fails_alone(lstr, small_set, shared, tmp_path):
+    tiny = shared / "data" / "odd_videos" / "moviepy" / "bitmap.mp4"
+    videos = [tiny, small_set.videos / "scene_00.mp4"]
+    code, _, err = lstr("extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--flow", "dis")
+    assert code == 3 and "too small for DIS flow" in err and "1 done" in err

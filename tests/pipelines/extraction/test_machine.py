@@ -1,0 +1,54 @@
+"""How a machine is shared out: fed, and not oversubscribed."""
+
+import pytest
+
+from extractors.flow import workers as flow
+from pipelines.extraction import machine as machines
+from pipelines.extraction.machine import MEMORY, Machine, Share, free_memory, share, this_machine
+
+
+@pytest.mark.parametrize(
+    ("machine", "n_videos", "shared"),
+    [
+        (Machine(1), 100, Share(1, 1)),
+        (Machine(2), 100, Share(1, 2)),  # two processes of one thread each were no faster, and take twice the memory
+        (Machine(4), 100, Share(1, 4)),
+        (Machine(16), 100, Share(4, 4)),
+        (Machine(18), 100, Share(4, 4)),
+        (Machine(16), 2, Share(2, 8)),
+        (Machine(16), 1, Share(1, 16)),
+        (Machine(16), 0, Share(1, 16)),
+        (Machine(16, memory=3 * MEMORY), 100, Share(3, 5)),
+        (Machine(64, memory=MEMORY // 2), 100, Share(1, 64)),
+        (Machine(16, gpus=1), 100, Share(4, 4)),
+        (Machine(128, gpus=8), 1000, Share(32, 4)),
+        (Machine(96, gpus=8), 1000, Share(24, 4)),
+        (Machine(40, gpus=8), 1000, Share(8, 5)),
+        (Machine(16, gpus=8), 1000, Share(8, 2)),
+        (Machine(4, gpus=8), 1000, Share(4, 1)),
+    ],
+)
+def test_the_default_of_a_machine(machine, n_videos, shared):
+    assert share(machine, n_videos) == shared
+    assert shared.processes * shared.threads <= machine.cores
+
+
+def test_what_is_asked_for_is_done():
+    assert share(Machine(16), 100, processes=8) == Share(8, 2)
+    assert share(Machine(2), 100, processes=8) == Share(8, 1)
+    assert share(Machine(16), 3, processes=8) == Share(3, 5)
+    assert share(Machine(16), 100, threads=1) == Share(16, 1)
+    assert share(Machine(16), 100, processes=2, threads=3) == Share(2, 3)
+
+
+def test_a_container_has_the_cores_and_the_memory_of_its_quota(monkeypatch, tmp_path):
+    cores, free = flow.default_workers(), free_memory()
+    quota, limit = tmp_path / "cpu.max", tmp_path / "memory.max"
+    monkeypatch.setattr(flow, "CPU_QUOTA", quota)
+    monkeypatch.setattr(machines, "MEMORY_LIMIT", limit)
+    quota.write_text("max 100000\n")
+    limit.write_text("max\n")
+    assert flow.default_workers() >= cores and free_memory() > free / 2
+    quota.write_text("50000 100000\n")
+    limit.write_text("1000000\n")
+    assert this_machine("cpu") == Machine(1, 0, 1000000)

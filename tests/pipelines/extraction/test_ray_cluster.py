@@ -1,0 +1,256 @@
+"""Extraction on a real Ray cluster of two nodes, with sources and features in a real S3 server."""
+
+import io
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from extractors.errors import MissingPathError
+from extractors.networks.backbones import build_backbone
+from extractors.networks.weights import randomise
+from pipelines.demo.scenes import SceneConfig, render_scenes
+from pipelines.extraction import ray_cluster as ray_extract
+from pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from pipelines.extraction.worker import WorkerConfig
+from pipelines.files.remote import place
+from pipelines.files.scratch import SCRATCH
+from tests.support.processes import heed_interrupts
+
+STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file
+FAST = ("--recipe", "fast", "--flow", "dis")
+
+
+@pytest.fixture(scope="module")
+def environment():
+    """Changes of the environment that last as long as the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def bucket(environment):
+    """The URL of an empty bucket; whoever reads this process's environment can reach it."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    environment.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:{1}".format(*server.get_host_and_port()))
+    environment.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", "do-not-tell")
+    environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    place("s3://videos/x").system[0].mkdir("videos")
+    yield "s3://videos"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory) -> Path:
+    """A folder of five videos of five seconds, and one of text."""
+    root = tmp_path_factory.mktemp("scenes")
+    render_scenes(root, SceneConfig(n_videos=5, n_testing=1, seconds=5.0, width=96, height=64))
+    (root / "videos" / "bad.mp4").write_text("this is no video\n" * 100)
+    return root / "videos"
+
+
+class TwoNodes:
+    """A cluster of this machine's own: its address, and a second node, which can be killed."""
+
+    def __init__(self, environment):
+        from ray.cluster_utils import Cluster
+
+        # short, for sockets below it; not Ray's usual one, where a `ray.init()` of somebody else would find it
+        self.folder = Path(tempfile.mkdtemp(prefix="lstr-ray-", dir="/tmp"))
+        self.scratch = self.folder / "second"
+        self.scratch.mkdir()
+        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        node = {"num_cpus": 1, "object_store_memory": STORE}
+        try:
+            head = {**node, "include_dashboard": False, "temp_dir": str(self.folder)}
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("TMPDIR", str(self.scratch))  # so that what it works on can be seen
+                self._second = self._cluster.add_node(**node)
+        except BaseException:
+            self.close()
+            raise
+        self.address = self._cluster.address
+
+    def works_on(self) -> set[str]:
+        """The videos whose arrays the second node is writing."""
+        return {path.name.split(".")[1] for path in self.scratch.glob(f"{SCRATCH}*/rgb_*/**/.*.npy.tmp-*")}
+
+    def kill_second(self) -> None:
+        self._cluster.remove_node(self._second, allow_graceful=False)
+
+    def close(self) -> None:
+        if hasattr(self, "_cluster"):
+            self._cluster.shutdown()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def two_nodes(environment, bucket):
+    made = TwoNodes(environment)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    """A flow network of one's own."""
+    backbone = build_backbone("bninception")
+    randomise(backbone, 5)
+    path = tmp_path_factory.mktemp("weights") / "flow.pth"
+    torch.save(backbone.state_dict(), path)
+    return path
+
+
+def on_cluster(address: str, *arguments) -> list[str]:
+    return ["extract", *map(str, arguments), *FAST, "--engine", "ray", "--ray-address", address]
+
+
+def start(*arguments: str) -> subprocess.Popen:
+    """The command in a process of its own, which hears Ctrl-C."""
+    command = [sys.executable, "-m", "lstr_cli.main", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=heed_interrupts)
+
+
+def wait_for(what, process: subprocess.Popen, seconds: float = 400):
+    """What a function gives as soon as that is something."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := what():
+            return found
+        time.sleep(0.02)
+    process.kill()
+    pytest.fail("nothing came of it: {}\n{}".format(*process.communicate()))
+
+
+def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket, scenes, weights, tmp_path):
+    """Half way one of two nodes is killed; then the rest, a rerun, and a source that was mended."""
+    source, features = place(f"{bucket}/in"), place(f"{bucket}/features")
+    for path in scenes.iterdir():
+        source.joined("deep", path.name).put(path)
+    command = on_cluster(two_nodes.address, source, "-o", features, "--flow-weights", weights)
+    process = start(*command)
+    lost = wait_for(two_nodes.works_on, process)
+    two_nodes.kill_second()
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 3 and out == "", err
+    assert "1 node lost" in err and "5 done, 0 kept, 1 failed" in err, err
+    assert err.count("failed: ") == 1 and f"failed: deep/bad: {source}/deep/bad.mp4 is not a readable video" in err
+    assert not {"Traceback", "raylet", "do-not-tell"} & set(err.split()) and "Ray" not in err, err
+
+    (name,) = lost
+    folder = tmp_path / "features"
+    assert lstr("extract", scenes / f"{name}.mp4", "-o", folder, *FAST, "--flow-weights", weights)[0] == 0
+    for path in ("rgb_random_resnet50", "flow_custom_bninception"):
+        elsewhere = np.load(io.BytesIO(features.joined(path, "deep", f"{name}.npy").read()))
+        assert np.allclose(elsewhere, np.load(folder / path / f"{name}.npy"), atol=1e-4, rtol=1e-3)
+    assert features.joined("recipe.json").read() == (folder / "recipe.json").read_bytes()
+    lines = {file: features.joined(file).read().decode().splitlines() for file in ("videos.jsonl", "failed.jsonl")}
+    records = [json.loads(line) for line in lines["videos.jsonl"]]
+    assert [record["id"] for record in records] == [f"deep/scene_0{i}" for i in range(5)]
+    assert {record["chunks"] for record in records} == {20}
+    assert records[0]["source"] == f"{source}/deep/scene_00.mp4"
+    assert [json.loads(line)["id"] for line in lines["failed.jsonl"]] == ["deep/bad"]
+
+    source.joined("deep", "bad.mp4").put(scenes / "scene_00.mp4")
+    code, out, err = lstr(*command)
+    assert code == 0 and out == "" and "1 done, 5 kept, 0 failed" in err, err
+    assert features.joined("failed.jsonl").read() == b""
+
+
+def test_without_credentials(lstr, bucket, tmp_path, monkeypatch):
+    import s3fs
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))  # which may hold some
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3fs.S3FileSystem.clear_instance_cache()
+    code, out, err = lstr("extract", f"{bucket}/v.mp4", "-o", tmp_path / "features", *FAST)
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert code == 3 and out == "" and err.count("failed: ") == 1, err
+    assert f"failed: v: {bucket}/v.mp4 may not be read with the credentials here." in err, err
+
+
+def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
+    """One sentence that names the node, and no video that is called bad for it."""
+    with cluster(two_nodes.address):
+        portion = portion_of(nodes().values())
+        assert share_cluster(portion, 5).processes == len(nodes()) and share_cluster(portion, 5, 1).processes == 1
+        config, video = WorkerConfig(tmp_path / "features"), {"scene_00": scenes / "scene_00.mp4"}
+        with pytest.raises(MissingPathError, match="^On node .*features is not there"):
+            list(over_cluster(video, config, portion, print))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path):
+    """Nothing half-written stays in a folder that nodes share, and the cluster is free again."""
+    folder = tmp_path / "features"
+    process = start(*on_cluster(two_nodes.address, scenes, "-o", folder))
+    wait_for(lambda: list(folder.glob("records/*.json")), process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and "error: Interrupted." in err and "Traceback" not in err, err
+    deadline = time.monotonic() + 60
+    while (left := list(folder.rglob(".*.tmp-*"))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+    assert len(list(folder.glob("records/*.json"))) < 5
+
+
+def test_an_address_without_the_engine(lstr, scenes, tmp_path):
+    code, _, err = lstr("extract", scenes, "-o", tmp_path / "features", "--ray-address", "auto")
+    assert code == 2 and "--ray-address is for --engine ray." in err, err
+
+
+def test_without_ray(lstr, scenes, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, out, err = lstr(*on_cluster("auto", scenes, "-o", tmp_path / "features"))
+    assert code == 2 and out == "" and "pip install 'lstr[ray]'" in err and not (tmp_path / "features").exists()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nowhere"])
+def test_nobody_answers(lstr, scenes, tmp_path, address):
+    code, out, err = lstr(*on_cluster(address, scenes, "-o", tmp_path / "features"))
+    assert code == 2 and out == "" and f"No Ray cluster answers at {address}." in err and "ray start --head" in err
+    assert not (tmp_path / "features").exists()
+
+
+def test_a_video_s_share_suits_the_nodes():
+    cpus = [{"CPU": 16.0}, {"CPU": 8.0, "memory": 1.0}, {"memory": 1.0}]
+    gpus = [{"CPU": 16.0, "GPU": 4.0}, {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0}]
+    assert portion_of(cpus) == Portion(2) and portion_of([{"CPU": 1.0}, {"CPU": 4.0}]) == Portion(1)
+    assert portion_of(gpus) == Portion(4, 1) and portion_of(gpus, "cpu") == Portion(2)
+    assert portion_of(cpus, None, 8) == Portion(8) and portion_of(gpus, None, 8) == Portion(8, 1)
+    assert portion_of([]) == Portion(2) and portion_of(cpus, "cuda") == Portion(2, 1)
+    assert [Portion(2).fits(node) for node in cpus] == [8, 4, 0]
+    assert [Portion(4, 1).fits(node) for node in gpus] == [4, 8, 0]
+
+
+def test_what_ray_prints_is_not_a_result(capsys):
+    import threading
+
+    output = ray_extract._WithoutRay(sys.stdout)
+    heard = threading.Thread(target=lambda: print("heard", file=output))
+    unheard = threading.Thread(target=lambda: print("a page", file=output), name="ray_listen_error_messages")
+    for thread in (heard, unheard):
+        thread.start()
+        thread.join()
+    output.flush()
+    assert capsys.readouterr().out == "heard\n"

@@ -1,0 +1,212 @@
+"""The networks learn what is planted, from any first weights; a stopped run goes on to the bit."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from extractors.errors import WeightsError
+from extractors.networks.backbones import build_backbone
+from extractors.networks.model_card import read_card
+from extractors.networks.weights import read_state_dict
+from extractors.presets import PRESETS, StreamPreset
+from lstr.errors import CheckpointError, LstrError
+from pipelines.extraction.chunk_cache import CachedVideo, CacheError
+from pipelines.finetuning.config import FinetuneConfig, resolve
+from pipelines.finetuning.finetune import Training, finetune
+from pipelines.finetuning.folds import make_pairs
+from pipelines.finetuning.initial_weights import Initial, initial_weights
+from pipelines.finetuning.recogniser import begin_with, recogniser
+from pipelines.networks.weights_folder import open_weights
+from tests.support.planted import CLASSES, planted
+
+SMALL = {"short_side": 32, "crop": 32, "batch_size": 4, "draws": 4, "segments": 1, "precision": "float32", "mixup": 0}
+MEASURED = ("rate", "waiting")
+
+
+def training(streams, n_videos=3, n_folds=0, initial=None, n_validation=1, **settings) -> Training:
+    """A job on planted videos."""
+    labels, cached = planted(n_videos, n_validation)
+    preset = PRESETS["fast"].narrowed(streams)
+    initial = initial or dict.fromkeys(streams, Initial())
+    given = {name: str(value) for name, value in {**SMALL, **settings}.items()}
+    preset, configs = resolve(preset, {s: initial[s].path is not None for s in streams}, given, "cpu")
+    ids = sorted(cached)
+    pairs, folds = make_pairs(labels, ids[:n_videos], ids[n_videos:], n_folds)
+    return Training(preset, configs, initial, labels, cached, pairs, folds)
+
+
+def train(job, folder, resume=False, readers=0, say=lambda *_: None, step=lambda *_: None, device="cpu"):
+    return finetune(job, folder, device, resume, readers, say, step)
+
+
+def log(folder) -> list[dict]:
+    """The lines of metrics.jsonl without what a clock measured."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in MEASURED} for line in lines]
+
+
+ON_EACH = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", ON_EACH)
+@pytest.mark.parametrize("stream", ["flow", "rgb"])
+def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
+    """From nothing, in sixteen steps, and told in a video that it was not trained on."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    job = training((stream,), epochs=4, draws=32, batch_size=8, dropout=0, eval_every=2)
+    weights = train(job, tmp_path / "weights", readers=1, device=device)
+    lines = log(weights.path)
+    known = weights.about["metrics"][stream]["all"]
+    told = [(line["loss"], line["mAP"]) for line in lines]
+    assert told[-1][0] < 0.7 * told[0][0], told
+    assert known["mAP"] > 0.6 and known["mAP"] == max(score or 0 for _, score in told), told  # by chance about 0.25
+    card = read_card(weights.file(stream))
+    assert card.mAP == known["mAP"] and card.classes == CLASSES and len(card.seen) == 4
+    assert not (weights.path / "training").exists()
+
+
+def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd):
+    """Stopped before an epoch is saved, within one, and between networks; with reading processes or without."""
+    job = training(("flow",), 3, 2, epochs=2, draws=8, mixup=0.4)  # two steps an epoch
+    whole = train(job, tmp_path / "whole", say=lambda stream, fold, epoch: print("told", stream, fold, epoch.epoch))
+    out, _ = capfd.readouterr()
+    told = [line.split() for line in out.splitlines()]  # what is told is not swallowed, and nothing else is said
+    assert told == [["told", "flow", fold, str(e)] for fold in ("None", "1", "2") for e in (1, 2)]
+
+    stops = {("epoch", None, 1), ("step", 1, 3), ("epoch", 2, 2)}
+
+    def maybe_stop(*event):
+        if event in stops:
+            stops.remove(event)
+            raise KeyboardInterrupt
+
+    for attempt in range(4):
+        try:
+            parts = train(
+                job,
+                tmp_path / "parts",
+                resume=attempt > 0,
+                readers=attempt % 2,
+                say=lambda stream, fold, epoch: maybe_stop("epoch", fold, epoch.epoch),
+                step=lambda stream, fold, done, total: maybe_stop("step", fold, done),
+            )
+        except KeyboardInterrupt:
+            torch.rand(7)  # whatever else the process did meanwhile
+    assert not stops
+    for fold in (None, 1, 2):
+        a, b = (read_state_dict(weights.file("flow", fold)) for weights in (whole, parts))
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    assert log(whole.path) == log(parts.path)
+    results = ({pair: known["mAP"] for pair, known in of.about["metrics"]["flow"].items()} for of in (whole, parts))
+    assert next(results) == next(results)
+    assert open_weights(parts.path).n_folds == 2
+    for fold in (1, 2):
+        blind = {i for i, of in job.folds.items() if of == fold}
+        assert set(read_card(parts.file("flow", fold)).seen) == set(job.videos) - blind
+
+
+def one_step(stream, initial, tmp_path, **settings):
+    """The network after one epoch of one step, with next to no learning: its first weights."""
+    job = training((stream,), 2, initial={stream: initial}, n_validation=0, epochs=1, lr=1e-12, **settings)
+    return read_state_dict(train(job, tmp_path / "weights").file(stream)), job
+
+
+def test_a_resnet_keeps_the_weights_it_begins_with(tmp_path):
+    """The runner initialises a ResNet before the first step, whatever it had; and partial batch norm is on."""
+    import torchvision
+
+    torch.manual_seed(1)
+    state = torchvision.models.resnet50(weights=None).state_dict()
+    for name in state:
+        if name.endswith("running_mean"):
+            state[name] = torch.randn_like(state[name])
+    torch.save(state, tmp_path / "resnet50.pth")
+    seen = {"old": "0" * 64}
+    after, job = one_step("rgb", Initial(tmp_path / "resnet50.pth", "1" * 64, False, seen), tmp_path)
+    assert job.configs["rgb"].partial_bn
+    torch.testing.assert_close(after["backbone.layer3.2.conv2.conv.weight"], state["layer3.2.conv2.weight"])
+    assert torch.equal(after["backbone.layer3.2.conv2.bn.running_mean"], state["layer3.2.bn2.running_mean"])
+    assert torch.equal(after["backbone.layer1.0.conv1.bn.running_mean"], state["layer1.0.bn1.running_mean"])
+    assert not torch.equal(after["backbone.conv1.bn.running_mean"], state["bn1.running_mean"])
+    assert set(read_card(tmp_path / "weights" / "rgb.pth").seen) == {"old", "v0", "v1"}
+
+
+def test_random_weights_learn_all_their_statistics(tmp_path):
+    after, job = one_step("flow", Initial(), tmp_path)
+    assert not job.configs["flow"].partial_bn
+    means = [tensor for name, tensor in after.items() if name.endswith("running_mean")]
+    assert len(means) > 60 and all(mean.abs().sum() > 0 for mean in means)
+
+
+def test_rgb_weights_begin_a_flow_network(tmp_path):
+    """Kernels of the first layer are averaged over the colours and repeated; all others are as they were."""
+    state = {f"backbone.{name}": tensor for name, tensor in build_backbone("resnet50", 3).state_dict().items()}
+    torch.save({"state_dict": state}, tmp_path / "rgb.pth")
+    model = recogniser("flow", StreamPreset("resnet50"), 3, FinetuneConfig())
+    begin_with(model, Initial(tmp_path / "rgb.pth", "1" * 64, crossed=True), "resnet50", 0)
+    first, now = state["backbone.conv1.conv.weight"], model.state_dict()
+    assert now["backbone.conv1.conv.weight"].shape == (64, 10, 7, 7)
+    for plane in range(10):
+        torch.testing.assert_close(now["backbone.conv1.conv.weight"][:, plane], first.mean(1))
+    assert torch.equal(now["backbone.layer4.2.conv3.conv.weight"], state["backbone.layer4.2.conv3.conv.weight"])
+
+
+def test_a_head_is_the_same_for_one_seed():
+    configs = (FinetuneConfig(seed=seed) for seed in (4, 4, 5))
+    heads = [recogniser("flow", StreamPreset("bninception"), 3, c).cls_head.fc_cls.weight for c in configs]
+    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_epoch(tmp_path):
+    job = training(("flow",), 2, n_validation=0, epochs=8, lr=1e25, optimiser="sgd", clip=0)
+    with pytest.raises(LstrError, match=r"epoch \d is kept in .*flow.pth") as failed:
+        train(job, tmp_path / "weights")
+    state = tmp_path / "weights" / "training" / "flow.pth"
+    assert f"--init {state}" in failed.value.hint and read_card(state).seen.keys() == {"v0", "v1"}
+    assert initial_weights(job.preset, str(state), {})["flow"].seen.keys() == {"v0", "v1"}
+
+
+def test_what_changed_since_is_told(tmp_path):
+    job = training(("flow",), epochs=2)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(job, tmp_path / "weights", say=stop)
+    videos = dict(job.videos)
+    videos["v1"] = replace(videos["v1"], sha256="0" * 64)
+    others = {
+        "flow.lr was 0.001, is 0.02": training(("flow",), epochs=2, lr=0.02),
+        "1 video with other content: v1": replace(job, videos=videos),
+        "1 video more: v4": training(("flow",), 4, epochs=2),
+        "folds was 0, is 2": training(("flow",), 3, 2, epochs=2),
+        "the rgb stream was not trained": training(("rgb", "flow"), epochs=2),
+    }
+    for words, other in others.items():
+        with pytest.raises(CheckpointError, match=words):
+            train(other, tmp_path / "weights", resume=True)
+    with pytest.raises(CheckpointError, match="stopped"):
+        train(job, tmp_path / "weights")
+    with pytest.raises(CheckpointError, match="no training to resume"):
+        train(job, tmp_path / "elsewhere", resume=True)
+
+
+def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():
+    for seen in ({"v1": "0" * 64}, {"other": planted(3)[1]["v1"].sha256}):
+        with pytest.raises(WeightsError, match="seen 1 of these videos, first 'v1'"):
+            training(("flow",), 3, 2, initial={"flow": Initial(seen=seen)})
+
+
+@pytest.mark.parametrize("readers", [0, 1])
+def test_a_damaged_chunk_ends_the_run_in_a_sentence(readers, tmp_path):
+    job = training(("flow",), 2, epochs=1)
+    chunks = job.videos["v0"].chunks
+    broken = CachedVideo(chunks.path, chunks.chunks, {"crc32": [0] * len(chunks)})
+    job.videos["v0"] = replace(job.videos["v0"], chunks=broken)
+    with pytest.raises(CacheError, match=r"^Chunk \d+ of v0.npy is damaged\.$") as failed:
+        train(job, tmp_path / "weights", readers=readers)
+    assert "--resume" in failed.value.hint

@@ -1,0 +1,76 @@
+"""What makes the features of networks that were trained apart those of one space."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from extractors.networks.backbones import build_backbone
+from extractors.networks.build import WeightSources, asked, build_network
+from extractors.networks.model_card import ModelCard, network_file
+from extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment, read_content
+from extractors.presets import PRESETS
+from pipelines.finetuning import fold_alignment
+from pipelines.finetuning.fold_alignment import align, linear_map
+from pipelines.networks.weights_folder import write_network
+from tests.support.planted import CLASSES, planted
+
+PRESET = replace(PRESETS["fast"], precision="float32", short_side=40, crop=32)
+NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
+
+
+def test_a_linear_relation_is_found():
+    random = np.random.default_rng(0)
+    given, relation = random.normal(3, 2, (4000, 6)).astype(np.float32), random.normal(size=(6, 4))
+    wanted = given @ relation + 5
+    weight, bias = linear_map(given, wanted.astype(np.float32))
+    found = given @ weight.T + bias
+    # the penalty takes half of each direction
+    np.testing.assert_allclose(found - found.mean(0), (wanted - wanted.mean(0)) / 2, atol=0.5)
+    np.testing.assert_allclose(found.mean(0), wanted.mean(0), atol=1e-3)
+
+
+def test_features_that_do_not_change_are_no_division_by_nothing():
+    weight, bias = linear_map(np.ones((5, 3), np.float32), np.full((5, 2), 7, np.float32))
+    assert not weight.any() and (bias == 7).all()
+
+
+@pytest.fixture
+def folder(request, tmp_path):
+    """Two networks of a stream with unlike random weights, that of all videos and that of fold 1."""
+    stream = request.param
+    for fold, seed in ((None, 0), (1, 1)):
+        backbone = build_backbone(NETWORKS[stream], 3 if stream == "rgb" else 10)
+        randomise(backbone, seed)
+        state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+        write_network(tmp_path, state, ModelCard("w", stream, NETWORKS[stream], CLASSES, {}, None, fold))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("folder", "stream"), [pytest.param("rgb", "rgb", marks=pytest.mark.slow), ("flow", "flow")], indirect=["folder"]
+)
+def test_the_network_of_a_fold_speaks_as_that_of_all(folder, stream, monkeypatch):
+    monkeypatch.setattr(fold_alignment, "MOST_CHUNKS", 30)  # every second one
+    videos = {video_id: video.chunks for video_id, video in planted(3)[1].items()}
+
+    def features(fold, video_id):
+        sources = WeightSources(**{stream: str(folder)})
+        network, part = build_network(stream, asked(stream, getattr(PRESET, stream)), sources, fold)
+        twostream = fold_alignment.TwoStream({stream: network}, replace(whole.recipe, **{stream: part}), "cpu")
+        return fold_alignment._features(twostream, stream, videos[video_id], 1), part.sha256
+
+    whole = fold_alignment._network(network_file(folder, stream), PRESET, stream, "cpu")
+    wanted, before = features(None, "v0")[0], features(1, "v0")
+    file = network_file(folder, stream, 1)
+    align(folder, PRESET, stream, {1: ["v0", "v1"]}, videos, "cpu")
+    after = features(1, "v0")
+    error = [np.square(found - wanted).mean() for found, _ in (before, after)]
+    assert error[1] < 0.5 * error[0] and before[1] != after[1]
+
+    load_weights(build_backbone(NETWORKS[stream], 3 if stream == "rgb" else 10), file, NETWORKS[stream])
+    assert read_alignment(network_file(folder, stream)) is None
+    written = file.read_bytes()
+    monkeypatch.setattr(fold_alignment, "linear_map", None)
+    align(folder, PRESET, stream, {1: ["v0", "v1"]}, videos, "cpu")  # there already
+    assert file.read_bytes() == written and ALIGNMENT in read_content(file)

@@ -1,0 +1,130 @@
+"""What recognisers learn from: segments and background as samples, balanced draws, crops and mirror images."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, targets
+from pipelines.finetuning.samples import (
+    PLACES,
+    Augmentation,
+    Draws,
+    Sample,
+    SampleSet,
+    Tint,
+    augment,
+    draw_chunks,
+    draw_crop,
+    draw_tint,
+    samples_of,
+    tinted,
+)
+from tests.support.planted import ACTION, CLASSES, LENGTH, planted
+
+
+def test_samples_are_the_segments_and_the_background_between():
+    labels, cached = planted(2)
+    samples = samples_of({i: (labels.videos[i], LENGTH) for i in cached}, CLASSES)
+    for video_id in cached:
+        covered = np.zeros((LENGTH, len(CLASSES)), int)
+        for sample in samples:
+            if sample.video == video_id:
+                covered[sample.start : sample.end, sample.label] += 1
+        np.testing.assert_array_equal(covered, targets(labels.videos[video_id], CLASSES, LENGTH))
+    pieces = [sample.end - sample.start for sample in samples if CLASSES[sample.label] == BACKGROUND]
+    assert 0 < min(pieces) and max(pieces) <= 1.5 * ACTION
+
+
+def test_ambiguous_chunks_and_what_lies_past_the_end_are_in_no_sample():
+    classes = (BACKGROUND, "a", AMBIGUOUS)
+    video = VideoLabels("training", 3.0, (("a", 0.0, 1.0), (AMBIGUOUS, 1.0, 2.0), ("a", 2.5, 9.0), ("a", 7.0, 8.0)))
+    samples = samples_of({"v": (video, 12)}, classes)
+    assert {(s.start, s.end, classes[s.label]) for s in samples} == {(0, 4, "a"), (10, 12, "a"), (8, 10, BACKGROUND)}
+
+
+@given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 7), st.integers(0, 1000))
+def test_each_part_of_a_sample_gives_a_chunk_of_it(start, length, n_segments, seed):
+    chunks = draw_chunks(np.random.default_rng(seed), Sample("v", start, start + length, 1), n_segments)
+    assert len(chunks) == n_segments and chunks == sorted(chunks)
+    assert start <= chunks[0] and chunks[-1] < start + length
+    for part, chunk in enumerate(chunks):
+        assert part * length / n_segments - 1 < chunk - start < (part + 1) * length / n_segments
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 9), st.integers(0, 80))
+def test_draws_are_balanced_whatever_the_classes(labels, epoch, n_draws):
+    samples = [Sample("v", i, i + 1, label) for i, label in enumerate(labels)]
+    draws = Draws(samples, True, 3, n_draws)
+    drawn, n_draws = draws.of(epoch), n_draws or len(samples)
+    assert len(drawn) == len(draws) == n_draws and [draw for _, draw, _ in drawn] == list(range(n_draws))
+    counts = np.bincount([labels[index] for _, _, index in drawn], minlength=5)[np.unique(labels)]
+    a_class = -(-n_draws // len(set(labels)))
+    assert counts.max() <= a_class
+    each = np.bincount([index for _, _, index in drawn], minlength=len(samples))
+    for label in set(labels):  # whole rounds of a class, before what is too much is left out
+        of_class = each[np.array(labels) == label]
+        assert of_class.max() <= -(-a_class // len(of_class))
+    plain = Draws(samples, False, seed=3).of(epoch)
+    assert sorted(index for _, _, index in plain) == list(range(len(samples)))
+
+
+def test_draws_follow_from_seed_and_epoch_alone():
+    samples = [Sample("v", i, i + 1, i % 3) for i in range(30)]
+    assert Draws(samples, True, 1).of(4) == Draws(samples, True, 1).of(4)
+    orders = {tuple(i for _, _, i in Draws(samples, True, seed).of(epoch)) for seed in (1, 2) for epoch in range(5)}
+    assert len(orders) == 10
+
+
+def test_crops_lie_in_thirteen_places_and_their_sides_are_neighbours():
+    random, augmentation = np.random.default_rng(0), Augmentation(64, 32)
+    boxes = [draw_crop(random, augmentation) for _ in range(600)]
+    assert {box[2:] for box in boxes} == set(PLACES) and {(0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5)} < set(PLACES)
+    steps = {(augmentation.scales.index(w), augmentation.scales.index(h)) for w, h, *_ in boxes}
+    assert steps == {(i, j) for i in range(4) for j in range(4) if abs(i - j) <= 1}
+
+
+def test_an_augmented_image_is_that_part_of_it():
+    image = np.indices((64, 96)).transpose(1, 2, 0).astype(np.uint8)  # (H, W, 2): y and x
+    whole = Augmentation(64, 64)
+    right = augment(image, (1.0, 1.0, 1, 0), False, whole, "rgb")
+    np.testing.assert_array_equal(right, image[:, 32:])
+    part = augment(image, (0.5, 0.5, 0, 1), False, whole, "rgb")
+    assert part.shape == (64, 64, 2) and part[..., 1].max() < 32 <= part[..., 0].min()
+
+
+@pytest.mark.parametrize("stream", ["rgb", "flow"])
+def test_mirrored_flow_runs_the_other_way(stream):
+    image = np.random.default_rng(0).integers(0, 256, (32, 40, 10), np.uint8)
+    box, augmentation = (0.875, 0.75, 0.5, 0.5), Augmentation(32, 32)
+    plain, mirrored = (augment(image, box, on, augmentation, stream) for on in (False, True))
+    back = mirrored[:, ::-1].copy()
+    if stream == "flow":
+        np.testing.assert_array_equal(back[..., ::2], 255 - plain[..., ::2])
+        back[..., ::2] = plain[..., ::2]
+    np.testing.assert_array_equal(back, plain)
+
+
+def test_changed_colours():
+    image = np.random.default_rng(0).integers(0, 256, (16, 20, 3), np.uint8)
+    assert np.abs(tinted(image, Tint((0, 1, 2), 1.0, 1.0, 1.0)).astype(int) - image).max() <= 1
+    assert np.abs(tinted(image, Tint((2, 0, 1), 1.0, 1.0, 1.0)).astype(int) - image[..., [2, 0, 1]]).max() <= 1
+    grey = tinted(image, Tint((0, 1, 2), 0.0, 1.0, 1.0)).astype(int)
+    assert np.ptp(grey, axis=2).max() == 0 and np.abs(grey[..., 0] - image.mean(2)).max() <= 1
+    assert tinted(image, Tint((0, 1, 2), 1.0, 1.0, 0.5)).mean() < 0.8 * image.mean()
+    tints = [draw_tint(np.random.default_rng(seed), 0.5) for seed in range(200)]
+    assert all(0.5 <= value <= 1.5 for tint in tints for value in (tint.contrast, tint.brightness))
+    assert 30 < sum(tint.saturation == 0 for tint in tints) < 90
+    assert {tuple(sorted(tint.order)) for tint in tints} == {(0, 1, 2)} and len({tint.order for tint in tints}) == 6
+
+
+@pytest.mark.parametrize(("stream", "channels"), [("rgb", 3), ("flow", 10)])
+def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
+    labels, cached = planted(1)
+    chunks = {i: one.chunks for i, one in cached.items()}
+    samples = samples_of({i: (labels.videos[i], LENGTH) for i in cached}, CLASSES)
+    data = SampleSet(samples, chunks, stream, 3, Augmentation(40, 32), seed=5)
+    images, label = data[(2, 7, 1)]
+    assert images.shape == (3, channels, 32, 32) and images.dtype == torch.uint8 and label == samples[1].label
+    assert torch.equal(data[(2, 7, 1)][0], images) and not torch.equal(data[(2, 8, 1)][0], images)

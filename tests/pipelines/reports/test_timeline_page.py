@@ -1,0 +1,174 @@
+"""The HTML report: one file, safe with any label, the same data in as out."""
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from extractors.errors import OutputError
+from pipelines.reports.timeline_page import FULL_SCALE, decode_scores, write_report
+from tests.support.pages import HOSTILE, Page, make_scores, make_timeline
+
+
+@pytest.fixture
+def small():
+    """A timeline of 40 chunks and 3 classes, with its scores."""
+    return make_timeline(40, ["Background", "hug", "kick"]), make_scores(40, 3)
+
+
+def test_data_comes_back_as_it_went_in(tmp_path, small):
+    timeline, scores = small
+    truth = [{"label": "hug", "start": 0.4, "end": 1.5}]
+    events = [{"event": "started", "label": "kick", "time": 1.0, "start": 0.5, "score": 0.7}]
+    write_report(tmp_path / "r.html", timeline, scores, truth=truth, events=events)
+    data = Page(tmp_path / "r.html").data
+    assert (data["timeline"], data["truth"], data["events"]) == (timeline, truth, events)
+    assert data["video"] is None
+
+
+def test_scores_come_back_within_half_a_step(tmp_path, small):
+    timeline, scores = small
+    scores[3] = np.nan
+    scores[4] = [1, 0, 0]
+    write_report(tmp_path / "r.html", timeline, scores)
+    decoded = decode_scores(Page(tmp_path / "r.html").data["scores"]["base64"], 40, 3)
+    assert np.isnan(decoded[3]).all()
+    np.testing.assert_array_equal(decoded[4], [1, 0, 0])
+    np.testing.assert_allclose(decoded, scores, rtol=0, atol=0.5 / FULL_SCALE + 1e-7)
+
+
+def test_page_asks_nothing_of_the_network(tmp_path, small):
+    write_report(tmp_path / "r.html", *small)
+    page = Page(tmp_path / "r.html")
+    assert "http:" not in page.markup and "https:" not in page.markup
+    assert not re.search(r"""["'(=]\s*//""", page.markup)
+    assert not re.search(r"@import|\burl\(|\bimport\(|\bfetch\(|XMLHttpRequest|WebSocket", page.markup)
+    for tag, attributes in page.tags:
+        assert "src" not in attributes
+        assert attributes.get("href", "data:,") == "data:,"
+        assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
+
+
+def test_policy_names_exactly_the_script_and_style_of_the_page(tmp_path, small):
+    """A hash that is off by one newline would leave a blank page in every browser."""
+    write_report(tmp_path / "r.html", *small)
+    page = Page(tmp_path / "r.html")
+    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    style, _, script = page.texts
+    for name, text in (("style-src", style), ("script-src", script)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{name} 'sha256-{digest}'" in policy
+
+
+def test_hostile_text_stays_text(tmp_path):
+    scores = make_scores(8, 2)
+    write_report(tmp_path / "calm.html", make_timeline(8, ["Background", "hug"]), scores)
+    timeline = make_timeline(8, ["Background", HOSTILE], source=HOSTILE, warnings=[HOSTILE], recipe=HOSTILE)
+    truth = [{"label": HOSTILE, "start": 0, "end": 1}]
+    write_report(tmp_path / "r.html", timeline, scores, truth=truth)
+    page = Page(tmp_path / "r.html")
+    assert page.tags == Page(tmp_path / "calm.html").tags
+    assert not set("<>&\u2028\u2029") & set(page.texts[1])
+    assert page.data["timeline"] == timeline
+    # text must reach the page as text: nothing in the script parses markup
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", page.texts[2])
+
+
+def test_file_name_that_is_not_unicode(tmp_path, small):
+    timeline, scores = small
+    timeline["source"] = os.fsdecode(b"caf\xe9.mp4")
+    write_report(tmp_path / "r.html", timeline, scores)
+    assert Page(tmp_path / "r.html").data["timeline"] == timeline
+
+
+def test_numbers_that_json_lacks_become_null_and_numpy_becomes_plain(tmp_path, small):
+    timeline, scores = small
+    timeline["speed"] = {"realtime_factor": float("inf"), "p50": np.float32(0.5), "count": np.int64(3)}
+    timeline["source"] = Path("a.mp4")
+    write_report(tmp_path / "r.html", timeline, scores)
+    data = Page(tmp_path / "r.html").data["timeline"]
+    assert data["speed"] == {"realtime_factor": None, "p50": 0.5, "count": 3}
+    assert data["source"] == "a.mp4"
+
+
+@pytest.mark.parametrize(
+    ("video", "link"),
+    [
+        ("out/seq 01 ünder 日本 #1?.mp4", "seq 01 ünder 日本 #1?.mp4"),
+        ("out/clips/100%.mp4", "clips/100%.mp4"),
+        ("videos/a.mp4", "../videos/a.mp4"),
+        ("out/javascript:alert(1).mp4", "javascript:alert(1).mp4"),
+    ],
+)
+def test_video_near_the_report_is_linked_relative(tmp_path, small, video, link):
+    write_report(tmp_path / "out" / "r.html", *small, video=tmp_path / video)
+    address = Page(tmp_path / "out" / "r.html").data["video"]
+    assert unquote(address) == link
+    assert re.fullmatch(r"[\w./%~-]+", address, re.ASCII)
+
+
+def test_relative_paths_are_taken_from_the_working_folder(tmp_path, small, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_report(Path("out/r.html"), *small, video=Path("videos/a.mp4"))
+    assert Page(tmp_path / "out" / "r.html").data["video"] == "../videos/a.mp4"
+
+
+def test_video_far_from_the_report_is_linked_absolute(tmp_path, small):
+    deep = tmp_path / "a" / "b" / "c" / "d"
+    write_report(deep / "r.html", *small, video=tmp_path / "far away.mp4")
+    assert Page(deep / "r.html").data["video"] == (tmp_path / "far away.mp4").as_uri()
+
+
+def test_write_leaves_only_the_report(tmp_path, small):
+    write_report(tmp_path / "r.html", *small)
+    write_report(tmp_path / "r.html", *small)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_failed_write_keeps_the_old_report(tmp_path, small, monkeypatch):
+    (tmp_path / "r.html").write_text("old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OutputError, match="disk full"):
+        write_report(tmp_path / "r.html", *small)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+    assert (tmp_path / "r.html").read_text() == "old"
+
+
+def test_scores_that_do_not_fit_the_timeline(tmp_path, small):
+    timeline, scores = small
+    with pytest.raises(ValueError, match=r"\(39, 3\).*\(40, 3\)"):
+        write_report(tmp_path / "r.html", timeline, scores[:-1])
+    assert not list(tmp_path.iterdir())
+
+
+def test_video_shorter_than_a_chunk(tmp_path):
+    timeline = make_timeline(0, ["Background", "hug"], segments=[])
+    write_report(tmp_path / "r.html", timeline, np.zeros((0, 2), np.float32))
+    assert Page(tmp_path / "r.html").data["scores"]["base64"] == ""
+
+
+def test_two_hours_of_fifty_classes_stay_small(tmp_path):
+    classes = ["Background"] + [f"action {index}" for index in range(50)]
+    scores = np.random.default_rng(0).random((28_800, 51), np.float32)
+    write_report(tmp_path / "r.html", make_timeline(28_800, classes), scores)
+    assert (tmp_path / "r.html").stat().st_size < 4.2e6  # 2 bytes a score, 4/3 for base64, the page
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to read the script")
+def test_script_of_the_page_parses(tmp_path, small):
+    write_report(tmp_path / "r.html", *small)
+    (tmp_path / "page.js").write_text(Page(tmp_path / "r.html").texts[2], "utf-8")
+    done = subprocess.run(["node", "--check", tmp_path / "page.js"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,86 @@
+"""`lstr bench`: the whole chain's record, on a small real video."""
+
+import json
+from fractions import Fraction
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from extractors.flow import tvl1
+from extractors.video.file_reader import FrameReader, probe
+from pipelines.speed.chain import STAGES, Paced, rendered
+
+CHUNKS = 10
+
+
+@pytest.fixture(scope="module")
+def video(small_set):
+    return small_set.videos / "scene_00.mp4"
+
+
+def test_the_record(lstr, video, tmp_path):
+    against = ["--against", "opencv"] if tvl1.available() else []
+    output = tmp_path / "new" / "record.json"
+    code, out, err = lstr(
+        "bench", "--input", video, "--recipe", "fast", "--chunks", CHUNKS, "--json", "-o", output, *against
+    )
+    assert code == 0 and "record.json" in err
+    record = json.loads(out)
+    assert record == json.loads(output.read_text())
+    assert list(record["stages"]) == list(STAGES)
+    stages, whole = record["stages"], record["end_to_end"]
+    for name, (unit, amount) in STAGES.items():
+        assert stages[name]["unit"] == unit
+        assert stages[name]["per_second"] == pytest.approx(amount * stages[name]["decisions_per_second"], rel=0.05)
+    assert sum(stage["share"] for stage in stages.values()) == pytest.approx(1, abs=0.01)
+    together = 1 / sum(1 / stage["decisions_per_second"] for stage in stages.values())
+    assert whole["serial"]["decisions_per_second"] == pytest.approx(together, rel=0.02)
+    overlapped = whole["overlapped"]
+    assert overlapped["decisions"] == CHUNKS
+    assert overlapped["realtime_factor"] == pytest.approx(overlapped["decisions_per_second"] / 4, rel=0.01)
+    latency = overlapped["latency_ms"]
+    assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"]
+    assert record["input"] == [{"name": "scene_00.mp4", "width": 96, "height": 64, "fps": 30.0}]
+    assert record["paper"]["serial"] == 4.6 and record["peak_memory_mb"] > 100
+    if against:
+        assert record["tvl1"]["mean_epe_px"] < 1e-5 and record["tvl1"]["ratio"] > 1
+        assert record["tvl1"]["size"] == [96, 64]
+
+
+def test_the_papers_rates_add_up_to_its_last_row():
+    from pipelines.speed.chain import PAPER
+
+    assert 1 / sum(1 / PAPER[name] for name in STAGES if name in PAPER) == pytest.approx(PAPER["serial"], abs=0.01)
+
+
+def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
+    code, _, err = lstr("bench", "--input", tmp_path / "none.mp4")
+    assert code == 2 and "does not exist" in err and "hint:" in err
+    code, _, err = lstr("bench", "--input", sound_only)
+    assert code == 3 and "no video stream" in err
+    code, _, err = lstr("bench", "--flow", "dis", "--flow-backend", "native")
+    assert code == 1 and "no native kernel for dis" in err
+
+
+def test_paced_frames_come_at_their_time_and_not_before(video):
+    frames = Paced(FrameReader(probe(video)))
+    start = perf_counter()
+    given = []
+    for frame in frames.frames(320):
+        given.append((frame.time, perf_counter() - start, frames.before - start))
+        if len(given) == 8:
+            break
+    assert [time for time, _, _ in given] == [Fraction(i, 30) for i in range(8)]
+    assert all(clock >= time for time, clock, _ in given)
+    due = [before for _, _, before in given]
+    assert np.allclose(np.diff(due[1:]), 1 / 30, atol=1e-6), "due times are the video's own, however late a frame is"
+    assert due[7] == pytest.approx(given[6][0], abs=0.1) or due[7] > given[6][0]
+
+
+def test_without_an_input_videos_are_rendered(tmp_path):
+    paths = rendered(tmp_path, 10)
+    assert len(paths) == 2
+    for path in paths:
+        video = probe(path)
+        assert (video.width, video.height) == (320, 240) and video.n_chunks >= 10

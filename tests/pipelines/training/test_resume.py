@@ -1,0 +1,118 @@
+"""A stopped run goes on to the bit, however and wherever it was stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from lstr.checkpoint import load
+from pipelines.datasets.dataset import read_split
+from pipelines.training.config import resolve
+from pipelines.training.train import train
+from tests.support.feature_set import TINY_SETTINGS
+from tests.support.processes import heed_interrupts
+
+MEASURED = ("rate", "waiting", "memory_mb")
+SETTINGS = {**TINY_SETTINGS, "train.batch_size": "2", "train.log_every": "1", "train.save_seconds": "0"}
+
+
+@pytest.fixture
+def split(feature_set):
+    return read_split(feature_set.features, feature_set.labels, "training")
+
+
+def log(run: Path) -> list[dict]:
+    """The lines of a run's log without what a clock or the system measured."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in MEASURED} for line in lines]
+
+
+def same(one: Path, other: Path, name: str = "checkpoint.pt") -> bool:
+    """Whether two runs ended with the same bits and the same log."""
+    a, b = (load(run / name).model.state_dict() for run in (one, other))
+    return all(torch.equal(a[key], b[key]) for key in a) and log(one) == log(other)
+
+
+def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypatch):
+    """12 steps an epoch; dropout is on, there are evaluations, and only each fifth log line is followed by a save."""
+    validation = read_split(feature_set.features, feature_set.labels, "validation")
+    model, config = resolve("small", {**SETTINGS, "train.epochs": "3", "train.eval_every": "1"}, split.dims)
+    for _ in train(split, model, config, tmp_path / "whole", validation=validation):
+        pass
+    asked = iter(range(10_000))
+    monkeypatch.setattr("pipelines.training.run_folder.Saver.is_due", lambda self: next(asked) % 5 == 0)
+    for resume, more in ((False, 7), (True, 6), (True, 9), (True, 99)):
+        stopped = train(split, model, config, tmp_path / "parts", resume=resume, validation=validation)
+        list(islice(stopped, more))
+        stopped.close()
+        torch.rand(7)  # whatever else the process did meanwhile
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert same(tmp_path / "whole", tmp_path / "parts", "best.pt")
+
+
+KILLER = """
+import os, signal, sys, threading, time
+from pathlib import Path
+
+def kill(run, how):
+    while not (run / "resume.pt").exists() or (run / "metrics.jsonl").read_text().count("\\n") <= 20:
+        time.sleep(0.001)
+    os.kill(os.getpid(), how)
+
+threading.Thread(target=kill, args=(Path(sys.argv.pop(1)), int(sys.argv.pop(1))), daemon=True).start()
+from lstr_cli.main import main
+main()
+"""  # from inside, because a watcher outside may be kept waiting until the run is over
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_real_kill(split, feature_set, tmp_path, how):
+    """Wherever it falls in the second epoch or later of six."""
+    run = tmp_path / "stopped"
+    settings = {**SETTINGS, "train.epochs": "6"}
+    command = [sys.executable, "-c", KILLER, run, str(int(how)), "train", feature_set.features, "--preset", "small"]
+    command += ["--labels", feature_set.labels, "--device", "cpu", "-o", run]
+    command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    killed = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, preexec_fn=heed_interrupts, env=one_thread
+    )
+    assert killed.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130), killed.stderr
+    if how == signal.SIGINT:
+        assert "Interrupted" in killed.stderr and "Traceback" not in killed.stderr
+        assert not [p for p in run.iterdir() if "tmp" in p.name]
+    load(run / "checkpoint.pt")
+
+    model, config = resolve("small", settings, split.dims)
+    for resumed, folder in ((True, run), (False, tmp_path / "whole")):
+        steps = list(train(split, model, config, folder, resume=resumed))
+        assert (len(steps) < 72) == resumed
+    assert same(run, tmp_path / "whole") and len(log(run)) == 72
+
+
+def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
+    model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
+    running = train(split, model, config, tmp_path)
+    next(running)
+    next(running)
+    running.close()
+    with (tmp_path / "metrics.jsonl").open("a") as lines:
+        lines.write('{"epoch": 2, "st')
+    for _ in train(split, model, config, tmp_path, resume=True):
+        pass
+    assert [line["step"] for line in log(tmp_path)] == list(range(1, 13))
+
+
+def test_how_often_it_is_saved_may_change(split, tmp_path):
+    model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
+    running = train(split, model, config, tmp_path)
+    list(islice(running, 3))
+    running.close()
+    model, config = resolve("small", {**SETTINGS, "train.epochs": "1", "train.save_seconds": "99"}, split.dims)
+    assert list(train(split, model, config, tmp_path, resume=True))[-1].step == 12

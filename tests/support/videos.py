@@ -1,0 +1,81 @@
+"""Videos that tests write, and their frames by FFmpeg."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+
+def remux(source: Path, target: Path) -> Path:
+    """The same video packets in another container."""
+    with av.open(str(source)) as given, av.open(str(target), "w") as output:
+        stream = output.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                output.mux(packet)
+    return target
+
+
+FULL = 10**6  # a longer side that shrinks nothing
+
+
+def write_video(
+    path,
+    times,
+    rate=30,
+    size=(64, 48),
+    codec="libx264",
+    options=None,
+    container=None,
+    aspect=None,
+    noise=False,
+    pixels="yuv420p",
+):
+    """A video whose frame i is shown at times[i] (units of 1/600 s): uniformly grey, brighter each frame, or noise."""
+    random = np.random.default_rng(0)
+    with av.open(str(path), "w", options=container or {}) as output:
+        stream = output.add_stream(codec, rate=rate, options=options or {})
+        stream.width, stream.height, stream.pix_fmt = *size, pixels
+        stream.codec_context.time_base = stream.time_base = Fraction(1, 600)
+        if aspect:
+            stream.codec_context.sample_aspect_ratio = stream.sample_aspect_ratio = aspect
+        for i, time in enumerate(times):
+            image = np.full((size[1], size[0], 3), (i * 7) % 256, np.uint8)
+            if noise:
+                image = random.integers(0, 256, image.shape, np.uint8)
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = time, Fraction(1, 600)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    return path
+
+
+def ffmpeg_24(path) -> Iterator[np.ndarray]:
+    """The same file through FFmpeg's fps filter, upright."""
+    with av.open(str(path), metadata_errors="ignore") as container:
+        stream = container.streams.best("video")
+        graph = av.filter.Graph()
+        nodes = [
+            graph.add_buffer(template=stream),
+            graph.add("setpts", "PTS-STARTPTS"),
+            graph.add("fps", "24"),
+            graph.add("buffersink"),
+        ]
+        for a, b in zip(nodes, nodes[1:], strict=False):
+            a.link_to(b)
+        graph.configure()
+        turn = 0
+        for frame in itertools.chain(container.decode(stream), [None]):
+            graph.push(frame)
+            turn = frame.rotation // 90 if frame else turn
+            while True:
+                try:
+                    yield np.rot90(graph.pull().to_ndarray(format="rgb24"), turn)
+                except (av.error.BlockingIOError, av.error.EOFError):
+                    break
