@@ -50,9 +50,14 @@ class Preset:
     crop: int = 224
 
     @property
+    def parts(self) -> dict[str, StreamPreset]:
+        """The networks by stream, of the streams there are."""
+        return {stream: part for stream, part in zip(STREAMS, (self.rgb, self.flow), strict=True) if part}
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """`rgb`, `flow` or both."""
-        return tuple(stream for stream in STREAMS if getattr(self, stream))
+        return tuple(self.parts)
 
     @property
     def algorithm(self) -> str | None:
@@ -113,7 +118,7 @@ def read_preset(path: str | Path) -> Preset:
     preset = PRESETS[named]
     for stream in STREAMS:
         if stream in values and values[stream] is not None:
-            values[stream] = _stream(path, stream, values[stream], getattr(preset, stream))
+            values[stream] = _stream(path, stream, values[stream], preset.parts[stream])
     return _checked(path, replace(preset, **values))
 
 
@@ -146,7 +151,7 @@ def _checked(path: Path, preset: Preset) -> Preset:
     if not preset.streams:
         raise RecipeError(f"{path}: rgb and flow are both null.", "keep at least one of the two streams.")
     for stream in preset.streams:
-        crops = getattr(preset, stream).crops
+        crops = preset.parts[stream].crops
         _demand(type(crops) is int and crops in CROPS, path, f"{stream}.crops", crops, "1 or 10")
     for name, choices in (("flow_algorithm", tuple(ALGORITHMS)), ("precision", (*PRECISIONS, FAST))):
         value = getattr(preset, name)
@@ -155,7 +160,7 @@ def _checked(path: Path, preset: Preset) -> Preset:
         value = getattr(preset, name)
         _demand(type(value) is int and least <= value <= 4096, path, name, value, f"a number from {least} to 4096")
     _demand(preset.crop <= preset.short_side, path, "crop", preset.crop, "at most short_side")
-    inception = any(getattr(preset, stream).network == "bninception" for stream in preset.streams)
+    inception = any(preset.parts[stream].network == "bninception" for stream in preset.streams)
     # strides round down and pools round up, so its branches meet only there (facts, section 2)
     _demand(not (inception and preset.crop % 32), path, "crop", preset.crop, "a multiple of 32 for bninception")
     frame = preset.rgb_frame

@@ -111,9 +111,14 @@ class Recipe:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     @property
+    def parts(self) -> dict[str, NetworkRecipe]:
+        """The networks by stream, of the streams there are."""
+        return {stream: part for stream, part in zip(STREAMS, (self.rgb, self.flow), strict=True) if part}
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """`rgb`, `flow` or both."""
-        return tuple(stream for stream in STREAMS if getattr(self, stream))
+        return tuple(self.parts)
 
     @property
     def algorithm(self) -> str | None:
@@ -128,12 +133,12 @@ class Recipe:
     @property
     def random_streams(self) -> str:
         """`rgb and flow`, `rgb`, `flow` or nothing: the streams whose networks carry random weights."""
-        return " and ".join(stream for stream in self.streams if getattr(self, stream).weights == "random")
+        return " and ".join(stream for stream in self.streams if self.parts[stream].weights == "random")
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:
         """Videos that gave the random networks their batch-norm statistics."""
-        return next((c for stream in self.streams if (c := getattr(self, stream).calibrated_on)), ())
+        return next((c for stream in self.streams if (c := self.parts[stream].calibrated_on)), ())
 
     def narrowed(self, streams: Collection[str]) -> "Recipe":
         """What of it makes the features of some streams."""
@@ -144,12 +149,12 @@ class Recipe:
 
     def without_folds(self) -> "Recipe":
         """What of it makes the features of videos that no network has seen."""
-        parts = {stream: replace(getattr(self, stream), folds=()) for stream in self.streams}
+        parts = {stream: replace(part, folds=()) for stream, part in self.parts.items()}
         return replace(self, **parts)
 
     def to_dict(self) -> dict:
         """As recipe.json has it."""
-        parts = {stream: part and part.to_dict() for stream in STREAMS for part in (getattr(self, stream),)}
+        parts = dict.fromkeys(STREAMS) | {stream: part.to_dict() for stream, part in self.parts.items()}
         return {**asdict(self), **parts}
 
     def to_json(self) -> str:

@@ -36,6 +36,11 @@ class FeatureRow:
     rgb: np.ndarray | None
     flow: np.ndarray | None
 
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """By stream, of the streams there are."""
+        return {stream: row for stream, row in zip(STREAMS, (self.rgb, self.flow), strict=True) if row is not None}
+
 
 @dataclass
 class StageSeconds:
@@ -97,7 +102,7 @@ class TwoStream:
 
     def _cropped(self, stream: str, image: np.ndarray) -> np.ndarray:
         """(H, W, C) → (crops, 224, 224, C)."""
-        crops, crop = getattr(self.recipe, stream).crops, self.recipe.crop
+        crops, crop = self.recipe.parts[stream].crops, self.recipe.crop
         image = fit(image, self.recipe.short_side)
         return ten_crops(image, crop, flow=stream == "flow") if crops == 10 else centre_crop(image, crop)
 
@@ -117,7 +122,7 @@ class TwoStream:
 
     def _scaled(self, stream: str, x: Tensor) -> Tensor:
         """(N, 224, 224, C) uint8 → (N, C, 224, 224) as published; the permuted view is channels-last already."""
-        part: NetworkRecipe = getattr(self.recipe, stream)
+        part: NetworkRecipe = self.recipe.parts[stream]
         x = (x.flip(-1) if part.bgr else x).float().sub_(torch.tensor(part.mean, device=self.device))
         if any(std != 1 for std in part.std):
             x.div_(torch.tensor(part.std, device=self.device))
@@ -158,7 +163,7 @@ class TwoStream:
     @property
     def batch(self) -> int:
         """Chunks that go through the networks at a time where as many are at hand."""
-        images = max(getattr(self.recipe, stream).images for stream in self.networks)
+        images = max(self.recipe.parts[stream].images for stream in self.networks)
         return max(1, IMAGES[torch.device(self.device).type] // images)
 
     def prepare(self) -> None:
@@ -263,7 +268,7 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
         precision = fast_precision(device) if preset.precision == FAST else preset.precision
     networks, parts = {}, dict.fromkeys(STREAMS)
     for stream in preset.streams:
-        part = replace(asked(stream, getattr(preset, stream)), folds=folds_of(getattr(sources, stream), stream))
+        part = replace(asked(stream, preset.parts[stream]), folds=folds_of(sources.files[stream], stream))
         networks[stream], parts[stream] = build_network(stream, part, sources)
     shared = {name: getattr(preset, name) for name in ("rgb_frame", "long_side", "short_side", "crop")}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
@@ -278,7 +283,7 @@ def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> Tw
     """
     twostream = build_as(recipe, sources, device)
     for stream in recipe.streams:
-        want, have = getattr(recipe, stream), getattr(twostream.recipe, stream)
+        want, have = recipe.parts[stream], twostream.recipe.parts[stream]
         if want.sha256 != have.sha256:
             raise WeightsError(
                 f"The {stream} network here is {have.weights} {have.sha256}, "
@@ -295,8 +300,8 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
     """
     networks, parts = {}, {}
     for stream in recipe.streams:
-        want: NetworkRecipe = getattr(recipe, stream)
-        if want.weights != "random" and getattr(sources, stream) is None:
+        want: NetworkRecipe = recipe.parts[stream]
+        if want.weights != "random" and sources.files[stream] is None:
             raise WeightsError(
                 f"The features come from {want.weights} {want.network} weights, and no file of them was given.",
                 f"add `--{stream}-weights PATH`.",
@@ -310,5 +315,5 @@ def calibration_of(twostream: TwoStream) -> dict[str, dict[str, Tensor]]:
     return {
         stream: statistics(network)
         for stream, network in twostream.networks.items()
-        if getattr(twostream.recipe, stream).weights == "random"
+        if twostream.recipe.parts[stream].weights == "random"
     }

@@ -138,6 +138,11 @@ class LSTRConfig:
         return 0 if self.kind in ("rnn", "trn") else self.long_length // self.long_stride
 
     @property
+    def streams(self) -> tuple[str, ...]:
+        """The features that the model takes: `rgb`, `flow` or both."""
+        return tuple(name for name, width in (("rgb", self.rgb_dim), ("flow", self.flow_dim)) if width)
+
+    @property
     def input_dim(self) -> int:
         """Width D of a chunk's features: appearance first, then motion."""
         return self.rgb_dim + self.flow_dim

@@ -40,6 +40,11 @@ class WeightSources:
     """Stored batch-norm statistics by stream, for random weights."""
     calibrated_on: tuple[str, ...] = ()
 
+    @property
+    def files(self) -> dict[str, str | None]:
+        """Where each stream's weights come from."""
+        return {"rgb": self.rgb, "flow": self.flow}
+
 
 def asked(stream: str, preset: StreamPreset) -> NetworkRecipe:
     """What a preset says of a stream, before there are weights. Raises MissingPathError or RecipeError."""
@@ -59,7 +64,7 @@ def build_network(
 
     Raises RecipeError when it does not take what the stream gives, WeightsError or MissingPathError for its file.
     """
-    source = getattr(sources, stream)
+    source = sources.files[stream]
     path = source and network_file(source, stream, fold)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)  # for layers that `randomise` leaves as they were built
@@ -91,7 +96,7 @@ def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
     except (OSError, ValueError, RecipeError) as error:
         said = f"{source} has no recipe.json that can be read."
         raise WeightsError(said, "give a folder that `lstr finetune` wrote.") from error
-    part = getattr(recipe, stream)
+    part = recipe.parts[stream]
     return part.folds if part else ()
 
 

@@ -24,10 +24,9 @@ class SeenError(LstrError):
 
 def seen_in(split: Split, config: LSTRConfig) -> Seen:
     """The videos of a split that networks have seen whose streams a model takes."""
-    taken = [stream for stream in STREAMS if getattr(config, f"{stream}_dim")]
     found = {}
     for video in split.videos:
-        streams = [stream for stream in taken if stream in video.seen]
+        streams = [stream for stream in config.streams if stream in video.seen]
         if streams:
             found[video.id] = streams
     return found

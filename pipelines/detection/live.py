@@ -214,7 +214,7 @@ class LiveChain:
         if self.on_gap == "reset":
             away = [p for p, missing in zip(places, gaps, strict=True) if any(g.reason == "unseen" for g in missing)]
             streaming.reset(self._state, away)
-        features = [_stacked([getattr(row, stream) for row in rows]) for stream in ("rgb", "flow")]
+        features = [_stacked([row.features.get(stream) for row in rows]) for stream in ("rgb", "flow")]
         said = streaming.step_some(self.loaded.model, self._state, places, *features).numpy()  # (n, 1 + n_ahead, C)
         for i, (source, row) in enumerate(zip(batch.sources, rows, strict=True)):
             source.pending -= 1

@@ -188,12 +188,12 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
         seconds += FLOW_SECONDS[by]
     if device == "cpu":
         precision = fast_precision(device) if recipe.precision == FAST else recipe.precision
-        images = {stream: getattr(recipe, stream).crops for stream in recipe.streams}
+        images = {stream: recipe.parts[stream].crops for stream in recipe.streams}
         seconds += sum(n * NETWORK_SECONDS[precision][stream] for stream, n in images.items())
     return Rate(seconds, DOCUMENTED)
 
 
 def row_bytes(recipe: Preset | Recipe) -> int:
     """Bytes of one chunk's features; of networks whose width is not known before they are built, ResNet-50's."""
-    parts = [getattr(recipe, stream) for stream in recipe.streams]
+    parts = [recipe.parts[stream] for stream in recipe.streams]
     return 4 * sum(getattr(part, "dim", None) or FEATURES.get(part.network, FEATURES["resnet50"]) for part in parts)

@@ -92,7 +92,7 @@ def calibrate_twostream(
         progress("calibration", len(flow), len(waiting))
     images = {"rgb": rgb, "flow": flow}
     for stream in streams:
-        if getattr(twostream.recipe, stream).weights == "random":
+        if twostream.recipe.parts[stream].weights == "random":
             # neighbours in time are alike: a batch must mix videos
             order = np.random.default_rng(0).permutation(taken)
             twostream.calibrate(stream, np.stack([images[stream][i] for i in order]))

@@ -150,7 +150,7 @@ def over_cluster(
     """
     import ray
 
-    given = {stream: source for stream in STREAMS if (source := getattr(config.sources, stream))}
+    given = {stream: source for stream in STREAMS if (source := config.sources.files[stream])}
     files = {named: path for stream, source in given.items() for named, path in network_files(source, stream).items()}
     weights = ray.put({named: np.fromfile(path, np.uint8) for named, path in files.items()})
     config = replace(config, features=_everywhere(config.features), sources=WeightSources())

@@ -181,7 +181,7 @@ def _write(
         files = {}
         for stream in folder.streams:
             temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
-            files[stream] = RowFile(temporary, (getattr(twostream.recipe, stream).dim,))
+            files[stream] = RowFile(temporary, (twostream.recipe.parts[stream].dim,))
             stack.callback(files[stream].close)
         for row in stack.enter_context(closing(video.rows)):
             _append(files, row)
@@ -198,4 +198,4 @@ def _write(
 
 def _append(files: dict[str, RowFile], row: FeatureRow) -> None:
     for stream, file in files.items():
-        file.append(getattr(row, stream))
+        file.append(row.features[stream])

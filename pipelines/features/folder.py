@@ -148,18 +148,23 @@ class FeatureFolder:
     recipe: Recipe | None
 
     @property
+    def folders(self) -> dict[str, Path]:
+        """Where the streams' arrays are, of the streams there are."""
+        return {stream: path for stream, path in zip(STREAMS, (self.rgb, self.flow), strict=True) if path}
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """`rgb`, `flow` or both."""
-        return tuple(stream for stream in STREAMS if getattr(self, stream))
+        return tuple(self.folders)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the streams' folders."""
-        return tuple(getattr(self, stream).name for stream in self.streams)
+        return tuple(self.folders[stream].name for stream in self.streams)
 
     def array(self, stream: str, video_id: str) -> Path:
         """Path of one stream's array of a video."""
-        return getattr(self, stream) / f"{video_id}.npy"
+        return self.folders[stream] / f"{video_id}.npy"
 
     def record(self, video_id: str) -> Path:
         """Path of a video's record."""
@@ -283,7 +288,7 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
             recipe = Recipe.from_dict(json.loads((path / "recipe.json").read_text()))
         except ValueError as error:
             raise RecipeError(f"{path / 'recipe.json'} is not JSON.", "extract into a new folder.") from error
-        made = {stream: getattr(recipe, stream).folder(stream) for stream in recipe.streams}
+        made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
             raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out --rgb and --flow.")
         return FeatureFolder(path, *(path / made[s] if s in made else None for s in STREAMS), recipe)

@@ -42,7 +42,7 @@ class RemoteFeatures:
 
     def array(self, stream: str, video_id: str) -> RemoteFile:
         """One stream's array of a video."""
-        return self.path.joined(getattr(self.recipe, stream).folder(stream), f"{video_id}.npy")
+        return self.path.joined(self.recipe.parts[stream].folder(stream), f"{video_id}.npy")
 
     def record(self, video_id: str) -> RemoteFile:
         """A video's record."""
@@ -119,7 +119,7 @@ class RemoteFeatures:
         """
         self.record(video_id).remove()
         with scratch() as folder:
-            made = {stream: folder / getattr(self.recipe, stream).folder(stream) for stream in self.streams}
+            made = {stream: folder / self.recipe.parts[stream].folder(stream) for stream in self.streams}
             local = FeatureFolder(folder, *map(made.get, STREAMS), self.recipe)
             yield local
             for stream in self.streams:

@@ -41,7 +41,7 @@ def verify(folder: FeatureFolder, progress: Progress = lambda *_: None) -> Verif
     A folder from elsewhere has no records, so there the arrays alone are looked at.
     """
     found = Verified({}, [], leftovers=len(leftovers(folder.path)))
-    ids = sorted({i for stream in folder.streams for i in _ids(getattr(folder, stream), ".npy")} | _recorded(folder))
+    ids = sorted({i for stream in folder.streams for i in _ids(folder.folders[stream], ".npy")} | _recorded(folder))
     widths: dict[str, int] = {}
     for done, video_id in enumerate(ids, 1):
         record = folder.read_record(video_id)
@@ -125,7 +125,7 @@ def _stored_hash(record: dict | None, stream: str) -> str | None:
 
 
 def _width(folder: FeatureFolder, stream: str) -> int | None:
-    return getattr(folder.recipe, stream).dim if folder.recipe else None
+    return folder.recipe.parts[stream].dim if folder.recipe else None
 
 
 def _read(path: Path) -> tuple[np.ndarray | None, str]:

@@ -40,7 +40,7 @@ class Cached:
 
 def chunks_of(preset: Preset) -> dict:
     """What of a preset makes chunks and flow, as the cache asks for it."""
-    parts = {stream: asked(stream, getattr(preset, stream)) for stream in preset.streams}
+    parts = {stream: asked(stream, preset.parts[stream]) for stream in preset.streams}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
     sizes = {"rgb_frame": preset.rgb_frame, "long_side": preset.long_side}
     return chunk_recipe(Recipe(parts.get("rgb"), parts.get("flow"), flow_algorithm=algorithm, **sizes))

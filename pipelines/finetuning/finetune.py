@@ -71,7 +71,7 @@ class Training:
     def settings(self, device: str) -> dict:
         """What settings.json says, and what has to be the same for a run to go on."""
         streams = {
-            stream: {**asdict(config), "init": self.initial[stream].sha256, **asdict(getattr(self.preset, stream))}
+            stream: {**asdict(config), "init": self.initial[stream].sha256, **asdict(self.preset.parts[stream])}
             for stream, config in self.configs.items()
         }
         whole = self.pairs[0]
@@ -146,7 +146,7 @@ def _train(
     training: Training, stream: str, pair: Pair, folder: Path, device: str, readers: int, say: Say, step: Step
 ) -> None:
     """Train one network, or go on with it, and write its file."""
-    config, preset, labels = training.configs[stream], getattr(training.preset, stream), training.labels
+    config, preset, labels = training.configs[stream], training.preset.parts[stream], training.labels
     model = recogniser(stream, preset, len(labels.classes), config)
     begin_with(model, training.initial[stream], preset.network, config.seed)
     model.to(device=device, memory_format=torch.channels_last)

@@ -71,4 +71,4 @@ def _network(file: Path, preset: Preset, stream: str, device: str) -> TwoStream:
 
 def _features(network: TwoStream, stream: str, video: CachedVideo, step: int) -> np.ndarray:
     with closing(network.rows_with_flow(cached_chunks(video, step), 0)) as rows:
-        return np.stack([getattr(row, stream) for row in rows])  # (L / step, D)
+        return np.stack([row.features[stream] for row in rows])  # (L / step, D)

@@ -39,7 +39,7 @@ def initial_weights(preset: Preset, given: str | None, by_stream: Mapping[str, s
             raise WeightsError(f"--{stream}-init is of a stream that is not trained.", f"leave out --{stream}-init.")
     found, unfit = {}, []
     for stream in preset.streams:
-        network, own = getattr(preset, stream).network, by_stream.get(stream)
+        network, own = preset.parts[stream].network, by_stream.get(stream)
         try:
             found[stream] = _initial(own or given or RANDOM, stream, network)
         except UnfitError as error:

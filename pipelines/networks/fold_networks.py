@@ -25,7 +25,7 @@ class Chosen:
     def to_dict(self) -> dict:
         """As a record has it."""
         recipe = self.twostream.recipe
-        networks = {stream: getattr(recipe, stream).sha256 for stream in recipe.streams}
+        networks = {stream: recipe.parts[stream].sha256 for stream in recipe.streams}
         return {"networks": networks, "fold": self.fold, **({} if self.seen is None else {"seen": list(self.seen)})}
 
 
@@ -41,7 +41,7 @@ class FoldNetworks:
         self.cards: dict[str, tuple[ModelCard, ...]] = {}
         """Of the streams whose weights say what they have seen."""
         for stream in self.recipe.streams:
-            source, folds = getattr(twostream.sources, stream), getattr(self.recipe, stream).folds
+            source, folds = twostream.sources.files[stream], self.recipe.parts[stream].folds
             if folds and (source is None or network_file(source, stream, 1) == network_file(source, stream)):
                 raise WeightsError(
                     f"The features come from {len(folds)} {stream} networks, each of which has not seen a fold, "
@@ -81,12 +81,12 @@ class FoldNetworks:
         networks, parts = dict(self.twostream.networks), {}
         sources = self.twostream.sources
         for stream, fold in folds.items():
-            part = getattr(self.recipe, stream)
+            part = self.recipe.parts[stream]
             if fold:
                 networks[stream], parts[stream] = build_network(stream, part, sources, fold)
                 if parts[stream].sha256 != part.folds[fold - 1]:
                     raise WeightsError(
-                        f"{network_file(getattr(sources, stream), stream, fold)} is {parts[stream].sha256}, the "
+                        f"{network_file(sources.files[stream], stream, fold)} is {parts[stream].sha256}, the "
                         f"features come from {part.weights} {part.folds[fold - 1]}.",
                         f"give the folder they were made with as --{stream}-weights.",
                     )

@@ -120,7 +120,7 @@ def choose_recipe(
     if isinstance(recipe, StoredRecipe):
         return replace(recipe, recipe=recipe.recipe.narrowed(present))
     for stream, network in wanted.items():
-        part: StreamPreset = getattr(recipe, stream)
+        part: StreamPreset = recipe.parts[stream]
         recipe = replace(recipe, **{stream: replace(part, network=network, weights=None, mean=None, std=None)})
     changes = {"flow_algorithm": algorithm, "precision": precision}
     return replace(recipe.narrowed(present), **{name: value for name, value in changes.items() if value})
@@ -135,7 +135,7 @@ def weights_for(recipe: Preset | StoredRecipe, rgb: str | None, flow: str | None
     for stream, given in (("rgb", rgb), ("flow", flow)):
         if given and stream not in recipe.streams:
             raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --{stream}-weights.")
-        part = getattr(recipe, stream) if isinstance(recipe, Preset) else recipe
+        part = recipe.parts.get(stream) if isinstance(recipe, Preset) else recipe
         named = part.weights if part and stream in recipe.streams else None
         found[stream] = given or (named and find_weights(named, stream))
     return found

@@ -91,7 +91,7 @@ class WeightsFolder:
     @property
     def n_folds(self) -> int:
         """Networks of a stream that each have not seen one fold; 0 where there are none."""
-        return max(len(getattr(self.recipe, stream).folds) for stream in self.streams)
+        return max(len(self.recipe.parts[stream].folds) for stream in self.streams)
 
     def file(self, stream: str, fold: int | None = None) -> Path:
         """Path of a stream's network: of all training videos, or without a fold (counted from 1)."""
@@ -143,7 +143,7 @@ def write_weights(
     recipe = build_twostream(preset.narrowed(trained), sources, device, precision).recipe
     cards = {stream: cards_of(path, stream, n_folds) for stream in trained}
     for stream in trained:
-        part = getattr(recipe, stream)
+        part = recipe.parts[stream]
         hashes = (_hash(path, stream, recipe, fold) for fold in range(1, n_folds + 1))
         recipe = replace(recipe, **{stream: replace(part, folds=tuple(hashes))})
     card = cards[trained[0]][0]
@@ -162,7 +162,7 @@ def write_weights(
 
 
 def _hash(path: Path, stream: str, recipe: Recipe, fold: int) -> str:
-    return build_network(stream, getattr(recipe, stream), WeightSources(**{stream: str(path)}), fold)[1].sha256
+    return build_network(stream, recipe.parts[stream], WeightSources(**{stream: str(path)}), fold)[1].sha256
 
 
 def open_weights(path: str | Path) -> WeightsFolder:
@@ -194,7 +194,7 @@ def open_weights(path: str | Path) -> WeightsFolder:
 
 def _files(path: Path, recipe: Recipe) -> Iterable[Path]:
     for stream in STREAMS:
-        part = getattr(recipe, stream)
+        part = recipe.parts[stream]
         for fold in (None, *range(1, len(part.folds) + 1)) if part else ():
             yield network_file(path, stream, fold)
 
