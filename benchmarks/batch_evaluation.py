@@ -16,8 +16,8 @@ from lstr.batch import predict_ahead, shared_constants
 from lstr.config import PRESETS
 from lstr.kinds import make_model
 from lstr.windows import gather
-from pipelines.features.folder import write_json
-from pipelines.speed.model import about_machine
+from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 
 WINDOWS = 16
 THUMOS_CHUNKS = 225_222  # of the 213 videos of the test split

@@ -30,7 +30,7 @@ from extractors.video.live_reader import LiveOptions
 from pipelines.detection.detect import load_checkpoint
 from pipelines.detection.live import LiveChain, open_live, run_live
 from pipelines.detection.sources import open_networks
-from pipelines.features.folder import write_json
+from pipelines.files.json_files import write_json
 
 GROWTH_MB = 20
 

@@ -27,8 +27,9 @@ from real_data import RESAMPLES, judge
 from extractors.recipe import STREAMS
 from lstr import metrics
 from lstr.labels import read_labels
-from pipelines.features.folder import open_features, write_json
-from pipelines.speed.model import about_machine
+from pipelines.features.folder import open_features
+from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 
 PRESET = "small"
 N_FOLDS = 3

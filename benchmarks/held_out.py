@@ -18,7 +18,8 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.labels import Labels, targets
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
-from pipelines.features.folder import FeatureFolder, replacing
+from pipelines.features.folder import FeatureFolder
+from pipelines.files.atomic import replacing
 from pipelines.training.config import resolve
 from pipelines.training.train import train
 

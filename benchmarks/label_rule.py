@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lstr.checkpoint import THUMOS_CLASSES
 from lstr.config import FEATURES_PER_SECOND
-from lstr.labels import AMBIGUOUS, VideoLabels, targets
+from lstr.labels import AMBIGUOUS, THUMOS_CLASSES, VideoLabels, targets
 
 HERE = Path(__file__).parent
 SHARED = Path(os.environ.get("LSTR_SHARED", HERE.parents[1] / "shared"))

@@ -25,9 +25,8 @@ import av
 from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
-from extractors.video.file_reader import probe
-from pipelines.extraction.video import open_chunks
-from pipelines.features.folder import write_json
+from extractors.video.file_reader import open_chunks, probe
+from pipelines.files.json_files import write_json
 
 ALLOWED_MB = 300
 SAMPLE_SECONDS = 0.1

@@ -18,9 +18,9 @@ from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, WeightSources, build_twostream
+from extractors.video.file_reader import open_chunks
 from extractors.video.frames import n_frames_until
-from pipelines.extraction.video import open_chunks
-from pipelines.features.folder import write_json
+from pipelines.files.json_files import write_json
 
 
 def decode(path: Path, twostream: TwoStream, workers: FlowWorkers, allow_damaged: bool = False) -> dict:

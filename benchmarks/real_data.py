@@ -28,8 +28,9 @@ from lstr import bootstrap, metrics
 from lstr.labels import read_labels
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
-from pipelines.features.folder import open_features, write_json
-from pipelines.speed.model import about_machine
+from pipelines.features.folder import open_features
+from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 
 PRESET = "small"
 RESAMPLES = 1000

@@ -12,9 +12,9 @@ from time import perf_counter
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from pipelines.features.folder import write_json
+from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 from pipelines.reports.timeline_page import write_report
-from pipelines.speed.model import about_machine
 
 CHUNKS, N_CLASSES, N_SEGMENTS = 28_800, 50, 5000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")

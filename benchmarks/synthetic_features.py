@@ -35,9 +35,9 @@ import numpy as np
 from scipy.signal import lfilter
 
 from extractors.errors import OutputError
-from lstr.checkpoint import THUMOS_CLASSES
-from lstr.labels import AMBIGUOUS, BACKGROUND
-from pipelines.features.folder import replacing, write_json
+from lstr.labels import AMBIGUOUS, BACKGROUND, THUMOS_CLASSES
+from pipelines.files.atomic import replacing
+from pipelines.files.json_files import write_json
 
 SUBSETS = {"train_session_set": "video_validation_*.npy", "test_session_set": "video_test_*.npy"}
 """The lists of data_info.json, and which published targets are theirs."""

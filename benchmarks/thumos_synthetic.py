@@ -27,8 +27,8 @@ from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
 from pipelines.evaluation.evaluate import score_and_evaluate
 from pipelines.evaluation.published_results import THUMOS
-from pipelines.features.folder import write_json
-from pipelines.speed.model import about_machine
+from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.train import train
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import ALGORITHMS
-from extractors.networks.backbones import FEATURES
-from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS
+from extractors.recipe import CROPS, FEATURES, PRECISIONS, RGB_FRAME, STREAMS
 from extractors.video.file_reader import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32

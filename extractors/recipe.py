@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from extractors.errors import RecipeError
 from extractors.flow.workers import ALGORITHMS, BOUND
-from extractors.networks.backbones import FEATURES
 from extractors.video.file_reader import CHUNK, FPS
 
 STREAMS = ("rgb", "flow")
+FEATURES = {"resnet50": 2048, "bninception": 1024}  # channels of the pooled features
 PRECISIONS = ("float32", "bf16")
 CROPS = (1, 10)
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth

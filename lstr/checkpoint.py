@@ -20,19 +20,13 @@ from lstr import __version__
 from lstr.config import LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import Model, make_model
-from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.labels import BACKGROUND, THUMOS_CLASSES
 
 FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
 TENSORS = "model_state_dict"
 CALIBRATION = "calibration"
 
-THUMOS_CLASSES = (
-    BACKGROUND, "BaseballPitch", "BasketballDunk", "Billiards", "CleanAndJerk", "CliffDiving", "CricketBowling",
-    "CricketShot", "Diving", "FrisbeeCatch", "GolfSwing", "HammerThrow", "HighJump", "JavelinThrow", "LongJump",
-    "PoleVault", "Shotput", "SoccerPenalty", "TennisSwing", "ThrowDiscus", "VolleyballSpiking", AMBIGUOUS,
-)  # fmt: skip
-"""Columns of the published THUMOS'14 model."""
 
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
 """rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""

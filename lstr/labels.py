@@ -17,6 +17,13 @@ from lstr.errors import LabelsError
 BACKGROUND = "Background"
 AMBIGUOUS = "Ambiguous"
 
+THUMOS_CLASSES = (
+    BACKGROUND, "BaseballPitch", "BasketballDunk", "Billiards", "CleanAndJerk", "CliffDiving", "CricketBowling",
+    "CricketShot", "Diving", "FrisbeeCatch", "GolfSwing", "HammerThrow", "HighJump", "JavelinThrow", "LongJump",
+    "PoleVault", "Shotput", "SoccerPenalty", "TennisSwing", "ThrowDiscus", "VolleyballSpiking", AMBIGUOUS,
+)  # fmt: skip
+"""Columns of the published THUMOS'14 model."""
+
 TOLERANCE = 1e-6
 """Chunks. A time this near a chunk's edge is on it: 0.1 + 0.2 s is 0.3 s, and must not label one chunk more."""
 

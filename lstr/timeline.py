@@ -1,19 +1,20 @@
 """Scores to events and segments, causally, and the timeline file they make."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from extractors.errors import ExtractorError
-from extractors.video.file_reader import CHUNK_SECONDS
 from lstr.checkpoint import Checkpoint
+from lstr.config import FEATURES_PER_SECOND
+from lstr.errors import LstrError
 from lstr.labels import AMBIGUOUS, BACKGROUND
-from pipelines.features.folder import replacing
 
+CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
 FORMAT = "lstr-timeline/1"
 HORIZON_CHUNKS = 8
 """Chunks ahead, 2 s, within which an action is said to be expected."""
@@ -21,7 +22,7 @@ TOLERANCE = 1e-6
 """Chunks: a length given in seconds that is this near a whole number of chunks is that number."""
 
 
-class ThresholdError(ExtractorError):
+class ThresholdError(LstrError):
     """Thresholds that contradict themselves."""
 
     exit_code = 2
@@ -240,14 +241,3 @@ def changed(stored: Mapping[str, float], given: Mapping[str, Any]) -> Thresholds
     elif "on" not in given:
         merged["on"] = max(merged["off"], merged["on"])
     return Thresholds(**merged)
-
-
-def write_scores(path: Path, scores: np.ndarray) -> None:
-    """Write `<id>.scores.npy`: float32 (chunks, classes), whole or not at all."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.save(file, scores.astype(np.float32))
-
-
-def sorted_segments(segments: Iterable[dict]) -> list[dict]:
-    """Segments by start, then label."""
-    return sorted(segments, key=lambda s: (s["start"], s["label"]))

@@ -70,7 +70,7 @@ def command(ctx, what, output, as_json, **options):
       lstr bench lstr -c run/checkpoint.pt --seconds 2
     """
     from lstr_cli import console
-    from pipelines.features.folder import write_json
+    from pipelines.files.json_files import write_json
     from pipelines.speed.model import check_output
 
     other = "lstr" if what == "chain" else "chain"
@@ -97,8 +97,9 @@ def command(ctx, what, output, as_json, **options):
 
 
 def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
-    from lstr.checkpoint import THUMOS_CLASSES, load
+    from lstr.checkpoint import load
     from lstr.config import LSTRConfig
+    from lstr.labels import THUMOS_CLASSES
     from pipelines.speed.model import bench_lstr
 
     config, classes = LSTRConfig(), THUMOS_CLASSES
@@ -112,15 +113,15 @@ def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
 
 
 def _chain(console, inputs, recipe, precision, algorithm, workers, flow_backend, device, chunks, against, **_) -> dict:
+    from extractors.flow.workers import flow_workers
     from extractors.twostream import WeightSources, build_twostream, default_device
-    from pipelines.extraction.prepare import flow_workers
     from pipelines.networks.recipes import choose_recipe
     from pipelines.speed.chain import bench_chain, rendered
 
     preset = choose_recipe(recipe, algorithm=algorithm, precision=precision)
     with (
         TemporaryDirectory() as folder,
-        flow_workers(preset, workers, flow_backend) as pool,
+        flow_workers(preset.algorithm, workers, flow_backend) as pool,
         console.Bar("chunks") as bar,
     ):
         paths = [Path(path) for path in inputs]

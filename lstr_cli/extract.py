@@ -93,7 +93,7 @@ def command(
       lstr extract videos/ -o features --recipe my_weights
       lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
-    from extractors.flow.workers import choose_backend
+    from extractors.flow.workers import choose_backend, flow_workers
     from extractors.twostream import WeightSources, default_device
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
@@ -102,7 +102,7 @@ def command(
     from pipelines.extraction.machine import share, this_machine
     from pipelines.extraction.outcome import Summary
     from pipelines.extraction.plan import make_plan
-    from pipelines.extraction.prepare import flow_workers, prepare
+    from pipelines.extraction.prepare import prepare
     from pipelines.extraction.processes import over_processes
     from pipelines.extraction.ray_cluster import cluster, nodes, over_cluster, portion_of, share_cluster
     from pipelines.extraction.worker import WorkerConfig
@@ -136,7 +136,7 @@ def command(
     console.say(_line(console, plan))
     _warn_of_disk(console, plan)
     sources = WeightSources(rgb_weights, flow_weights)
-    with flow_workers(recipe, threads or machine.cores, backend_here) as pool:
+    with flow_workers(recipe.algorithm, threads or machine.cores, backend_here) as pool:
         with console.Bar("chunks") as bar:
             listed = Path(calibrate) if calibrate else None
             twostream, folder = prepare(found, output, recipe, sources, listed, pool, device, bar.update)

@@ -193,8 +193,8 @@ def _say_left_out(parts, labels: str, subset: str) -> None:
 def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str):
     """Each video's chunks in the cache, by id, and the Outcomes of those that failed."""
     from extractors.errors import VideoError
+    from extractors.flow.workers import flow_workers
     from lstr_cli import console
-    from pipelines.extraction.prepare import flow_workers
     from pipelines.finetuning.cached_videos import fill, look_at
 
     console.say(f"looking at {len(videos)} videos")
@@ -206,7 +206,7 @@ def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str)
     plan({video.id: video for video in sound})  # what cannot be trained on is told before hours of flow
     cached, made = {}, 0
     total = sum(video.n_chunks for video in sound)
-    with flow_workers(preset, workers, flow_backend) as pool, console.JobBar("chunks", total, speed) as bar:
+    with flow_workers(preset.algorithm, workers, flow_backend) as pool, console.JobBar("chunks", total, speed) as bar:
         for (outcome, there), video in zip(fill(sound, chunks, pool, bar.update), sound, strict=True):
             bar.finish(outcome.id, video.n_chunks)
             if there is None:

@@ -80,7 +80,8 @@ def _flow() -> Finding:
 
 
 def _networks() -> str:
-    from extractors.networks.backbones import FEATURES, build_backbone
+    from extractors.networks.backbones import build_backbone
+    from extractors.recipe import FEATURES
 
     for network in FEATURES:
         build_backbone(network)

@@ -12,10 +12,10 @@ from extractors.video.file_reader import FrameReader, find_videos, probe
 from lstr import checkpoint
 from lstr.timeline import FORMAT
 from pipelines.datasets.seen_videos import count_seen, training_seen
-from pipelines.detection.sources import is_feature_folder
-from pipelines.features.folder import open_features, read_jsonl
-from pipelines.features.norms import plot_norms
-from pipelines.features.verify import Progress, norms, verify
+from pipelines.features.folder import is_feature_folder, open_features
+from pipelines.features.norms import norms, plot_norms
+from pipelines.features.verify import Progress, verify
+from pipelines.files.json_files import read_jsonl
 from pipelines.networks.checkpoint_recipe import recipe_of
 from pipelines.networks.weights_folder import open_weights
 

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,18 @@ def git_revision(source: Path = SOURCE) -> dict | None:
 def make_reproducible() -> None:
     """Settings of cuBLAS that have to be there before the first CUDA call of a deterministic run."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def about_machine() -> dict:
+    """What every record says of where and when it was made."""
+    return {
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "versions": {
+            "lstr": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+        "date": date.today().isoformat(),
+    }

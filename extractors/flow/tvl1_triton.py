@@ -14,13 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from extractors.flow import tvl1_torch
-from extractors.flow.tvl1_torch import FIND_MEDIAN, INNER, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
+from extractors.flow import tvl1_spec
+from extractors.flow.tvl1_spec import FIND_MEDIAN, INNER, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
 
-TAUT = tl.constexpr(tvl1_torch.TAUT)
-L_T = tl.constexpr(tvl1_torch.L_T)
-THETA = tl.constexpr(tvl1_torch.THETA)
-FLAT = tl.constexpr(tvl1_torch.FLAT)
+TAUT = tl.constexpr(tvl1_spec.TAUT)
+L_T = tl.constexpr(tvl1_spec.L_T)
+THETA = tl.constexpr(tvl1_spec.THETA)
+FLAT = tl.constexpr(tvl1_spec.FLAT)
 UNIT = tl.constexpr(2.0**32)  # of the summed squared change, an integer; a tile that moves adds at least one
 MOVES = 2**62  # an error that no bound reaches
 # wires 5 k + c of a window's row k and column c: sort each column, then find the median
@@ -41,7 +41,7 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32."""
     n_pairs, h, w = i0.shape
     n = h * w
-    planes = tvl1_torch.image_planes(i1)
+    planes = tvl1_spec.image_planes(i1)
     flow = u.new_empty(3, n_pairs, 2, n)  # two copies that take turns, and what the median filter made
     flow[0] = u.flatten(2)
     dual = u.new_zeros(2, n_pairs, 4, n)
@@ -50,7 +50,7 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     errors = torch.zeros(WARPS, OUTER * INNER + 1, n_pairs, dtype=torch.int64, device=u.device)
     errors[:, 0] = MOVES
     arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER), dtype=torch.int32, device=u.device)
-    bound = tvl1_torch.stop_bound(h, w) * UNIT.value
+    bound = tvl1_spec.stop_bound(h, w) * UNIT.value
     tiles = triton.cdiv(n, TILE)
     programs = min(programs_at_once(u.device), n_pairs * tiles)
     strict = dict(enable_fp_fusion=False, num_warps=TILE // 32)

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from time import perf_counter
 
@@ -192,3 +192,12 @@ def default_workers() -> int:
         quota, period = map(int, CPU_QUOTA.read_text().split())
         cores = min(cores, quota // period)
     return max(1, cores)
+
+
+def flow_workers(
+    algorithm: str | None, count: int | None = None, backend: str = "auto"
+) -> AbstractContextManager[FlowWorkers | None]:
+    """What computes flow by an algorithm, to be entered; None where there is no flow. Raises FlowError."""
+    if algorithm is None:
+        return nullcontext()
+    return FlowWorkers(count or default_workers(), algorithm, backend)

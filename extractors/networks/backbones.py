@@ -15,8 +15,6 @@ from extractors.errors import ExtractorError
 if TYPE_CHECKING:
     from mmengine.registry import Registry
 
-FEATURES = {"resnet50": 2048, "bninception": 1024}  # channels of the pooled features
-
 
 def _recognizer(backbone: dict, in_channels: int, **preprocessor) -> dict:
     """A TSN recogniser in mmaction2's config language; the head is only there to make the config whole."""

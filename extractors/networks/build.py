@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from extractors.errors import RecipeError, WeightsError
-from extractors.networks.backbones import FEATURES, build_backbone, registry
+from extractors.networks.backbones import build_backbone, registry
 from extractors.networks.model_card import network_file, read_card
 from extractors.networks.published_files import dataset_of
 from extractors.networks.weights import CHANNELS, fingerprint, load_statistics, load_weights, randomise, read_alignment
 from extractors.presets import StreamPreset
-from extractors.recipe import NetworkRecipe, Recipe
+from extractors.recipe import FEATURES, NetworkRecipe, Recipe
 
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)

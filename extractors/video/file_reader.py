@@ -28,10 +28,11 @@ from pathlib import Path
 
 from extractors.errors import VideoError
 from extractors.video.decord_process import DecordError
+from extractors.video.decord_reader import DecordReader
 from extractors.video.frames import CHUNK, CHUNK_SECONDS, FPS, Chunk, SourceFrame, chunks_of
 from extractors.video.inputs import LANES_SUFFIX, PROXY_SUFFIX, find_videos
 from extractors.video.probe import Video, damaged, probe
-from extractors.video.pyav_reader import DecordReader, PyAVReader
+from extractors.video.pyav_reader import PyAVReader
 
 __all__ = [
     "CHUNK",
@@ -132,3 +133,18 @@ def read_chunks(reader: FrameReader | PyAVReader, long_side: int) -> Iterator[Ch
     Raises what the reader raises.
     """
     return chunks_of(reader.frames(long_side))
+
+
+def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator]:
+    """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
+
+    Raises MissingPathError or VideoError, also when it is shorter than one chunk.
+    """
+    video = probe(path)
+    if video.n_chunks == 0:
+        raise VideoError(
+            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 a second.",
+            "give a video of at least a quarter of a second.",
+        )
+    reader = FrameReader(video, allow_damaged)
+    return video, reader, read_chunks(reader, long_side)

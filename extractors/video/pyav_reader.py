@@ -8,7 +8,6 @@ import math
 import os
 import select
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from fractions import Fraction
 from functools import partial
 from time import monotonic
@@ -19,12 +18,10 @@ import numpy as np
 from extractors.addresses import shown
 from extractors.errors import StalledError, VideoError
 from extractors.video.containers import best_video, open_container
-from extractors.video.decord_process import SECONDS, decord_process
 from extractors.video.frames import SourceFrame, shrink, upright, working_size
 from extractors.video.probe import (
     AVERAGE_RATE,
     Ending,
-    Video,
     aspect_of,
     counts_frames,
     damaged,
@@ -188,35 +185,3 @@ def _render(picture: av.VideoFrame, size: tuple[int, int]) -> np.ndarray:
     """A decoded picture as an upright (H, W, 3) uint8 RGB image."""
     image = picture.to_ndarray(format="rgb24")
     return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)
-
-
-class DecordReader:
-    """Frames of a probed file by decord, in a process of its own, at the times that its packets say.
-
-    Damage is decord's failure: raises DecordError where decord fails or is not to be trusted, VideoError where a call
-    takes longer than `seconds`.
-    """
-
-    decoder = "decord"
-    decode_errors = 0
-
-    def __init__(self, video: Video, seconds: float = SECONDS):
-        self._video = video
-        self._seconds = seconds
-        self.decoded = 0
-        self.clock = video.clock
-
-    def frames(self, long_side: int) -> Iterator[SourceFrame]:
-        """Each frame at the working size."""
-        video = self._video
-        ends = (*video.timestamps[1:], video.timestamps[-1] + video.last_duration)
-        with decord_process() as process:
-            images = process.read(video, video.size(long_side), self._seconds)
-            with closing(images):
-                for time, end, image in zip(video.timestamps, ends, images, strict=True):
-                    self.decoded += 1
-                    yield SourceFrame(time, end - time, partial(_same, image))
-
-
-def _same(image: np.ndarray) -> np.ndarray:
-    return image

@@ -14,7 +14,8 @@ from lstr.timeline import DEFAULT, FORMAT, Thresholds, Timeline
 from pipelines.annotations import elan, perframe, subtitles, tables
 from pipelines.annotations import timeline_json as documents
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, from_segments
-from pipelines.features.folder import open_features, write_text
+from pipelines.features.folder import open_features
+from pipelines.files.atomic import write_text
 
 SUFFIXES = {
     "json": ".json", "jsonl": ".jsonl", "csv": ".csv", "tsv": ".tsv", "vtt": ".vtt", "srt": ".srt", "ass": ".ass",

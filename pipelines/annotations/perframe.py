@@ -11,7 +11,8 @@ from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
 from lstr.perframe_labels import SUBSETS, TARGETS, is_data_info, read_data_info
 from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
-from pipelines.features.folder import replacing, write_json
+from pipelines.files.atomic import replacing
+from pipelines.files.json_files import write_json
 
 INFO = "data_info.json"
 NO_CLASS = -100  # the published ignore_index of a data set without an ambiguous class

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from lstr.checkpoint import THUMOS_CLASSES
+from lstr.labels import THUMOS_CLASSES
 from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet, plain_line
 
 COLUMNS = {

@@ -19,8 +19,8 @@ from pipelines.detection.sources import open_video_source
 from pipelines.evaluation.evaluate import evaluate
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
-from pipelines.extraction.video import Progress
-from pipelines.features.folder import write_json
+from pipelines.files.json_files import write_json
+from pipelines.progress import Progress
 from pipelines.training.config import resolve
 from pipelines.training.train import train
 

@@ -15,7 +15,8 @@ import av
 import cv2
 import numpy as np
 
-from pipelines.features.folder import replacing, write_json
+from pipelines.files.atomic import replacing
+from pipelines.files.json_files import write_json
 
 ACTIONS = ("wave", "jump", "walk", "squat", "punch")
 CLASSES = ("Background", *ACTIONS)

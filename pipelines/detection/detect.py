@@ -20,7 +20,7 @@ from pipelines.detection.live import LiveChain, open_live
 from pipelines.detection.record import Record
 from pipelines.detection.sources import ALL, Limits, Source, open_networks, open_sources
 from pipelines.detection.status import Status
-from pipelines.features.folder import replacing
+from pipelines.files.atomic import replacing
 from pipelines.files.home import home
 from pipelines.networks.checkpoint_recipe import recipe_of
 

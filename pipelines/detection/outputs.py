@@ -10,12 +10,12 @@ import numpy as np
 
 from extractors.errors import VideoError
 from extractors.video.containers import open_container
-from lstr.timeline import write_scores
 from pipelines.annotations import tables
 from pipelines.annotations import timeline_json as documents
 from pipelines.annotations.annotation import AnnotationSet, from_segments
 from pipelines.annotations.convert import PICTURES, SUFFIXES, render
-from pipelines.features.folder import unwritable, write_json, write_text
+from pipelines.files.atomic import replacing, unwritable, write_text
+from pipelines.files.json_files import write_json
 from pipelines.reports.figure import write_figure
 from pipelines.reports.overlay import Lanes, write_overlay
 from pipelines.reports.timeline_page import write_report
@@ -109,3 +109,9 @@ def frame_rate(video: Path) -> float | None:
     except (av.error.FFmpegError, OSError, AttributeError):
         return None
     return float(rate) if rate else None
+
+
+def write_scores(path: Path, scores: np.ndarray) -> None:
+    """Write `<id>.scores.npy`: float32 (chunks, classes), whole or not at all."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.save(file, scores.astype(np.float32))

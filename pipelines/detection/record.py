@@ -1,7 +1,7 @@
 """What a detection on one source leaves behind: its lines at once, the files of a whole run at the end."""
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -12,7 +12,7 @@ import numpy as np
 from extractors.video.file_reader import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
-from lstr.timeline import FORMAT, Timeline, sorted_segments
+from lstr.timeline import FORMAT, Timeline
 from pipelines.detection.decision import Decision, span
 from pipelines.detection.outputs import open_lines, write_lines, write_outputs
 from pipelines.detection.spool import Spool
@@ -152,3 +152,8 @@ class Record:
             if sink:
                 write_lines([sink], [{**named, **line} for line in lines])
         self._spool.add_lines(kept)
+
+
+def sorted_segments(segments: Iterable[dict]) -> list[dict]:
+    """Segments by start, then label."""
+    return sorted(segments, key=lambda s: (s["start"], s["label"]))

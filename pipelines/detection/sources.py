@@ -10,18 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import ExtractorError, VideoError
-from extractors.flow.workers import FlowWorkers
-from extractors.networks.model_card import is_weights_folder
+from extractors.flow.workers import FlowWorkers, flow_workers
 from extractors.prefetch import closed_after, torch_threads
-from extractors.recipe import STREAMS
 from extractors.twostream import FeatureRow, TwoStream, default_device
-from extractors.video.file_reader import find_videos
+from extractors.video.file_reader import find_videos, open_chunks
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import TOLERANCE
-from pipelines.extraction.prepare import flow_workers
-from pipelines.extraction.video import open_chunks
-from pipelines.features.folder import FeatureFolder, open_features
+from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 
 
@@ -121,15 +117,6 @@ def open_stored_source(
     return Source(video_id, name, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, list(warnings))
 
 
-def is_feature_folder(path: Path) -> bool:
-    """Whether a folder holds features rather than videos."""
-    return (
-        path.is_dir()
-        and not is_weights_folder(path)
-        and ((path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in STREAMS))
-    )
-
-
 def open_sources(
     given: Iterable[str | Path],
     loaded: Checkpoint,
@@ -179,5 +166,5 @@ def open_networks(
     weights, device = (networks.rgb_weights, networks.flow_weights), networks.device or default_device()
     twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
-    with torch_threads(1), flow_workers(twostream.recipe, networks.workers, networks.flow_backend) as pool:
+    with torch_threads(1), flow_workers(twostream.recipe.algorithm, networks.workers, networks.flow_backend) as pool:
         yield twostream, pool, warnings

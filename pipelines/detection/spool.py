@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.features.folder import unwritable
+from pipelines.files.atomic import unwritable
 
 
 class Spool:

@@ -13,8 +13,8 @@ from lstr.errors import CheckpointError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
-from pipelines.extraction.video import Progress
 from pipelines.networks.checkpoint_recipe import check_recipe
+from pipelines.progress import Progress
 
 
 @dataclass(frozen=True)

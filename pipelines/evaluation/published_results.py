@@ -1,6 +1,7 @@
 """What others report on the benchmarks, quoted: the paper's table as far as its figures are at hand."""
 
-from lstr.checkpoint import THUMOS_CLASSES, Checkpoint
+from lstr.checkpoint import Checkpoint
+from lstr.labels import THUMOS_CLASSES
 
 PAPER = "Xu et al., NeurIPS 2021"
 TRN = "Xu et al., ICCV 2019, or its repository"

@@ -14,7 +14,8 @@ from lstr.points import OFFSETS
 from pipelines.evaluation import figures
 from pipelines.evaluation.evaluate import Evaluation
 from pipelines.evaluation.page import Section, build_page
-from pipelines.features.folder import replacing, write_json, write_text
+from pipelines.files.atomic import replacing, write_text
+from pipelines.files.json_files import write_json
 
 ENDINGS = (".pt", ".pth")
 SHOWN_VIDEOS = 5  # best, and as many worst

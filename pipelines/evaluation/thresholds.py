@@ -13,7 +13,7 @@ from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.datasets.dataset import Split
-from pipelines.extraction.video import Progress
+from pipelines.progress import Progress
 
 MOST_LEVELS = 50  # scores tried as `on`
 OFF_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3)  # of `on`, tried as `off`

@@ -23,9 +23,10 @@ from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
 from extractors.prefetch import ahead
 from extractors.recipe import Recipe
 from extractors.video.file_reader import FrameReader, Video
-from extractors.video.frames import Chunk, n_frames_until
-from pipelines.features.folder import replacing, write_json
+from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
+from pipelines.files.atomic import replacing
 from pipelines.files.home import home
+from pipelines.files.json_files import write_json
 from pipelines.files.npy_rows import RowFile
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
@@ -243,3 +244,14 @@ def _last_use(array: Path) -> float:
     with suppress(FileNotFoundError):
         return _record(array).stat().st_mtime
     return 0.0
+
+
+def cached_chunks(cached: CachedVideo, step: int = 1) -> Iterator[tuple[Chunk, np.ndarray]]:
+    """Every step-th chunk with its flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them.
+
+    Raises CacheError.
+    """
+    for index in range(0, len(cached), step):
+        frame, flow = cached.read(index)
+        frames = np.broadcast_to(np.ascontiguousarray(frame), (CHUNK, *frame.shape))
+        yield Chunk(index, (index + 1) * CHUNK_SECONDS, frames), flow

@@ -8,10 +8,12 @@ from extractors.flow.workers import FlowWorkers
 from extractors.prefetch import closed_after
 from extractors.twostream import TwoStream
 from pipelines.extraction.chunk_cache import caches_of
-from pipelines.extraction.video import Outcome, Progress, attempt
+from pipelines.extraction.outcome import Outcome
+from pipelines.extraction.video import attempt
 from pipelines.features.remote_folder import Features
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
+from pipelines.progress import Progress
 
 LOOKS = 32  # at videos and their features at a time; those may be far away
 Engine = Callable[[dict[str, Place]], Iterator[Outcome]]

@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from extractors.errors import VideoError
 from extractors.flow.workers import DIS_SMALLEST, FlowWorkers
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.file_reader import FrameReader, Video
-from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk
-from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, decoded_facts
+from extractors.video.frames import Chunk
+from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, cached_chunks, decoded_facts
 
 
 @dataclass(frozen=True)
@@ -50,17 +48,6 @@ def rows_of_cache(cached: CachedVideo, twostream: TwoStream, workers: FlowWorker
         facts["flow_backend"] = None
     rows = twostream.rows_with_flow(cached_chunks(cached), workers.workers if workers else 0)
     return VideoRows(cached.record["source"], facts["announced_chunks"], rows, lambda _: facts)
-
-
-def cached_chunks(cached: CachedVideo, step: int = 1) -> Iterator[tuple[Chunk, np.ndarray]]:
-    """Every step-th chunk with its flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them.
-
-    Raises CacheError.
-    """
-    for index in range(0, len(cached), step):
-        frame, flow = cached.read(index)
-        frames = np.broadcast_to(np.ascontiguousarray(frame), (CHUNK, *frame.shape))
-        yield Chunk(index, (index + 1) * CHUNK_SECONDS, frames), flow
 
 
 def find_cached(

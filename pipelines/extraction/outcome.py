@@ -5,7 +5,40 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from extractors.video.file_reader import CHUNK_SECONDS
-from pipelines.extraction.video import Outcome
+from pipelines.files.remote import Place
+
+REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one video: `done`, `kept` (finished before) or `failed` with a reason and a hint.
+
+    The reason of a done one says what of a damaged file was kept; otherwise it is empty.
+    """
+
+    id: str
+    source: Place
+    state: str
+    chunks: int = 0
+    seconds: float = 0.0
+    """It took, from opening the video to its record."""
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds each stage worked, as in the record."""
+    reason: str = ""
+    hint: str = ""
+    note: str = ""
+    """A sentence to warn with."""
+
+
+def described(error: Exception) -> str:
+    """An error that no one foresaw, in a line."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
+
+
+def failed(video_id: str, source: Place, reason: str, hint: str) -> Outcome:
+    """The Outcome of a video that cannot be extracted."""
+    return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
 
 @dataclass

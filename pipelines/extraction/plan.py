@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from extractors.errors import MissingPathError, VideoError
-from extractors.networks.backbones import FEATURES
 from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, Preset
-from extractors.recipe import Recipe
+from extractors.recipe import FEATURES, Recipe
 from extractors.video.file_reader import CHUNK_SECONDS, probe
 from pipelines.extraction.extract import together
 from pipelines.extraction.machine import Share

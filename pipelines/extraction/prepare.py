@@ -1,33 +1,23 @@
 """The feature networks of a new feature folder, or as the folder was begun, calibrated where they are random."""
 
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.flow.workers import FlowWorkers, default_workers
+from extractors.flow.workers import FlowWorkers
 from extractors.presets import Preset
-from extractors.recipe import Recipe
 from extractors.twostream import TwoStream, WeightSources, build_twostream, calibration_of, rebuild_twostream
-from extractors.video.file_reader import probe
+from extractors.video.file_reader import open_chunks, probe
 from lstr.labels import read_labels
-from pipelines.extraction.video import Progress, open_chunks
 from pipelines.features.remote_folder import Features, create_folder, open_folder
 from pipelines.files.remote import Place, place
 from pipelines.files.videos import at_hand
 from pipelines.networks.recipes import StoredRecipe
+from pipelines.progress import Progress
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
-
-
-def flow_workers(
-    recipe: Preset | StoredRecipe | Recipe, count: int | None = None, backend: str = "auto"
-) -> AbstractContextManager[FlowWorkers | None]:
-    """What computes the flow of a recipe, to be entered; None where it has no flow. Raises FlowError."""
-    if recipe.algorithm is None:
-        return nullcontext()
-    return FlowWorkers(count or default_workers(), recipe.algorithm, backend)
 
 
 def training_ids(calibrate: Path, videos: dict[str, Place]) -> list[str]:

@@ -19,10 +19,11 @@ from time import monotonic
 
 import pipelines
 from extractors.errors import ExtractorError
-from pipelines.extraction.video import REPORT, Outcome, Progress, described, failed
+from pipelines.extraction.outcome import REPORT, Outcome, described, failed
 from pipelines.extraction.worker import Worker, WorkerConfig
-from pipelines.features.folder import sweep
+from pipelines.files.atomic import sweep
 from pipelines.files.remote import Place
+from pipelines.progress import Progress
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
 PATIENCE = 1.0  # seconds between two requests to end

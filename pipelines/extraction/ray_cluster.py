@@ -23,7 +23,7 @@ from extractors.recipe import STREAMS
 from extractors.twostream import WeightSources
 from lstr import __version__
 from pipelines.extraction.machine import Share
-from pipelines.extraction.video import Outcome, failed
+from pipelines.extraction.outcome import Outcome, failed
 from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.files.remote import Place
 from pipelines.files.scratch import scratch

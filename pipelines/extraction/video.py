@@ -1,9 +1,9 @@
 """One video to its two arrays and its record: what every engine runs, in whatever process."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path, PurePath
 from time import perf_counter
 from types import MappingProxyType
@@ -12,56 +12,21 @@ from extractors.errors import ExtractorError, MissingPathError, VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.networks.published_files import sha256_of
 from extractors.twostream import FeatureRow, StageSeconds, TwoStream
-from extractors.video.file_reader import CHUNK, FrameReader, Video, probe, read_chunks
+from extractors.video.file_reader import CHUNK, open_chunks
 from pipelines.extraction.chunk_cache import CacheError, ChunkCache
 from pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
-from pipelines.features.folder import FeatureFolder, replacing, write_json
+from pipelines.extraction.outcome import REPORT, Outcome, described, failed
+from pipelines.features.folder import FeatureFolder
 from pipelines.features.remote_folder import Features
+from pipelines.files.atomic import replacing
+from pipelines.files.json_files import write_json
 from pipelines.files.npy_rows import RowFile, fingerprints
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
 from pipelines.networks.fold_networks import FoldNetworks
+from pipelines.progress import Progress
 
 LONGEST = 250  # bytes of a name that .json can be added to, on the usual file systems
-REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."
-Progress = Callable[[str, int, int], None]
-"""Called as (video id, chunks done, chunks in all)."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one video: `done`, `kept` (finished before) or `failed` with a reason and a hint.
-
-    The reason of a done one says what of a damaged file was kept; otherwise it is empty.
-    """
-
-    id: str
-    source: Place
-    state: str
-    chunks: int = 0
-    seconds: float = 0.0
-    """It took, from opening the video to its record."""
-    stages: dict[str, float] = field(default_factory=dict)
-    """Seconds each stage worked, as in the record."""
-    reason: str = ""
-    hint: str = ""
-    note: str = ""
-    """A sentence to warn with."""
-
-
-def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator]:
-    """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
-
-    Raises MissingPathError or VideoError, also when it is shorter than one chunk.
-    """
-    video = probe(path)
-    if video.n_chunks == 0:
-        raise VideoError(
-            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 a second.",
-            "give a video of at least a quarter of a second.",
-        )
-    reader = FrameReader(video, allow_damaged)
-    return video, reader, read_chunks(reader, long_side)
 
 
 def attempt(
@@ -98,16 +63,6 @@ def attempt(
     note = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
     stages = {name: seconds for name, seconds in record["seconds"].items() if name != "total"}
     return Outcome(video_id, source, "done", chunks, perf_counter() - start, stages, note, note=" ".join(notes))
-
-
-def described(error: Exception) -> str:
-    """An error that no one foresaw, in a line."""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
-
-
-def failed(video_id: str, source: Place, reason: str, hint: str) -> Outcome:
-    """The Outcome of a video that cannot be extracted."""
-    return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
 
 def extract_video(

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from extractors.errors import MissingPathError
+from extractors.flow.workers import flow_workers
 from extractors.twostream import WeightSources, rebuild_twostream
 from pipelines.extraction.chunk_cache import caches_of
-from pipelines.extraction.prepare import flow_workers
-from pipelines.extraction.video import Outcome, Progress, attempt
+from pipelines.extraction.outcome import Outcome
+from pipelines.extraction.video import attempt
 from pipelines.features.remote_folder import Features, open_folder
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
+from pipelines.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Worker:
         self.networks = FoldNetworks(twostream)
         self.caches = caches_of(config.cache, recipe) if config.cache else []
         self._open = ExitStack()
-        self.flow = self._open.enter_context(flow_workers(recipe, config.threads, config.flow_backend))
+        self.flow = self._open.enter_context(flow_workers(recipe.algorithm, config.threads, config.flow_backend))
 
     def extract(self, video_id: str, source: Place, progress: Progress) -> Outcome:
         """Extract one video that is not done; as `pipelines.extraction.video.attempt`."""

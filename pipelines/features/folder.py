@@ -5,13 +5,10 @@ Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `
 elsewhere and is accepted as it is.
 """
 
-import fcntl
 import json
-import os
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,115 +18,9 @@ import torch
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
+from pipelines.files.atomic import replacing, sweep, unwritable, write_text
+from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
 from pipelines.files.npy_rows import signature
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; it takes the name on success and goes away on failure.
-
-    Raises OutputError where the folder cannot be written or the disk is full.
-    """
-    temporary = handle = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # a part of the name, so that a long one stays within what file systems take
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.tmp-")
-        with suppress(OSError):  # some file systems know no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        temporary = Path(name)
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
-    finally:
-        if temporary:
-            temporary.unlink(missing_ok=True)
-        if handle is not None:
-            os.close(handle)
-
-
-def leftovers(folder: Path) -> list[Path]:
-    """Temporary files below a folder that no living process writes: a kill leaves the file, never the lock on it."""
-    found = []
-    for path in folder.rglob(".*.tmp-*"):
-        with suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found.append(path)
-    return found
-
-
-def sweep(folder: Path) -> None:
-    """Remove the temporary files of killed runs."""
-    for path in leftovers(folder):
-        with suppress(OSError):
-            path.unlink()
-
-
-def unwritable(folder: Path, error: OSError) -> OutputError:
-    """The typed error for a folder that cannot be written."""
-    return OutputError(
-        f"{folder} cannot be written ({error.strerror or error}).",
-        "choose another output folder with -o, or make room.",
-    )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-def to_json(value: object, indent: int | None = None) -> str:
-    """JSON that can be written as UTF-8, also where a file name is no Unicode (Python then has surrogates in it)."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return text if _is_unicode(text) else json.dumps(value, indent=indent)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def write_json(path: Path, value) -> None:
-    """Write a JSON file, indented, whole or not at all."""
-    write_text(path, to_json(value, indent=1) + "\n")
-
-
-def write_jsonl(path: Path, values: list) -> None:
-    """Write one JSON object a line, whole or not at all."""
-    write_text(path, "".join(to_json(value) + "\n" for value in values))
-
-
-def append_jsonl(path: Path, value: object) -> None:
-    """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
-    try:
-        with path.open("a+b") as file:
-            file.seek(max(0, file.tell() - 1))
-            cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line
-            file.write(b"\n" * cut + to_json(value).encode() + b"\n")
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
-
-
-def read_jsonl(path: Path) -> list[dict]:
-    """The objects of a JSONL file, but for a line that a kill cut short; empty when it is not there."""
-    values = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):
-                values.append(json.loads(line))
-    return values
 
 
 def seen_streams(record: Mapping | None) -> Sequence[str] | None:
@@ -346,3 +237,12 @@ def check_same(path: object, begun: Recipe, asked: Recipe) -> None:
 def without_recipe(path: object) -> RecipeError:
     """The typed error of a folder that is to be written to and holds features from elsewhere."""
     return RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
+
+
+def is_feature_folder(path: Path) -> bool:
+    """Whether a folder holds features rather than videos."""
+    return (
+        path.is_dir()
+        and not is_weights_folder(path)
+        and ((path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in STREAMS))
+    )

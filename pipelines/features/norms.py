@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from extractors.errors import OutputError
+from extractors.errors import MissingPathError, OutputError
+from extractors.recipe import STREAMS
 from extractors.video.file_reader import CHUNK_SECONDS
-from pipelines.features.folder import replacing
+from pipelines.features.folder import FeatureFolder
+from pipelines.files.atomic import replacing
 
 ENDINGS = (".png", ".pdf", ".svg")
 
@@ -36,3 +38,23 @@ def plot_norms(path: Path, title: str, norms: dict[str, np.ndarray]) -> None:
     axes[-1].set_xlabel("seconds")
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=120)
+
+
+def norms(folder: FeatureFolder, video_id: str | None = None) -> tuple[str, dict[str, np.ndarray]]:
+    """The Euclidean norm of each row by stream, (L,), of one video: the first one where none is named.
+
+    Raises MissingPathError when the folder does not hold it, RecipeError when it is damaged.
+    """
+    ids = folder.ids()
+    if not ids or (video_id is not None and video_id not in ids):
+        some = ", ".join(ids[:3]) or "none"
+        raise MissingPathError(
+            f"{folder.path} holds no video {video_id or ''}".rstrip() + ".",
+            f"name one with --video; there are: {some}.",
+        )
+    video_id = video_id or ids[0]
+    return video_id, {
+        stream: np.linalg.norm(np.asarray(array, np.float32), axis=1)
+        for stream, array in zip(STREAMS, folder.load(video_id), strict=True)
+        if stream in folder.streams
+    }

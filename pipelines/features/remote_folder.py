@@ -15,14 +15,8 @@ import torch
 
 from extractors.errors import RecipeError, VideoError
 from extractors.recipe import STREAMS, Recipe
-from pipelines.features.folder import (
-    FeatureFolder,
-    check_same,
-    create_features,
-    open_features,
-    to_json,
-    without_recipe,
-)
+from pipelines.features.folder import FeatureFolder, check_same, create_features, open_features, without_recipe
+from pipelines.files.json_files import to_json
 from pipelines.files.npy_rows import HEADER_BYTES, signature_of
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.scratch import scratch

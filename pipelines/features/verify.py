@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from extractors.errors import MissingPathError
 from extractors.networks.published_files import sha256_of
-from extractors.recipe import STREAMS
-from pipelines.features.folder import FeatureFolder, leftovers
+from pipelines.features.folder import FeatureFolder
+from pipelines.files.atomic import leftovers
 
 Progress = Callable[[str, int, int], None]
 """Called as (video id, videos looked at, videos in all)."""
@@ -72,26 +71,6 @@ def verify(folder: FeatureFolder, progress: Progress = lambda *_: None) -> Verif
             found.chunks[video_id] = lengths[folder.streams[0]]
         progress(video_id, done, len(ids))
     return found
-
-
-def norms(folder: FeatureFolder, video_id: str | None = None) -> tuple[str, dict[str, np.ndarray]]:
-    """The Euclidean norm of each row by stream, (L,), of one video: the first one where none is named.
-
-    Raises MissingPathError when the folder does not hold it, RecipeError when it is damaged.
-    """
-    ids = folder.ids()
-    if not ids or (video_id is not None and video_id not in ids):
-        some = ", ".join(ids[:3]) or "none"
-        raise MissingPathError(
-            f"{folder.path} holds no video {video_id or ''}".rstrip() + ".",
-            f"name one with --video; there are: {some}.",
-        )
-    video_id = video_id or ids[0]
-    return video_id, {
-        stream: np.linalg.norm(np.asarray(array, np.float32), axis=1)
-        for stream, array in zip(STREAMS, folder.load(video_id), strict=True)
-        if stream in folder.streams
-    }
 
 
 def _ids(folder: Path, ending: str) -> set[str]:

@@ -11,11 +11,13 @@ from extractors.networks.build import asked
 from extractors.networks.published_files import sha256_of
 from extractors.presets import Preset
 from extractors.recipe import Recipe
+from extractors.video.file_reader import open_chunks
 from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
 from pipelines.extraction.extract import together
-from pipelines.extraction.video import Outcome, Progress, failed, open_chunks
+from pipelines.extraction.outcome import Outcome, failed
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
+from pipelines.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from extractors.errors import RecipeError
-from extractors.networks.backbones import FEATURES
 from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, KINETICS, PRESETS, Preset
+from extractors.recipe import FEATURES
 from lstr.config import override
 from lstr.errors import ConfigError
 from pipelines.networks.recipes import choose_recipe

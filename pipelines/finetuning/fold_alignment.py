@@ -18,9 +18,8 @@ from extractors.networks.model_card import network_file
 from extractors.networks.weights import ALIGNMENT, read_content
 from extractors.presets import Preset
 from extractors.twostream import TwoStream, build_twostream
-from pipelines.extraction.chunk_cache import CachedVideo
-from pipelines.extraction.feature_rows import cached_chunks
-from pipelines.features.folder import replacing
+from pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
+from pipelines.files.atomic import replacing
 
 MOST_CHUNKS = 20_000  # many times the width of the features; of more, evenly chosen ones are used
 PENALTY = 1.0  # on features of unit variance, a chunk; .1 and 10 did as well

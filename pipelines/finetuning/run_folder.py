@@ -13,7 +13,8 @@ from extractors.networks.model_card import network_file
 from extractors.recipe import STREAMS
 from lstr.errors import CheckpointError
 from lstr.labels import VideoLabels
-from pipelines.features.folder import append_jsonl, sweep, unwritable, write_json, write_text
+from pipelines.files.atomic import sweep, unwritable, write_text
+from pipelines.files.json_files import append_jsonl, write_json
 from pipelines.finetuning.runner import Epoch, Progress
 from pipelines.networks.weights_folder import DESCRIPTION
 

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lstr.errors import LstrError
 from pipelines.extraction.chunk_cache import CacheError
-from pipelines.features.folder import replacing
+from pipelines.files.atomic import replacing
 from pipelines.files.scratch import scratch
 from pipelines.finetuning.config import FinetuneConfig
 from pipelines.finetuning.recogniser import make_optimiser

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from extractors.errors import RecipeError
 from extractors.flow.workers import ALGORITHMS
-from extractors.recipe import STREAMS, Recipe, differences
+from extractors.recipe import Recipe, differences
 from extractors.twostream import TwoStream, WeightSources, build_as
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError

@@ -31,7 +31,8 @@ from extractors.networks.published_files import read_manifest
 from extractors.presets import Preset
 from extractors.recipe import STREAMS, Recipe
 from extractors.twostream import build_twostream
-from pipelines.features.folder import replacing, write_json, write_text
+from pipelines.files.atomic import replacing, write_text
+from pipelines.files.json_files import write_json
 
 LONGEST_NAME = 48  # characters; of four bytes each, with stream and network they still fit a file name
 PUBLISHED_KEYS = {"bninception": (("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc."))}

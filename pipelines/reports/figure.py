@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from lstr.labels import AMBIGUOUS, BACKGROUND
-from pipelines.features.folder import replacing
+from pipelines.files.atomic import replacing
 from pipelines.reports.fonts import families
 
 MOST_LANES = 40

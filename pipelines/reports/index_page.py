@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from pipelines.features.folder import write_text
+from pipelines.files.atomic import write_text
 from pipelines.reports.page import build_page
 
 

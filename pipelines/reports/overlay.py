@@ -16,7 +16,7 @@ from extractors.errors import OutputError, VideoError
 from extractors.video.containers import best_video, open_container
 from extractors.video.file_reader import CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
-from pipelines.features.folder import replacing
+from pipelines.files.atomic import replacing
 from pipelines.reports.fonts import runs
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now

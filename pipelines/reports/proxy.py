@@ -10,7 +10,7 @@ from extractors.errors import VideoError
 from extractors.video.containers import open_container
 from extractors.video.file_reader import PROXY_SUFFIX, FrameReader, probe
 from extractors.video.frames import FPS, resample
-from pipelines.features.folder import replacing
+from pipelines.files.atomic import replacing
 
 LONG_SIDE = 640
 QUALITY = {"crf": "26", "preset": "veryfast", "g": str(FPS)}  # a key frame a second, so that seeking is quick

@@ -9,7 +9,7 @@ import av
 import numpy as np
 
 from extractors.errors import VideoError
-from pipelines.features.folder import write_text
+from pipelines.files.atomic import write_text
 from pipelines.reports.page import build_page
 from pipelines.reports.proxy import is_playable, write_proxy
 

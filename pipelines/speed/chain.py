@@ -22,13 +22,14 @@ from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.file_reader import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks
 from extractors.video.frames import SourceFrame
 from lstr import streaming
-from lstr.checkpoint import THUMOS_CLASSES
 from lstr.config import LSTRConfig
 from lstr.kinds import Model
+from lstr.labels import THUMOS_CLASSES
 from lstr.streaming import StreamState
 from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.extraction.video import Progress
-from pipelines.speed.model import about_machine, build, filled
+from pipelines.progress import Progress
+from pipelines.provenance import about_machine
+from pipelines.speed.model import build, filled
 
 PAPER = {
     "device": "V100",

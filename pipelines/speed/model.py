@@ -4,13 +4,10 @@ Weights, features and memories are random numbers, for speed does not depend on 
 in short rounds, so that whatever else the machine does hits all of them alike.
 """
 
-import os
-import platform
 import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import date
 from pathlib import Path
 from time import perf_counter
 
@@ -18,15 +15,16 @@ import numpy as np
 import torch
 
 from extractors.errors import MissingPathError, OutputError
-from lstr import __version__, checkpoint, streaming
+from lstr import checkpoint, streaming
 from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.kinds import Model, make_model
 from lstr.plan import make_plan
 from lstr.streaming import StreamState
 from lstr.windows import gather
-from pipelines.extraction.video import Progress
-from pipelines.features.folder import unwritable
+from pipelines.files.atomic import unwritable
+from pipelines.progress import Progress
+from pipelines.provenance import about_machine
 
 ROUNDS = 10  # turns of each of the headline rows
 FEW_ROUNDS = 5  # turns of a design or a memory length
@@ -97,21 +95,6 @@ def bench_lstr(
     about = {"device": "cpu", "threads": threads_used, "seconds_a_row": seconds, "weights": "random"}
     shape = {"config": asdict(config), "classes": n_classes}
     return {**about_machine(), **about, **shape, **on_cpu, **gpu, "paper": PAPER}
-
-
-def about_machine() -> dict:
-    """What every record says of where and when it was made."""
-    return {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        "instruction_set": torch.backends.cpu.get_cpu_capability(),
-        "versions": {
-            "lstr": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
-        "date": date.today().isoformat(),
-    }
 
 
 def check_output(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.features.folder import replacing
+from pipelines.files.atomic import replacing
 from pipelines.training.log import read_log
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from pipelines.features.folder import write_text
+from pipelines.files.atomic import write_text
 from pipelines.training.ranks import Ranks
 
 Item = TypeVar("Item")

@@ -15,7 +15,8 @@ from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from pipelines.datasets.dataset import Split
 from pipelines.datasets.seen_videos import seen_in, streams_of
-from pipelines.features.folder import replacing, write_json
+from pipelines.files.atomic import replacing
+from pipelines.files.json_files import write_json
 from pipelines.training.config import TrainConfig, changes_from
 from pipelines.training.sampling import fold_statistics
 from pipelines.training.step import Learner

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from extractors.errors import OutputError
-from lstr.checkpoint import THUMOS_CLASSES
+from lstr.labels import THUMOS_CLASSES
 from pipelines.datasets.dataset import read_dataset
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

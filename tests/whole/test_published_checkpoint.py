@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from lstr.checkpoint import THUMOS_CLASSES
+from lstr.labels import THUMOS_CLASSES
 
 SETTINGS = ("--set", "model.n_heads=4", "--set", "model.long_length=128", "--set", "model.long_stride=4")
 

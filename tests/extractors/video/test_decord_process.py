@@ -12,8 +12,8 @@ import pytest
 
 from extractors.errors import VideoError
 from extractors.video import decord_process
+from extractors.video.decord_reader import DecordReader
 from extractors.video.file_reader import FrameReader, probe
-from extractors.video.pyav_reader import DecordReader
 from tests.support.videos import FULL, write_video
 
 FAKE = """

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from extractors.errors import MissingPathError, StalledError, VideoError
+from extractors.video.decord_reader import DecordReader
 from extractors.video.file_reader import CHUNK, FrameReader, find_videos, probe, read_chunks
 from extractors.video.frames import chunks_of, resample, shrink, working_size
-from extractors.video.pyav_reader import DecordReader, PyAVReader
+from extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import FULL, ffmpeg_24, write_video
 
 RATES = {

@@ -11,9 +11,8 @@ from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
-from extractors.video.file_reader import FrameReader, probe
+from extractors.video.file_reader import FrameReader, open_chunks, probe
 from extractors.video.frames import resample, shrink
-from pipelines.extraction.video import open_chunks
 from tests.support.videos import ffmpeg_24
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"

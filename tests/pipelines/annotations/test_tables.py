@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.checkpoint import THUMOS_CLASSES
+from lstr.labels import THUMOS_CLASSES
 from pipelines.annotations import tables
 from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
 from pipelines.annotations.tables import (

@@ -70,8 +70,7 @@ def test_the_published_layout(tmp_path):
 
 def test_segments_of_published_targets_give_the_same_targets(shared):
     path = shared / "data" / "thumos14" / "target_perframe" / "video_validation_0000051.npy"
-    from lstr.checkpoint import THUMOS_CLASSES
-    from lstr.labels import VideoLabels
+    from lstr.labels import THUMOS_CLASSES, VideoLabels
 
     given = np.load(path)
     video = VideoLabels("training", None, tuple(segments_of(given, THUMOS_CLASSES)))

@@ -13,8 +13,9 @@ from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import read_split
 from pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
 from pipelines.evaluation.evaluate import evaluate
-from pipelines.features.folder import open_features, write_json
+from pipelines.features.folder import open_features
 from pipelines.features.joined_folders import open_roots
+from pipelines.files.json_files import write_json
 from tests.support.feature_set import TINY_SETTINGS, write_features
 
 

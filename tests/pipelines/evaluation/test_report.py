@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lstr.checkpoint import THUMOS_CLASSES
 from lstr.config import LSTRConfig
-from lstr.labels import Labels, VideoLabels, targets
+from lstr.labels import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.metrics import per_frame, published_per_frame
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluation.analysis import analyse, compare, resample

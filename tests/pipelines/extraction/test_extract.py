@@ -20,10 +20,10 @@ from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
 from extractors.recipe import PRECISIONS
 from extractors.twostream import WeightSources, build_twostream
-from extractors.video.file_reader import find_videos
+from extractors.video.file_reader import find_videos, open_chunks
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
-from pipelines.extraction.video import extract_video, open_chunks
+from pipelines.extraction.video import extract_video
 from pipelines.features.folder import create_features, open_features
 from pipelines.networks.fold_networks import FoldNetworks
 from tests.support.processes import heed_interrupts

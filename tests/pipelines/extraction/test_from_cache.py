@@ -11,9 +11,9 @@ from extractors.flow.workers import FlowWorkers
 from extractors.networks.build import WeightSources
 from extractors.networks.published_files import sha256_of
 from extractors.twostream import build_twostream
+from extractors.video.file_reader import open_chunks
 from pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
 from pipelines.extraction.extract import extract
-from pipelines.extraction.video import open_chunks
 from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.features.folder import create_features, open_features
 from tests.support.finetuned import SMALL

@@ -8,10 +8,10 @@ import pytest
 from extractors.presets import PRESETS
 from extractors.video.file_reader import find_videos
 from pipelines.extraction.machine import Share
-from pipelines.extraction.outcome import Summary
+from pipelines.extraction.outcome import Outcome, Summary
 from pipelines.extraction.plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
-from pipelines.extraction.video import Outcome
-from pipelines.features.folder import append_jsonl, open_features, read_jsonl
+from pipelines.features.folder import open_features
+from pipelines.files.json_files import append_jsonl, read_jsonl
 
 
 @pytest.fixture

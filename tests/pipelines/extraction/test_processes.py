@@ -11,7 +11,9 @@ from extractors.errors import ExtractorError, WeightsError
 from pipelines.extraction.extract import run
 from pipelines.extraction.processes import WorkerProcess, over_processes
 from pipelines.extraction.worker import WorkerConfig
-from pipelines.features.folder import leftovers, open_features, read_jsonl, write_text
+from pipelines.features.folder import open_features
+from pipelines.files.atomic import leftovers, write_text
+from pipelines.files.json_files import read_jsonl
 
 QUIET = lambda *_: None  # noqa: E731
 

@@ -8,7 +8,8 @@ import pytest
 from extractors.errors import WeightsError
 from extractors.twostream import WeightSources
 from pipelines.extraction.worker import Worker, WorkerConfig
-from pipelines.features.folder import open_features, write_text
+from pipelines.features.folder import open_features
+from pipelines.files.atomic import write_text
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError
-from pipelines.features.folder import create_features, open_features, replacing
+from pipelines.features.folder import create_features, open_features
+from pipelines.files.atomic import replacing
 from pipelines.files.npy_rows import RowFile
 
 

@@ -8,8 +8,10 @@ import pytest
 
 from extractors.errors import MissingPathError, OutputError
 from extractors.recipe import NetworkRecipe, Recipe
-from pipelines.features.folder import create_features, open_features, write_json
-from pipelines.features.verify import norms, verify
+from pipelines.features.folder import create_features, open_features
+from pipelines.features.norms import norms
+from pipelines.features.verify import verify
+from pipelines.files.json_files import write_json
 from pipelines.files.npy_rows import RowFile, fingerprints
 from pipelines.info import plot_features
 

@@ -15,8 +15,9 @@ import av
 import numpy as np
 import pytest
 
-from pipelines.features.folder import leftovers, open_features, replacing, sweep
+from pipelines.features.folder import open_features
 from pipelines.features.verify import verify
+from pipelines.files.atomic import leftovers, replacing, sweep
 
 N_VIDEOS = 6
 CHUNKS = 2

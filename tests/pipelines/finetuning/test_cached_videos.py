@@ -5,10 +5,9 @@ import pytest
 from extractors.errors import OutputError
 from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
-from extractors.video.file_reader import find_videos
+from extractors.video.file_reader import find_videos, open_chunks
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
-from pipelines.extraction.video import open_chunks
 from pipelines.features.folder import open_features
 from pipelines.finetuning.cached_videos import chunks_of, fill, look_at
 

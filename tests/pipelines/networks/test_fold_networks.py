@@ -14,13 +14,13 @@ from extractors.flow.workers import FlowWorkers
 from extractors.networks.build import WeightSources
 from extractors.networks.model_card import network_files
 from extractors.twostream import build_twostream, rebuild_twostream
+from extractors.video.file_reader import open_chunks
 from lstr import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.extraction import ray_cluster as ray_extract
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
-from pipelines.extraction.video import open_chunks
 from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.features.folder import create_features, open_features
 from pipelines.networks import fold_networks

@@ -1,0 +1,52 @@
+"""JSON and JSONL files."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from pipelines.files.atomic import unwritable, write_text
+
+
+def to_json(value: object, indent: int | None = None) -> str:
+    """JSON that can be written as UTF-8, also where a file name is no Unicode (Python then has surrogates in it)."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if _is_unicode(text) else json.dumps(value, indent=indent)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def write_json(path: Path, value) -> None:
+    """Write a JSON file, indented, whole or not at all."""
+    write_text(path, to_json(value, indent=1) + "\n")
+
+
+def write_jsonl(path: Path, values: list) -> None:
+    """Write one JSON object a line, whole or not at all."""
+    write_text(path, "".join(to_json(value) + "\n" for value in values))
+
+
+def append_jsonl(path: Path, value: object) -> None:
+    """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
+    try:
+        with path.open("a+b") as file:
+            file.seek(max(0, file.tell() - 1))
+            cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line
+            file.write(b"\n" * cut + to_json(value).encode() + b"\n")
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+
+
+def read_jsonl(path: Path) -> list[dict]:
+    """The objects of a JSONL file, but for a line that a kill cut short; empty when it is not there."""
+    values = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                values.append(json.loads(line))
+    return values
