@@ -1,6 +1,54 @@
-"""How a job says how far it is."""
+"""What jobs tell while they run: the same events for the command, for Python, for the demo, for Ray and for tests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-Progress = Callable[[str, int, int], None]
-"""Called as (video id, chunks done, chunks in all)."""
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """So much of one thing is done: chunks of a video, steps of a network, videos of a folder."""
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A sentence for a person: a warning, or with `warning` false what the job has found or is about to do."""
+
+    text: str
+    warning: bool = True
+
+
+@dataclass(frozen=True)
+class Failed:
+    """One input of several has failed, why, and what to do; the job goes on with the others."""
+
+    id: str
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Finished(Generic[Result]):
+    """The last event of a job: what came of it."""
+
+    result: Result
+
+
+def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event: None) -> Any:
+    """Run a job to its end: each of its events goes to `tell`, the result of its Finished is returned."""
+    result = None
+    for event in events:
+        tell(event)
+        if isinstance(event, Finished):
+            result = event.result
+    return result
+
+
+Tell = Callable[[str, int, int], None]
+"""Called as (what, done, total) by work below the jobs."""

@@ -20,14 +20,14 @@ from pipelines.evaluation.evaluate import evaluate
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
 from pipelines.files.json_files import write_json
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 from pipelines.training.config import resolve
 from pipelines.training.train import train
 
 PRESET = "small"
 
 
-def run(output: Path, progress: Progress, say: Callable[[str], None]) -> dict:
+def run(output: Path, progress: Tell, say: Callable[[str], None]) -> dict:
     """Everything in `output`; what is there from an earlier run is kept, but the detection is made again.
 
     Returns metrics of LSTR and both baselines, seconds a stage, and the paths of report, checkpoint and video.

@@ -14,7 +14,7 @@ from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
 from pipelines.networks.checkpoint_recipe import check_recipe
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def check_fit(
 def evaluate(
     loaded: Checkpoint,
     split: Split,
-    progress: Progress,
+    progress: Tell,
     mode: str = "batch",
     published: bool = False,
     allow_seen: bool = False,
@@ -100,7 +100,7 @@ def evaluate(
 def score_and_evaluate(
     loaded: Checkpoint,
     split: Split,
-    progress: Progress,
+    progress: Tell,
     mode: str = "batch",
     published: bool = False,
     allow_mismatch: bool = False,

@@ -13,7 +13,7 @@ from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.datasets.dataset import Split
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 
 MOST_LEVELS = 50  # scores tried as `on`
 OFF_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3)  # of `on`, tried as `off`
@@ -74,7 +74,7 @@ def f1(said: np.ndarray, truth: np.ndarray) -> float:
     return 2 * right / (np.count_nonzero(said) + np.count_nonzero(truth))
 
 
-def calibrate_checkpoint(loaded: Checkpoint, split: Split, progress: Progress) -> tuple[Path, dict[str, dict]]:
+def calibrate_checkpoint(loaded: Checkpoint, split: Split, progress: Tell) -> tuple[Path, dict[str, dict]]:
     """Calibrate a checkpoint on the videos of a split and write the thresholds into it.
 
     Returns the file and, a class, its thresholds and F1 with them and with the default ones. Raises CheckpointError.

@@ -13,7 +13,7 @@ from pipelines.extraction.video import attempt
 from pipelines.features.remote_folder import Features
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 
 LOOKS = 32  # at videos and their features at a time; those may be far away
 Engine = Callable[[dict[str, Place]], Iterator[Outcome]]
@@ -28,7 +28,7 @@ def extract(
     folder: Features,
     twostream: TwoStream,
     workers: FlowWorkers | None,
-    progress: Progress,
+    progress: Tell,
     allow_damaged: bool = False,
     cache: Path | None = None,
 ) -> Iterator[Outcome]:

@@ -15,7 +15,7 @@ from pipelines.features.remote_folder import Features, create_folder, open_folde
 from pipelines.files.remote import Place, place
 from pipelines.files.videos import at_hand
 from pipelines.networks.recipes import StoredRecipe
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance a channel
 
@@ -44,7 +44,7 @@ def calibrate_twostream(
     twostream: TwoStream,
     videos: dict[str, Place],
     workers: FlowWorkers | None,
-    progress: Progress,
+    progress: Tell,
     n_chunks: int = CALIBRATION_CHUNKS,
 ) -> dict:
     """Batch-norm statistics for random networks from chunks spread evenly over videos, by stream.
@@ -97,7 +97,7 @@ def prepare(
     calibrate: Path | None,
     workers: FlowWorkers | None,
     device: str,
-    progress: Progress,
+    progress: Tell,
     precision: str | None = None,
 ) -> tuple[TwoStream, Features]:
     """The networks and the folder: as the folder was begun when it exists, new otherwise.

@@ -23,7 +23,7 @@ from pipelines.extraction.outcome import REPORT, Outcome, described, failed
 from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.files.atomic import sweep
 from pipelines.files.remote import Place
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
 PATIENCE = 1.0  # seconds between two requests to end
@@ -88,7 +88,7 @@ class WorkerProcess:
 
 
 def over_processes(
-    to_do: dict[str, Place], config: WorkerConfig, processes: int, progress: Progress, gpus: int = 0
+    to_do: dict[str, Place], config: WorkerConfig, processes: int, progress: Tell, gpus: int = 0
 ) -> Iterator[Outcome]:
     """An engine of `pipelines.extraction.extract.run`: at most so many processes, shared out evenly over `gpus`.
 

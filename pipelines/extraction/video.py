@@ -24,7 +24,7 @@ from pipelines.files.npy_rows import RowFile, fingerprints
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
 from pipelines.networks.fold_networks import FoldNetworks
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 
 LONGEST = 250  # bytes of a name that .json can be added to, on the usual file systems
 
@@ -35,7 +35,7 @@ def attempt(
     folder: Features,
     networks: FoldNetworks,
     workers: FlowWorkers | None,
-    progress: Progress,
+    progress: Tell,
     allow_damaged: bool = False,
     caches: Sequence[ChunkCache] = (),
 ) -> Outcome:
@@ -71,7 +71,7 @@ def extract_video(
     folder: FeatureFolder,
     networks: FoldNetworks,
     workers: FlowWorkers | None,
-    progress: Progress,
+    progress: Tell,
     allow_damaged: bool = False,
     origin: Mapping = MappingProxyType({}),
     caches: Sequence[ChunkCache] = (),
@@ -128,7 +128,7 @@ def _sha256(source: Path) -> str | None:
 
 
 def _write(
-    video_id: str, folder: FeatureFolder, twostream: TwoStream, video: VideoRows, progress: Progress
+    video_id: str, folder: FeatureFolder, twostream: TwoStream, video: VideoRows, progress: Tell
 ) -> tuple[dict, dict]:
     """Put a video's rows under their final names once they are whole; fingerprints by stream, facts of decoding."""
     twostream.seconds = StageSeconds()

@@ -13,7 +13,7 @@ from pipelines.extraction.video import attempt
 from pipelines.features.remote_folder import Features, open_folder
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Worker:
         self._open = ExitStack()
         self.flow = self._open.enter_context(flow_workers(recipe.algorithm, config.threads, config.flow_backend))
 
-    def extract(self, video_id: str, source: Place, progress: Progress) -> Outcome:
+    def extract(self, video_id: str, source: Place, progress: Tell) -> Outcome:
         """Extract one video that is not done; as `pipelines.extraction.video.attempt`."""
         damaged = self.config.allow_damaged
         return attempt(video_id, source, self.folder, self.networks, self.flow, progress, damaged, self.caches)

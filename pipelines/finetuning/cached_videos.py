@@ -17,7 +17,7 @@ from pipelines.extraction.extract import together
 from pipelines.extraction.outcome import Outcome, failed
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Outco
 
 
 def fill(
-    videos: list[SoundVideo], cache: ChunkCache, workers: FlowWorkers | None, progress: Progress
+    videos: list[SoundVideo], cache: ChunkCache, workers: FlowWorkers | None, progress: Tell
 ) -> Iterator[tuple[Outcome, Cached | None]]:
     """The chunks of each video, made where they are not there or damaged: an Outcome, and them unless it failed.
 
@@ -117,5 +117,5 @@ def _find(cache: ChunkCache, sha256: str) -> CachedVideo | None:
     return next((found for one in caches if (found := one.find(sha256))), None)
 
 
-def _shown(progress: Progress, video_id: str) -> Callable[[int, int], None]:
+def _shown(progress: Tell, video_id: str) -> Callable[[int, int], None]:
     return lambda done, total: progress(video_id, done, total)

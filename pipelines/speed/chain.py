@@ -27,7 +27,7 @@ from lstr.kinds import Model
 from lstr.labels import THUMOS_CLASSES
 from lstr.streaming import StreamState
 from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 from pipelines.provenance import about_machine
 from pipelines.speed.model import build, filled
 
@@ -94,7 +94,7 @@ def bench_chain(
     twostream: TwoStream,
     workers: FlowWorkers,
     n_chunks: int,
-    progress: Progress,
+    progress: Tell,
     against_opencv: bool = False,
 ) -> dict:
     """The record of the whole chain on the first `n_chunks` chunks of each video.

@@ -23,7 +23,7 @@ from lstr.plan import make_plan
 from lstr.streaming import StreamState
 from lstr.windows import gather
 from pipelines.files.atomic import unwritable
-from pipelines.progress import Progress
+from pipelines.progress import Tell
 from pipelines.provenance import about_machine
 
 ROUNDS = 10  # turns of each of the headline rows
@@ -54,7 +54,7 @@ def bench_lstr(
     config: LSTRConfig,
     n_classes: int,
     seconds: float,
-    progress: Progress,
+    progress: Tell,
     threads: int | None = None,
     golden: str | Path | None = None,
 ) -> dict:

@@ -98,7 +98,7 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
     code = (
         "import sys\n"
         "from dataclasses import replace\n"
-        "from extractors.video import decord_process, pyav_reader\n"
+        "from extractors.video import decord_process, decord_reader\n"
         "from extractors.video.file_reader import probe\n"
         "decord_process.ALARM = 1.5\n"
         "start = decord_process.DecordProcess.__init__\n"
@@ -107,10 +107,10 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
         "    print(self.pid, flush=True)\n"
         "decord_process.DecordProcess.__init__ = told\n"
         "video = probe(sys.argv[1])\n"
-        "list(pyav_reader.DecordReader(video).frames(64))\n"
+        "list(decord_reader.DecordReader(video).frames(64))\n"
         "print('idle', flush=True)\n"
         "if sys.argv[3] == 'idle': input()\n"
-        "next(pyav_reader.DecordReader(replace(video, path=sys.argv[2]), seconds=2).frames(64))\n"
+        "next(decord_reader.DecordReader(replace(video, path=sys.argv[2]), seconds=2).frames(64))\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", code, str(video.path), str(waiting.path), state],
