@@ -27,7 +27,7 @@ from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
 from pipelines.files.atomic import replacing
 from pipelines.files.home import home
 from pipelines.files.json_files import write_json
-from pipelines.files.npy_rows import RowFile
+from pipelines.files.npy_rows import RowFile, open_array
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
 """The entries of a recipe that make chunks; the others are of the networks."""
@@ -97,7 +97,7 @@ class ChunkCache:
         array = self._array(sha256)
         try:
             record = json.loads(_record(array).read_text(encoding="utf-8"))
-            chunks = np.load(array, mmap_mode="r")
+            chunks = open_array(array)
             shape = tuple(record["shape"])
             if chunks.shape != shape or chunks.dtype != np.uint8 or len(record["crc32"]) != len(chunks):
                 return None
@@ -152,7 +152,7 @@ class ChunkCache:
         if not (self.path / "recipe.json").exists():
             write_json(self.path / "recipe.json", self.recipe)
         write_json(_record(array), record)
-        return CachedVideo(array, np.load(array, mmap_mode="r"), record)
+        return CachedVideo(array, open_array(array), record)
 
     def shape(self, video: Video) -> tuple[int, int, int]:
         """Planes, height and width of its chunks, each a byte."""

@@ -20,7 +20,7 @@ from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
-from pipelines.files.npy_rows import signature
+from pipelines.files.npy_rows import open_array, signature
 
 
 def seen_streams(record: Mapping | None) -> Sequence[str] | None:
@@ -82,7 +82,7 @@ class FeatureFolder:
         for stream in self.streams:
             path = self.array(stream, video_id)
             try:
-                arrays[stream] = np.load(path, mmap_mode="r")
+                arrays[stream] = open_array(path)
             except (OSError, ValueError, EOFError) as error:
                 raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
         length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0

@@ -75,9 +75,10 @@ class TwoNodes:
         self.scratch = self.folder / "second"
         self.scratch.mkdir()
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        environment.setenv("RAY_TMPDIR", str(self.folder))  # where the address of "the" cluster of a machine stands
         node = {"num_cpus": 1, "object_store_memory": STORE}
         try:
-            head = {**node, "include_dashboard": False, "temp_dir": str(self.folder)}
+            head = {**node, "include_dashboard": False}
             self._cluster = Cluster(initialize_head=True, head_node_args=head)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("TMPDIR", str(self.scratch))  # so that what it works on can be seen
