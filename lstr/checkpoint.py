@@ -19,7 +19,8 @@ from torch import Tensor
 from lstr import __version__
 from lstr.config import LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError, ConfigError
-from lstr.kinds import Model, make_model
+from lstr.kind import Model
+from lstr.kinds import make_model
 from lstr.labels import BACKGROUND, THUMOS_CLASSES
 
 FORMAT = "lstr-checkpoint/1"
@@ -219,7 +220,9 @@ def _published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapp
         raise CheckpointError(
             f"{path} lacks the tensors that give {', '.join(missing)}.", "Give a checkpoint of the LSTR architecture."
         )
-    known = {name: said[name] for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec") if name in said}
+    known: dict[str, int] = {
+        name: said[name] for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec") if name in said
+    }
     input_dim = said["input_dim"]
     if input_dim in INPUT_DIMS:
         known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
@@ -230,7 +233,7 @@ def _published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapp
         )
     if not said["long_memory"]:
         known["long_length"] = 0
-    config = {"grid": "sliding", "positions": "slot", **known, **overrides}
+    config: dict[str, Any] = {"grid": "sliding", "positions": "slot", **known, **overrides}
     try:
         return override(LSTRConfig(), config)
     except ConfigError as error:

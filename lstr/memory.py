@@ -79,19 +79,8 @@ def long_distances(T: ArrayLike, config: LSTRConfig, stretched: bool = False) ->
     return np.where(mask, start + config.work_length - 1 - indices, 0)
 
 
-def work_indices(T: int, config: LSTRConfig) -> tuple[Indices, Indices]:
-    """Chunks of the work memory at T, oldest first, and the slots they sit in.
-
-    Both have shape (min(T + 1, work_length),): for T < work_length - 1 chunk t sits at slot t and the slots
-    after T are not there yet.
-    """
-    start = int(work_start(T, config))
-    indices = np.arange(start, int(T) + 1, dtype=np.int64)
-    return indices, indices - start
-
-
-def padded_work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
-    """Work memory with a fixed shape, for batches of windows.
+def work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
+    """Chunks of the work memory at T, oldest first, with a fixed shape.
 
     T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not there yet, and a mask,
     True = present. Absent slots come last, so the causal mask already keeps them from every present one.

@@ -71,7 +71,9 @@ def _scored(
 
 def counted(on: NDArray[np.bool_], classes: Sequence[str], ignore: str | None = AMBIGUOUS) -> NDArray[np.bool_]:
     """Which chunks (N,) of on (N, C) do not carry the class `ignore`."""
-    return ~on[:, list(classes).index(ignore)] if ignore in classes else np.ones(len(on), dtype=bool)
+    if ignore is None or ignore not in classes:
+        return np.ones(len(on), dtype=bool)
+    return ~on[:, classes.index(ignore)]
 
 
 def scored_columns(on: NDArray[np.bool_], classes: Sequence[str]) -> list[tuple[int, str]]:

@@ -75,7 +75,7 @@ def gather(
         )
     sample = memory.stretched_indices if stretched else memory.long_indices
     long, long_mask = sample(ends, config)
-    work, work_mask = memory.padded_work_indices(ends, config)
+    work, work_mask = memory.work_indices(ends, config)
     older, older_count = _older_indices(ends, config)
     seen_long, seen_work, seen_older = (torch.as_tensor(features[chunks]).float() for chunks in (long, work, older))
     windows = Windows(

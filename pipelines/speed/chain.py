@@ -23,7 +23,7 @@ from extractors.video.file_reader import CHUNK, CHUNK_SECONDS, Chunk, FrameReade
 from extractors.video.frames import SourceFrame
 from lstr import streaming
 from lstr.config import LSTRConfig
-from lstr.kinds import Model
+from lstr.kind import Model
 from lstr.labels import THUMOS_CLASSES
 from lstr.streaming import StreamState
 from pipelines.demo.scenes import SceneConfig, render_scenes

@@ -18,7 +18,8 @@ from extractors.errors import MissingPathError, OutputError
 from lstr import checkpoint, streaming
 from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
 from lstr.errors import CheckpointError
-from lstr.kinds import Model, make_model
+from lstr.kind import Model
+from lstr.kinds import make_model
 from lstr.plan import make_plan
 from lstr.streaming import StreamState
 from lstr.windows import gather
@@ -176,7 +177,7 @@ def designs(config: LSTRConfig) -> dict[str, LSTRConfig]:
     proposed = replace(config, grid="fixed", encoder="two-stage", integration="cross-attention", anticipation=0)
     encoders = {name: replace(proposed, encoder=name) for name in ENCODERS}
     integrations = {name: replace(proposed, integration=name) for name in INTEGRATIONS[1:]}
-    kinds = {name: replace(proposed, kind=name) for name in KINDS[1:]}
+    kinds = {name: replace(proposed, kind=name) for name in KINDS if name != proposed.kind}
     return encoders | integrations | kinds
 
 

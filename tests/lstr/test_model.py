@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
-from lstr.model import LSTR, mean_token
+from lstr.model import LSTR
+from lstr.network import mean_token
 from lstr.transformer import Attention, DecoderLayer, EncoderLayer
 from lstr.windows import gather, join
 
