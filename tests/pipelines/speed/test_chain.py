@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from extractors.flow import tvl1
-from extractors.video.file_reader import FrameReader, probe
+from extractors.video.file_reader import probe
 from pipelines.speed.chain import STAGES, Paced, rendered
 
 CHUNKS = 10
@@ -64,7 +64,7 @@ def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
 
 
 def test_paced_frames_come_at_their_time_and_not_before(video):
-    frames = Paced(FrameReader(probe(video)))
+    frames = Paced(probe(video))
     start = perf_counter()
     given = []
     for frame in frames.frames(320):
