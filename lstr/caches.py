@@ -1,13 +1,13 @@
 """What a stream of LSTR keeps between chunks, and the arithmetic that makes it enough (paper, section 3.6).
 
 Keys and values are linear in token plus position, so each splits into a part of the chunk, computed when it arrives,
-and a part of the position, computed once. What the mathematics leaves of a step, in matrix products of D x D a token
-(the feature heads, D_in x D, are 1 a chunk; the long memory's only for chunks its grid can use):
+and a part of the position, computed once. What the mathematics leaves of a step, in matrix products of D x D per token
+(the feature heads, D_in x D, are 1 per chunk; the long memory's only for chunks its grid can use):
 
 - Decoder, every chunk: 3 for the newest chunk's query, key and value; then for each layer but the last 5 (output,
   cross query, cross output, feed-forward 2) for all W work tokens, and 3 W more from the second layer on; in the last
   layer 8 for the newest alone. All tokens of the earlier layers change with every chunk, for their slots move.
-- Encoder, only when the long memory's chunks or positions changed (fixed grid and slot positions: once a stride;
+- Encoder, only when the long memory's chunks or positions changed (fixed grid and slot positions: once per stride;
   otherwise every chunk): the weighted sums, n0 D for each ring row and for each slot, which alone grow with the memory;
   3 n0 after them; for stage 2, 2 n0 + 3 n1 in the first layer, 8 n1 + 2 n0 in each other; 2 n1 for each decoder
   layer's keys and values.
@@ -16,7 +16,7 @@ Both stages' first self-attention and stage 2's first queries are constants (`ls
 1 ("one-stage" and the others of `lstr.network.Network`) are run anew from stored tokens when the memory changes;
 "joined" is run anew at every chunk, for there each work token meets the whole long memory in every layer.
 
-A stream stores, in floats: for the long memory D + n_heads * n0 a stored chunk (D without stage 1), of which a fixed
+A stream stores, in floats: for the long memory D + n_heads * n0 per stored chunk (D without stage 1), of which a fixed
 grid keeps (long_length + W) / stride + 2 and a sliding one long_length + W + 2; 4 (2 W + 1) D for the work
 memory; 2 n1 D for each decoder layer; with a GRU (long_length + W + 2) D.
 """

@@ -274,7 +274,7 @@ def _typed(name: str, value: Any, current: Any) -> Any:
         parts = [part for part in text.split(",") if part.strip()]
         return tuple(_typed(name, part, current[0] if current else "") for part in parts)
     if current is None:
-        # An unset field says nothing of its type, so JSON's own types are tried before plain text.
+        # An unset field does not tell its type, so JSON's own types are tried before plain text.
         try:
             return json.loads(text)
         except ValueError:

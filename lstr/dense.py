@@ -75,7 +75,7 @@ def _blocks(n_chunks: int, batch_size: int, config: LSTRConfig) -> Iterator[NDAr
 
 
 def _long_memory(constants: Constants, features: Tensor) -> Tensors:
-    """What the encoder takes of each chunk that some window has in its long memory, a row a chunk, and a row of zeros.
+    """What the encoder takes of each chunk that some window has in its long memory: a row per chunk, and one of zeros.
 
     Every `apart`-th chunk has a row.
     """

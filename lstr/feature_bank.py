@@ -46,7 +46,7 @@ class LFB(Model):
     """A chunk's short-term feature, and what `config.l_dec` non-local blocks find for it in the bank.
 
     The bank at a chunk holds the visible chunks of the long memory, and of the work memory those up to the chunk
-    itself, which is the causal bank of Wu et al. 2019. It is a set: nothing tells where in it a chunk is. While
+    itself, which is the causal bank of Wu et al. 2019. It is a set: the place of a chunk in it is not known. While
     nothing precedes the work memory the newest long slot holds chunk 0, so that chunk is then in the bank twice.
     """
 
@@ -128,7 +128,7 @@ class LFB(Model):
 
 
 def _bank_chunks(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Chunks of the bank at ends (B,), long memory before work memory, and which are there: (B, n_long + W) both."""
+    """Chunks of the bank at ends (B,), long memory before work memory, and which are present: (B, n_long + W) both."""
     long, long_mask = memory.long_indices(ends, config)
     work, work_mask = memory.work_indices(ends, config)
     return np.concatenate([long, work], axis=1), np.concatenate([long_mask, work_mask], axis=1)

@@ -47,7 +47,7 @@ def long_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
 def stretched_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the long memory at T as published training samples them; shapes as `long_indices`.
 
-    The slots are spread evenly over what there is of the range, so a short past fills them all with repeats, which
+    The slots are spread evenly over what exists of the range, so a short past fills them all with repeats, which
     no window at test time does. Every slot left of the last one that holds chunk 0 is hidden.
     """
     if not config.n_long:
@@ -82,7 +82,7 @@ def long_distances(T: ArrayLike, config: LSTRConfig, stretched: bool = False) ->
 def work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the work memory at T, oldest first, with a fixed shape.
 
-    T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not there yet, and a mask,
+    T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not present yet, and a mask,
     True = present. Absent slots come last, so the causal mask already keeps them from every present one.
     """
     ends = np.asarray(T, dtype=np.int64)[..., None]

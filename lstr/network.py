@@ -111,7 +111,7 @@ class Network(Model):
 
     @property
     def integration(self) -> str:
-        """How the work memory meets the rest: `config.integration`, "joined", or "alone" where there is no rest."""
+        """How the work memory meets the rest: `config.integration`, "joined", or "alone" without a rest."""
         if not self.has_memory:
             return "alone"
         return "joined" if self.config.encoder == "joined" else self.config.integration
@@ -175,7 +175,7 @@ class Network(Model):
         """Work tokens (B, W, d_model), each joined with its past and the memory (B, M, d_model), ready to classify.
 
         The result is (B, W + anticipation, d_model), twice as wide with integration "concatenation". work_mask (B, W)
-        and memory_mask (B, M) are bool, True = there; None stands for all of them (paper, section 3.4).
+        and memory_mask (B, M) are bool, True = present; None stands for all of them (paper, section 3.4).
         """
         if self.integration == "mlp":
             assert memory is not None  # by `integration`

@@ -1,7 +1,7 @@
 """A copy of a model for inference alone, its weights laid out as the processor multiplies them fastest.
 
 A step of a stream multiplies few tokens by many weights, so most of its time goes to reading weights. oneDNN's own
-layout reads them almost twice as fast as a plain matrix, and bfloat16 halves what there is to read.
+layout reads them almost twice as fast as a plain matrix, and bfloat16 halves what is to be read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.dtype = dtype
         self.bias = None if bias is None else bias.detach().to(dtype)
-        # The operator is torch's own, made for its compiler and not documented, so it may not be there.
+        # The operator is torch's own, made for its compiler and not documented, so it may be missing.
         self.packed = weight.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         if self.packed and dtype == torch.bfloat16:
             self.packed = torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -62,7 +62,7 @@ class Plan:
 def make_plan(config: LSTRConfig, chunks: NDArray[np.int64], whole: bool = False) -> Plan:
     """The plan for streams that have seen `chunks` (B,).
 
-    With `whole` every mask is there and every stream takes part in everything, if only in a spare row: a step then has
+    With `whole` no mask is None and every stream takes part in everything, if only in a spare row: a step then has
     one of two shapes, with and without the encoder, as a captured graph needs.
     """
     W = config.work_length

@@ -49,7 +49,7 @@ class Recurrent(Model):
         return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1 + n_ahead, C) of a video's features (L, D) in one pass; there are no windows to batch."""
+        """Logits (L, 1 + n_ahead, C) of a video's features (L, D) in one pass, without windows."""
         logits, _ = self.run(self.feature_head_work(features)[None], self.begin(1))
         return logits[0]
 
@@ -137,8 +137,8 @@ class TRN(Recurrent):
         logits: list[Tensor] = []
         futures = []
         for _ in range(self.config.n_ahead):
-            said = self.decoder_input(logits[-1]) if logits else torch.zeros_like(hidden)  # (B, d_model)
-            hidden, cell = self.decoder(self.dropout(said), (hidden, cell))
+            seen = self.decoder_input(logits[-1]) if logits else torch.zeros_like(hidden)  # (B, d_model)
+            hidden, cell = self.decoder(self.dropout(seen), (hidden, cell))
             logits.append(self.future_classifier(self.dropout(hidden)))
             futures.append(self.future_gate(hidden))
         return torch.stack(logits, dim=1), torch.stack(futures).mean(dim=0)

@@ -144,12 +144,12 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
     ) -> Tensor:
-        """x (B, N, D) to (B, N, D); there is no memory to look at."""
+        """x (B, N, D) to (B, N, D); without a memory to look at."""
         return self.after_self(x, self.self_attn(x, x, mask))
 
 
 def module_list(modules: Iterable[nn.Module]) -> Sequence[Any]:
-    """nn.ModuleList, as a sequence: it does not know the type of what it holds, so whoever keeps it says so."""
+    """nn.ModuleList, as a sequence: its annotation, where it is kept, is the type of what it holds."""
     return cast(Sequence[Any], nn.ModuleList(modules))
 
 
