@@ -132,12 +132,12 @@ def _chain(console, options: dict):
 
     bench = ChainBench(
         choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"]),
-        [Path(path) for path in options["inputs"]],
-        options["chunks"],
-        options["device"],
-        options["workers"],
-        options["flow_backend"],
-        options["against"] == "opencv",
+        inputs=[Path(path) for path in options["inputs"]],
+        n_chunks=options["chunks"],
+        device=options["device"],
+        workers=options["workers"],
+        flow_backend=options["flow_backend"],
+        against_opencv=options["against"] == "opencv",
     )
     return bench_chain(bench)
 

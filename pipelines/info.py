@@ -10,6 +10,7 @@ from extractors.errors import MissingPathError, WeightsError
 from extractors.networks.model_card import ModelCard, is_weights_folder, read_card
 from extractors.video.file_reader import FrameReader, find_videos, probe
 from lstr import checkpoint
+from lstr.config import FEATURES_PER_SECOND
 from lstr.timeline import FORMAT
 from pipelines.datasets.seen_videos import count_seen, training_seen
 from pipelines.features.folder import is_feature_folder, open_features
@@ -75,7 +76,7 @@ def _features(path: Path, progress: Progress) -> dict:
         "kind": "feature folder",
         "videos": len(lengths),
         "chunks": sum(lengths),
-        "hours": sum(lengths) / 4 / 3600,
+        "hours": sum(lengths) / FEATURES_PER_SECOND / 3600,
         "shortest": min(lengths, default=0),
         "longest": max(lengths, default=0),
         "damaged": sorted({fault.id for fault in found.faults}),

@@ -173,14 +173,14 @@ def test_whole_plans_give_the_same_scores(encoder, integration, grid, positions)
     constants = model.constants()
     plain, whole = caches.begin(model, 3), caches.begin(model, 3)
     videos = torch.randn(3, 28, 8, generator=torch.Generator().manual_seed(1))
-    said = []
+    outcome = []
     with torch.no_grad():
         for step, chunks in enumerate(ages(28)):
             features = videos[:, step]
             a = caches.run(constants, plain, make_plan(model.config, chunks), features)
             b = caches.run(constants, whole, make_plan(model.config, chunks, whole=True), features)
             torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
-            said.append(b.softmax(dim=-1))
+            outcome.append(b.softmax(dim=-1))
     for stream, begin, end in ((0, 0, 28), (1, 0, 19), (1, 19, 28), (2, 11, 28)):
         expected = batch.predict_ahead(model, videos[stream, begin:end])
-        torch.testing.assert_close(torch.stack(said)[begin:end, stream], expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.stack(outcome)[begin:end, stream], expected, atol=1e-5, rtol=0)

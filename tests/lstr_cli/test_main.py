@@ -318,7 +318,7 @@ def test_progress_is_quiet_when_piped(lstr, small_set, tmp_path):
 
 
 def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
-    """A file in the published layout: named in the folder, asked for by detect, refused when it is another."""
+    """A file in the published layout: named in the folder, needed by detect, refused when it is another."""
     import torch
 
     from extractors.networks.backbones import build_backbone
@@ -358,6 +358,6 @@ def test_a_ctrl_c_that_falls_into_a_destructor_is_not_lost():
         "except KeyboardInterrupt:\n"
         "    print('heard')\n"
     )
-    given = {"capture_output": True, "text": True, "timeout": 60, "preexec_fn": heed_interrupts}
-    result = subprocess.run([sys.executable, "-c", code], **given)
+    how = {"capture_output": True, "text": True, "timeout": 60, "preexec_fn": heed_interrupts}
+    result = subprocess.run([sys.executable, "-c", code], **how)
     assert (result.stdout, result.stderr) == ("heard\n", "")

@@ -1,4 +1,4 @@
-"""The benchmark's record: every row is there and means what it says. None of this looks at how fast the machine is."""
+"""The benchmark's record: every row exists and means what it is called. How fast the machine is does not matter."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def tiny_checkpoint(tmp_path_factory):
 
 def test_command(lstr, tiny_checkpoint, tmp_path):
     path = tmp_path / "new folder" / "record.json"
-    given = ("bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--threads", 1, "-o", path)
-    code, out, err = lstr(*given, "--json")
+    arguments = ("bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--threads", 1, "-o", path)
+    code, out, err = lstr(*arguments, "--json")
     assert code == 0 and "random weights" in err and str(path) in err
     record = json.loads(out)
     check(record, threads=1)
