@@ -34,7 +34,7 @@ def recompute(model, features: torch.Tensor, ends: np.ndarray) -> tuple[torch.Te
 
 
 def measure(preset: str, lengths: list[int]) -> dict:
-    """Milliseconds a chunk of both ways, on a video of each length."""
+    """Milliseconds per chunk of both ways, on a video of each length."""
     torch.manual_seed(0)
     model = make_model(PRESETS[preset], 22).eval()
     constants = shared_constants(model)
@@ -79,16 +79,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=[1057, 3000])
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("batch-evaluation.json"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     record = {
         **about_machine(),
         "threads": 1,
         "time": "processor",
         "windows_together": WINDOWS,
-        **{preset: measure(preset, given.lengths) for preset in ("thumos14", "thumos14-published")},
+        **{preset: measure(preset, options.lengths) for preset in ("thumos14", "thumos14-published")},
     }
-    write_json(given.output, record)
+    write_json(options.output, record)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ may grow by GROWTH_MB after the first minute, and each chunk of the stream must 
 import argparse
 import json
 import os
-import platform
 import resource
 import socket
 import subprocess
@@ -18,7 +17,6 @@ import sys
 import tempfile
 import threading
 from contextlib import suppress
-from datetime import date
 from pathlib import Path
 from time import monotonic
 
@@ -31,6 +29,7 @@ from pipelines.detection.detect import load_checkpoint
 from pipelines.detection.live import LiveChain, open_live, run_live
 from pipelines.detection.sources import open_networks
 from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 
 GROWTH_MB = 20
 
@@ -41,10 +40,10 @@ def send(video: Path, port: int) -> None:
         stream, offset, length = None, 0, 0
         while True:
             with av.open(str(video)) as container:
-                given = container.streams.video[0]
-                stream = stream or output.add_stream_from_template(given)
+                source = container.streams.video[0]
+                stream = stream or output.add_stream_from_template(source)
                 first = None
-                for packet in container.demux(given):
+                for packet in container.demux(source):
                     if packet.dts is None:
                         continue
                     first = packet.dts if first is None else first
@@ -83,10 +82,10 @@ def detect(checkpoint: str, video: Path, seconds: float, output: Path) -> tuple[
     loaded = load_checkpoint(checkpoint)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    given = parse_live(f"tcp://127.0.0.1:{port}?listen")
+    listening = parse_live(f"tcp://127.0.0.1:{port}?listen")
     with (
         open_networks(loaded) as (twostream, workers, _),
-        open_live([given], loaded, twostream.recipe.long_side, LiveOptions(on_lag="drop")) as sources,
+        open_live([listening], loaded, twostream.recipe.long_side, LiveOptions(on_lag="drop")) as sources,
         LiveChain(sources, loaded, twostream, workers) as chain,
     ):
         sender = subprocess.Popen([sys.executable, __file__, str(video), "--send", str(port)])
@@ -124,7 +123,7 @@ def account(timeline: dict, output: Path, name: str) -> dict:
 
 
 def main() -> None:
-    """Parse, run, write the record, and say whether the promise holds."""
+    """Parse, run, write the record, and print whether the promise holds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("video", type=Path)
     parser.add_argument("-c", "--checkpoint")
@@ -132,25 +131,23 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path(__file__).with_suffix(".json"))
     parser.add_argument("--conditions", help="what else the machine was doing, for the record")
     parser.add_argument("--send", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.send:
-        return send(given.video, given.send)
+    options = parser.parse_args()
+    if options.send:
+        return send(options.video, options.send)
     with tempfile.TemporaryDirectory() as folder:
-        timeline, samples = detect(given.checkpoint, given.video, given.minutes * 60, Path(folder))
+        timeline, samples = detect(options.checkpoint, options.video, options.minutes * 60, Path(folder))
         (name,) = (path.stem for path in Path(folder).glob("*.jsonl"))
         counts = account(timeline, Path(folder), name)
     later = samples[samples[:, 0] >= 60]
     growth = float(later[:, 1].max() - later[0, 1])
-    minutes = samples[:: max(1, len(samples) // round(max(1, given.minutes)))]
+    minutes = samples[:: max(1, len(samples) // round(max(1, options.minutes)))]
     write_json(
-        given.record,
+        options.record,
         {
-            "machine": f"{platform.platform()}, {os.cpu_count()} cores",
-            "versions": {"python": platform.python_version(), "pyav": av.__version__},
-            "date": date.today().isoformat(),
+            **about_machine(pyav=av.__version__),
             "weights": "random",
-            **({"conditions": given.conditions} if given.conditions else {}),
-            "minutes": given.minutes,
+            **({"conditions": options.conditions} if options.conditions else {}),
+            "minutes": options.minutes,
             "chunks": counts,
             "speed": timeline["speed"],
             "after_the_first_minute": {

@@ -66,7 +66,7 @@ def lstr(*words: object) -> float:
 
 
 def make_features(videos: Path, labels: Path, work: Path, cache: Path, streams: tuple[str, ...], size: dict) -> dict:
-    """Networks and features of a fold in WORK/{random,finetuned}_{stream}; what the commands say of their time."""
+    """Networks and features of a fold in WORK/{random,finetuned}_{stream}; the time that the commands record."""
     seconds = {}
     for stream in streams:
         weights, kept = work / f"weights_{stream}", ["--cache", cache]
@@ -95,19 +95,19 @@ def held_out(folders: list[Path], labels: Path, kept: Path) -> HeldOut:
 
 
 def score_set(
-    given: argparse.Namespace, name: str, streams: tuple[str, ...]
+    options: argparse.Namespace, name: str, streams: tuple[str, ...]
 ) -> tuple[dict[str, dict], dict, dict[str, list[str]]]:
     """{row: {system: [scores of all videos, a seed]}}, seconds by fold, and the videos of each fold."""
-    source, size = given.data / name, SIZES
+    source, size = options.data / name, SIZES
     ids = sorted(read_labels(source / "labels.json").videos)
     rows: dict[str, dict[str, list[Scores]]] = {}
     seconds, folds = {}, {}
     inputs = {label: parts for label, parts in INPUTS.items() if set(parts) <= set(streams)}
     for fold, testing in enumerate(folds_of(ids), 1):
-        work = given.work / name / f"fold_{fold}"
+        work = options.work / name / f"fold_{fold}"
         labels = work / "labels.json"
         write_labels(source / "labels.json", testing, labels)
-        seconds[f"fold {fold}"] = make_features(source / "videos", labels, work, given.cache, streams, size)
+        seconds[f"fold {fold}"] = make_features(source / "videos", labels, work, options.cache, streams, size)
         folds[f"fold {fold}"] = testing
         training = [video_id for video_id in ids if video_id not in testing]
         for weights in ("random", "finetuned"):
@@ -116,14 +116,14 @@ def score_set(
                 held = held_out(folders, labels, work / f"scores_{weights}_{label}")
                 row = rows.setdefault(f"{weights} {label}", {})
                 for system, settings in SYSTEMS.items():
-                    runs = range(1 if "penalty" in settings else given.seeds)
+                    runs = range(1 if "penalty" in settings else options.seeds)
                     scores = row.setdefault(system, [{} for _ in runs])
                     for seed in runs:
                         scores[seed] |= held.scores(settings, seed, training, testing)
         counted = [held.videos[i].targets for i in training]
-        for baseline, say in (("chance", metrics.chance), ("time_prior", metrics.time_prior)):
+        for baseline, score in (("chance", metrics.chance), ("time_prior", metrics.time_prior)):
             found = rows.setdefault("labels", {}).setdefault(baseline, [{}])
-            found[0] |= {i: say(counted, len(held.videos[i].targets)) for i in testing}
+            found[0] |= {i: score(counted, len(held.videos[i].targets)) for i in testing}
     return rows, seconds, folds
 
 
@@ -137,16 +137,16 @@ def main() -> None:
     parser.add_argument("--streams", nargs="+", default=["flow", "rgb"], choices=["flow", "rgb"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("finetuned.json"))
-    given = parser.parse_args()
-    given.work.mkdir(parents=True, exist_ok=True)
-    given.cache = given.cache or given.work / "chunks"
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    options.cache = options.cache or options.work / "chunks"
     record: dict = {}
-    for name in given.sets:
-        rows, seconds, folds = score_set(given, name, tuple(given.streams))
+    for name in options.sets:
+        rows, seconds, folds = score_set(options, name, tuple(options.streams))
         flat = {f"{row}: {system}": runs for row, systems in rows.items() for system, runs in systems.items()}
-        last = given.work / name / f"fold_{N_FOLDS}"
-        held = held_out([last / f"finetuned_{given.streams[0]}"], last / "labels.json", last / "unused")
-        against = f"random {'both' if len(given.streams) > 1 else given.streams[0]}: lstr"
+        last = options.work / name / f"fold_{N_FOLDS}"
+        held = held_out([last / f"finetuned_{options.streams[0]}"], last / "labels.json", last / "unused")
+        against = f"random {'both' if len(options.streams) > 1 else options.streams[0]}: lstr"
         record[name] = {
             "folds": folds,
             "seconds": seconds,
@@ -162,10 +162,10 @@ def main() -> None:
         for key in flat:
             print(f"{name} {key}: {record[name][key]['mAP']:.3f} {record[name]['mAP by fold'][key]}", flush=True)
     config = {}
-    for path in (given.work / given.sets[0] / "fold_1").glob("weights_*/finetune.json"):
+    for path in (options.work / options.sets[0] / "fold_1").glob("weights_*/finetune.json"):
         config |= json.loads(path.read_text())["config"]
-    record |= {"sizes": SIZES, "config": config, "preset": PRESET, "seeds": given.seeds, "resamples": RESAMPLES}
-    write_json(given.output, record | about_machine())
+    record |= {"sizes": SIZES, "config": config, "preset": PRESET, "seeds": options.seeds, "resamples": RESAMPLES}
+    write_json(options.output, record | about_machine())
 
 
 if __name__ == "__main__":

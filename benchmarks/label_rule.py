@@ -6,15 +6,15 @@ row. Each video is therefore compared at its own rate, rows / duration. Writes l
 
 import json
 import os
-import platform
 from collections import Counter
-from datetime import date
 from pathlib import Path
 
 import numpy as np
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, THUMOS_CLASSES, VideoLabels, targets
+from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 
 HERE = Path(__file__).parent
 SHARED = Path(os.environ.get("LSTR_SHARED", HERE.parents[1] / "shared"))
@@ -149,8 +149,7 @@ def main() -> None:
     record = {
         "what": "targets of lstr.labels.targets from thumos14_segments.json, at each video's own rate, against "
         "target_perframe of wangxiang1230/OadTR",
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "date": str(date.today()),
+        **about_machine(),
         "videos": len(published),
         "left_out": {"videos": left_out, "reason": "no segment and no duration: it has ambiguous actions only"},
         "chunks": len(theirs),
@@ -166,7 +165,7 @@ def main() -> None:
         "ambiguous_chunks": int(theirs[:, IGNORED].sum()),
         "per_class": per_class,
     }
-    (HERE / "label-rule.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_json(HERE / "label-rule.json", record)
     print(json.dumps({key: value for key, value in record.items() if key != "per_class"}, indent=1))
 
 

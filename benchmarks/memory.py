@@ -2,7 +2,7 @@
 
 python benchmarks/memory.py LONG_1080P_VIDEO [--every 40]
 
-Makes, without encoding again, a ten-second cut of the video given and an hour of repetitions of it. The cut and the
+Makes, without encoding again, a ten-second cut of the video and an hour of repetitions of it. The cut and the
 video itself go through `lstr extract`. The hour is thinned: all of it is decoded, but only one chunk in so many has
 its flow computed and goes through both networks; it is held against the cut in the same program, with every chunk, so
 that batches are as large. Flow is DIS, the networks are random. The peak is the most that a job and the processes it
@@ -11,13 +11,11 @@ starts held together, sampled ten times a second.
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import av
@@ -27,6 +25,7 @@ from extractors.presets import PRESETS
 from extractors.twostream import WeightSources, build_twostream
 from extractors.video.file_reader import open_chunks, probe
 from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 
 ALLOWED_MB = 300
 SAMPLE_SECONDS = 0.1
@@ -38,10 +37,10 @@ def repeat(source: Path, target: Path, seconds: float) -> None:
         stream, offset = None, 0
         while True:
             with av.open(str(source)) as container:
-                given = container.streams.best("video")
-                stream = stream or output.add_stream_from_template(given)
+                source_stream = container.streams.best("video")
+                stream = stream or output.add_stream_from_template(source_stream)
                 length = 0
-                for packet in container.demux(given):
+                for packet in container.demux(source_stream):
                     if packet.dts is None:
                         continue
                     length = max(length, packet.dts + packet.duration)
@@ -87,7 +86,7 @@ def whole(video: Path, output: Path) -> list[str]:
 
 
 def thin(video: Path, every: int) -> None:
-    """Decode a video whole; of every so many chunks one has its flow computed and goes through the networks."""
+    """Decode a video whole; one chunk in `every` has its flow computed and goes through the networks."""
     twostream = build_twostream(replace(PRESETS["fast"], flow_algorithm="dis"), WeightSources(), "cpu", "float32")
     chunks = open_chunks(video, twostream.recipe.long_side)[2]
     with FlowWorkers(2, "dis") as workers:
@@ -102,20 +101,20 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=40, help="chunks of the hour, one of which has features")
     parser.add_argument("--thin", action="store_true", help="only do what is measured on the hour, on VIDEO")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("extract-memory.json"))
-    given = parser.parse_args()
-    if given.thin:
-        return thin(given.video, given.every)
+    options = parser.parse_args()
+    if options.thin:
+        return thin(options.video, options.every)
     measured = {}
     with tempfile.TemporaryDirectory() as folder:
         cut, hour = Path(folder, "cut.mp4"), Path(folder, "hour.mp4")
-        repeat(given.video, cut, 10)
-        repeat(given.video, hour, 3600)
+        repeat(options.video, cut, 10)
+        repeat(options.video, hour, 3600)
         thinned = [sys.executable, __file__, "--thin", "--every"]
         for name, video, command in (
             ("ten seconds", cut, whole(cut, Path(folder, "a"))),
-            ("as given", given.video, whole(given.video, Path(folder, "b"))),
+            ("as given", options.video, whole(options.video, Path(folder, "b"))),
             ("ten seconds, float32", cut, [*thinned, "1", str(cut)]),
-            ("one hour, float32, thinned", hour, [*thinned, str(given.every), str(hour)]),
+            ("one hour, float32, thinned", hour, [*thinned, str(options.every), str(hour)]),
         ):
             seen = probe(video)
             facts = {"seconds_of_video": round(seen.duration, 2), "source_frames": len(seen.timestamps)}
@@ -124,8 +123,8 @@ def main() -> None:
     peak = {name: entry["peak_mb"] for name, entry in measured.items()}
     record = {
         "what": "lstr extract --recipe fast --flow dis: decoding, flow, both networks, writing",
-        "thinned": f"every frame decoded; DIS flow and both networks, float32, on one chunk in {given.every}",
-        "video": f"{given.video.name}, {seen.width}x{seen.height}",
+        "thinned": f"every frame decoded; DIS flow and both networks, float32, on one chunk in {options.every}",
+        "video": f"{options.video.name}, {seen.width}x{seen.height}",
         "hour": "the same packets repeated, not encoded again",
         "measured": measured,
         "more_than_ten_seconds_mb": {
@@ -133,12 +132,10 @@ def main() -> None:
             "one hour, thinned": round(peak["one hour, float32, thinned"] - peak["ten seconds, float32"], 1),
         },
         "allowed_mb": ALLOWED_MB,
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        "versions": {"av": av.__version__},
-        "date": date.today().isoformat(),
+        **about_machine(av=av.__version__),
         "note": "peaks in units of 2**20 bytes",
     }
-    write_json(given.output, record)
+    write_json(options.output, record)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,7 @@ python benchmarks/odd_videos.py FOLDER
 """
 
 import argparse
-import os
-import platform
 from collections import Counter
-from datetime import date
 from pathlib import Path
 
 import av
@@ -21,6 +18,7 @@ from extractors.twostream import TwoStream, WeightSources, build_twostream
 from extractors.video.file_reader import open_chunks
 from extractors.video.frames import n_frames_until
 from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 
 
 def decode(path: Path, twostream: TwoStream, workers: FlowWorkers, allow_damaged: bool = False) -> dict:
@@ -69,22 +67,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("odd-videos.json"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     with FlowWorkers(2) as workers:
         found = {
-            path.relative_to(given.folder).as_posix(): outcome(path, twostream, workers)
-            for path in odd_videos(given.folder)
+            path.relative_to(options.folder).as_posix(): outcome(path, twostream, workers)
+            for path in odd_videos(options.folder)
         }
     counts = Counter(entry.get("decoder", "error") for entry in found.values())
     print(dict(counts))
     write_json(
-        given.output,
+        options.output,
         {
             "counts": dict(counts),
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-            "versions": {"av": av.__version__, "decord": decord.__version__},
-            "date": date.today().isoformat(),
+            **about_machine(av=av.__version__, decord=decord.__version__),
             "files": found,
         },
     )

@@ -1,8 +1,8 @@
 """Extract, train and test on two sets of real videos, and write benchmarks/real-data.json.
 
-UT-Interaction by leaving two of its ten sequences out in turn (the other eight train), UR Fall on its given subsets;
+UT-Interaction by leaving two of its ten sequences out in turn (the other eight train), UR Fall on its own subsets;
 scores of all test chunks pooled before the metrics. The networks carry random weights with calibrated batch-norm
-statistics, so the figures say what the chain makes of untrained features.
+statistics, so the figures show what the chain makes of untrained features.
 
 Each trained system has candidate settings. On UT-Interaction the one that scores a fold is chosen by what the
 candidates score on the other folds, in models that saw nothing of it (`held_out.chosen_without`, one seed); UR Fall
@@ -55,7 +55,7 @@ CANDIDATES: dict[str, dict[str, Settings]] = {
 
 
 def extract_set(videos: Path, labels: Path, output: Path) -> None:
-    """Extract what is not there yet of a set, with the fast recipe."""
+    """Extract what is missing of a set, with the fast recipe."""
     found = find_videos([videos])
     with FlowWorkers(default_workers()) as workers:
         twostream, folder = prepare(
@@ -66,7 +66,7 @@ def extract_set(videos: Path, labels: Path, output: Path) -> None:
 
 
 def score_of_labels(held: HeldOut, training: list[str], testing: list[str]) -> dict[str, Scores]:
-    """What the two baselines say that see no video."""
+    """Scores of the two baselines that see no video."""
     counted = [held.videos[i].targets for i in training]
     return {
         name: {i: system(counted, len(held.videos[i].targets)) for i in testing}
@@ -160,18 +160,18 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="folder with both sets' features, extracted before")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("real-data.json"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     record: dict = {}
     for name in ("urfall", "ut_interaction"):
-        source, features = given.data / name, (given.features or given.work) / name
-        if not given.features:
+        source, features = options.data / name, (options.features or options.work) / name
+        if not options.features:
             extract_set(source / "videos", source / "labels.json", features)
         folder, labels = open_features(features), read_labels(source / "labels.json")
-        held = HeldOut(folder, labels, PRESET, given.work / f"{name} scores")
+        held = HeldOut(folder, labels, PRESET, options.work / f"{name} scores")
         if name == "urfall":
-            scores, chosen = score_subsets(held, given.seeds), {}
+            scores, chosen = score_subsets(held, options.seeds), {}
         else:
-            scores, choices = score_sequences(held, given.seeds)
+            scores, choices = score_sequences(held, options.seeds)
             chosen = {"choices": choices}
         stored = [json.loads(folder.record(video_id).read_text()) for video_id in folder.ids()]
         record[name] = {
@@ -194,12 +194,12 @@ def main() -> None:
     record |= {
         "weights": "random",
         "preset": PRESET,
-        "seeds": given.seeds,
+        "seeds": options.seeds,
         "resamples": RESAMPLES,
         "flow_backend": choose_backend(),
         **about_machine(),
     }
-    write_json(given.output, record)
+    write_json(options.output, record)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ matrix, plus a little white noise in every feature. The latent point is a sum of
 - slow noise, with a memory of seconds;
 - fast noise, new in each chunk.
 
-So a single chunk says little. Averaging over the last seconds takes the fast noise away. What lies further back helps
+So a single chunk shows little. Averaging over the last seconds takes the fast noise away. What lies further back helps
 in two ways. Real videos repeat the same action or two (183 of THUMOS'14's 200 training videos have one class), so that
-clear earlier instances say what a faint one is; this the label sequences bring. And a long past, most of it background,
-shows what the scene looks like, which can then be told from evidence. Between actions nothing in the features says
-which class the video is about.
+clear earlier instances show what a faint one is; this the label sequences bring. And a long past, most of it
+background, shows what the scene looks like, which can then be separated from evidence. Between actions nothing in the
+features shows which class the video is about.
 
-The streams differ as appearance and motion do: appearance tells the classes apart and hardly says when, under a strong
-nuisance and more slow noise; motion says when, less well which, under mostly fast noise.
+The streams differ as appearance and motion do: appearance separates the classes and hardly shows when, under a strong
+nuisance and more slow noise; motion shows when, less well which, under mostly fast noise.
 
 Strengths were chosen before the study, by ridge regression on the latent points: an mAP of 0.2 to 0.3 from one chunk,
 more from 2 s, more again from the whole past (measured: 0.29, 0.38, 0.56; the last from 2 s less the mean of all chunks
@@ -150,7 +150,7 @@ def read_targets(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 def write_features(folder: Path, published: Path, generator: Generator) -> Path:
     """Make a feature folder for the videos of `published`/target_perframe; gives its data_info.json.
 
-    What is there already is not made again. Targets are read from where they are published. Raises OutputError where
+    What exists already is not made again. Targets are read from the published folder. Raises OutputError where
     the folder holds features of another generator.
     """
     info = folder / "data_info.json"

@@ -4,8 +4,8 @@
     python benchmarks/thumos_synthetic.py SHARED/data/thumos14 --work WORK --device cuda    every row at full size
     … --rows memory-0 memory-512 rnn --seeds 0 1 2                                          some rows, some seeds
 
-Training, features from disk and whole-video evaluation are the project's own; `synthetic_features.py` says how features
-are made. The record is written after each row, and a row in it is not run again; a row that was stopped goes on from
+Training, features from disk and whole-video evaluation are the project's own; `synthetic_features.py` makes the
+features. The record is written after each row, and a row in it is not run again; a row that was stopped goes on from
 its last save, from which its seconds then count. Every row takes the same seed's windows in the same order.
 """
 
@@ -94,7 +94,7 @@ def settings(row: str, seed: int, size: Size, dims: tuple[int, int]) -> tuple[LS
 def run_row(
     row: str, seed: int, size: Size, splits: tuple[Split, Split], work: Path, device: str, readers: int | None
 ) -> dict:
-    """Train a row and score the test videos: what the record says of it."""
+    """Train a row and score the test videos: its entry of the record."""
     training, testing = splits
     model, config = settings(row, seed, size, training.dims)
     run = work / f"{row}-{seed}"
@@ -217,7 +217,7 @@ def resampled(entries: list[dict]) -> np.ndarray | None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Make the features where they are not there, run what is missing in the record, print the table."""
+    """Make the features that are missing, run what is missing in the record, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("published", type=Path, help="folder with THUMOS'14's target_perframe/")
     parser.add_argument("--work", type=Path, required=True, help="folder for features (2.6 GB) and runs")
@@ -230,33 +230,33 @@ def main(arguments: list[str] | None = None) -> None:
         )
     parser.add_argument("--readers", type=int, help="threads that read features ahead")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("thumos-synthetic.json"))
-    given = parser.parse_args(arguments)
-    cuda = given.device.startswith("cuda")
-    asked = {name: getattr(given, name) for name in asdict(FULL) if getattr(given, name) is not None}
-    size = Size(**asdict(FULL if cuda else SMALL) | asked)
-    rows = given.rows or ["all" if cuda else "reduced"]
+    options = parser.parse_args(arguments)
+    cuda = options.device.startswith("cuda")
+    chosen = {name: value for name in asdict(FULL) if (value := getattr(options, name)) is not None}
+    size = Size(**asdict(FULL if cuda else SMALL) | chosen)
+    rows = options.rows or ["all" if cuda else "reduced"]
     rows = list(ROWS) if "all" in rows else list(REDUCED) if rows == ["reduced"] else rows
     generator = Generator()
     made_of = {"what": "synthetic features on THUMOS'14 labels", "generator": asdict(generator), "size": asdict(size)}
-    record = begin_record(given.output, made_of)
-    info = write_features(given.work / "features", given.published, generator)
-    dataset = read_dataset(given.work / "features", info)
+    record = begin_record(options.output, made_of)
+    info = write_features(options.work / "features", options.published, generator)
+    dataset = read_dataset(options.work / "features", info)
     splits = dataset.split("training"), dataset.split("testing")
     record["videos"] = [len(split.videos) for split in splits]
     record["chunks"] = [split.n_chunks for split in splits]
     record["quoted"] = THUMOS
-    for seed in given.seeds:
+    for seed in options.seeds:
         for row in rows:
             if any((entry["row"], entry["seed"]) == (row, seed) for entry in record["rows"]):
                 continue
-            runs = given.work / "runs" / f"{size.width}-{size.epochs}-{size.lr}-{size.precision}"
-            record["rows"].append(run_row(row, seed, size, splits, runs, given.device, given.readers))
+            runs = options.work / "runs" / f"{size.width}-{size.epochs}-{size.lr}-{size.precision}"
+            record["rows"].append(run_row(row, seed, size, splits, runs, options.device, options.readers))
             record["threads"] = torch.get_num_threads()
-            write_json(given.output, record)
+            write_json(options.output, record)
             print(f"{row} seed {seed}: mAP {record['rows'][-1]['mAP']:.3f}", flush=True)
     if not record["baselines"]:
         record["baselines"] = baselines(*splits)
-    write_json(given.output, record)
+    write_json(options.output, record)
     print(table(record))
 
 

@@ -4,9 +4,6 @@ python benchmarks/tvl1.py VIDEO... [--pairs 7]
 """
 
 import argparse
-import os
-import platform
-from datetime import date
 from pathlib import Path
 from time import process_time
 
@@ -17,6 +14,7 @@ from extractors.flow import tvl1
 from extractors.flow.workers import opencv_flow
 from extractors.video.file_reader import FrameReader, probe, read_chunks
 from pipelines.files.json_files import write_json
+from pipelines.provenance import about_machine
 
 SIZES = ((320, 180), (320, 240), (340, 256))
 
@@ -56,27 +54,25 @@ def measure(pairs, size: tuple[int, int]) -> dict:
 
 
 def main() -> None:
-    """Measure each size on pairs of every video given and write the record."""
+    """Measure each size on pairs of every video and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("videos", type=Path, nargs="+")
     parser.add_argument("--pairs", type=int, default=7, help="pairs a video")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("tvl1.json"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     cv2.setNumThreads(1)
-    pairs = [pair for video in given.videos for pair in read_pairs(video, given.pairs)]
+    pairs = [pair for video in options.videos for pair in read_pairs(video, options.pairs)]
     rows = [measure(pairs, size) for size in SIZES]
     for row in rows:
         print(row)
     write_json(
-        given.output,
+        options.output,
         {
             "tvl1": rows,
             "unit": "pairs a second of processor time",
+            **about_machine(opencv=cv2.__version__),
             "instruction_set": tvl1.variants()[-1],
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-            "versions": {"opencv": cv2.__version__, "numpy": np.__version__},
-            "videos": [video.name for video in given.videos],
-            "date": date.today().isoformat(),
+            "videos": [video.name for video in options.videos],
         },
     )
 

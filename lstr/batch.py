@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr import caches, dense
 from lstr.errors import LstrError
-from lstr.kinds import Model
-from lstr.model import LSTR
+from lstr.kind import Model
 
 
 def predict(model: Model, features: Tensor | NDArray[np.float32], batch_size: int = 64) -> Tensor:
@@ -27,12 +27,12 @@ def predict_ahead(
     model: Model,
     features: Tensor | NDArray[np.float32],
     batch_size: int = 64,
-    constants: caches.Constants | None = None,
+    constants: Any = None,
 ) -> Tensor:
     """Class probabilities (L, 1 + n_ahead, C) of each chunk and of the chunks that will follow it.
 
-    Entry [T, h] is what the model says at the end of chunk T about chunk T + h. batch_size windows are computed
-    together. Whoever predicts many videos saves time with `shared_constants`. Raises as `predict`.
+    Entry [T, h] is about chunk T + h as seen at the end of chunk T. batch_size windows are computed together. To
+    predict many videos faster, pass `constants=shared_constants(model)`. Raises as `predict`.
     """
     config = model.config
     if model.training:
@@ -51,14 +51,11 @@ def predict_ahead(
     if len(features) == 0:
         return torch.zeros(0, 1 + config.n_ahead, model.n_classes)
     features = features.to(model.classifier.weight)
-    if isinstance(model, LSTR):
-        logits = dense.video_logits(constants or shared_constants(model), features, batch_size)
-    else:
-        logits = model.video_logits(features, batch_size)  # (L, 1 + n_ahead, C)
+    logits = model.dense_logits(features, batch_size, constants)  # (L, 1 + n_ahead, C)
     return logits.float().softmax(dim=-1).cpu()
 
 
 @torch.no_grad()
-def shared_constants(model: Model) -> caches.Constants | None:
-    """What follows from the weights alone, for `predict_ahead` of many videos; None where there is no such thing."""
-    return caches.constants(model) if isinstance(model, LSTR) else None
+def shared_constants(model: Model) -> Any:
+    """What follows from the weights alone, for `predict_ahead` of many videos; None where nothing does."""
+    return model.constants()

@@ -29,7 +29,7 @@ def resampled_means(
     calibrated: bool = False,
     ignore: str | None = AMBIGUOUS,
 ) -> NDArray[np.float64]:
-    """mAP, or mcAP, of each resample (resamples,), as `lstr.metrics.per_frame` defines them; arrays (L, C) a video.
+    """mAP, or mcAP, of each resample (resamples,), as `lstr.metrics.per_frame` defines them; an array (L, C) per video.
 
     A class that is on in no chunk of a resample is not in its mean, which is NaN where no class is left.
     """
@@ -41,22 +41,22 @@ def resampled_means(
     precisions = np.full((len(draws), len(columns)), np.nan)
     for place, (column, _) in enumerate(columns):
         precisions[:, place] = _precisions(Ranking(rows[:, column], on[:, column]), of_video, draws, calibrated)
-    there = ~np.isnan(precisions)
-    totals = np.where(there, precisions, 0).sum(axis=1)
-    return np.where(there.any(axis=1), totals / np.maximum(there.sum(axis=1), 1), np.nan)
+    defined = ~np.isnan(precisions)
+    totals = np.where(defined, precisions, 0).sum(axis=1)
+    return np.where(defined.any(axis=1), totals / np.maximum(defined.sum(axis=1), 1), np.nan)
 
 
 def _precisions(
     ranking: Ranking, of_video: NDArray[np.int64], draws: NDArray[np.int64], calibrated: bool
 ) -> NDArray[np.float64]:
-    """What `ranking.average_precision` gives of each resample (R,), as one product of counts a video with draws.
+    """What `ranking.average_precision` gives of each resample (R,), as one product of draws with counts per video.
 
-    of_video (N,) says which video a chunk is of. Counts are whole numbers below 2 ** 24, so float32 holds them.
+    of_video (N,) is the video of each chunk. Counts are whole numbers below 2 ** 24, so float32 holds them.
     """
     n_videos, of_ranked = draws.shape[1], of_video[ranking.order]
 
     def counts(ranks: NDArray[np.int64]) -> NDArray[np.float32]:
-        """How many of `ranks` are at or above each positive and its ties, a video: (P, V)."""
+        """How many of `ranks` are at or above each positive and its ties, per video: (P, V)."""
         first = np.searchsorted(ranking.end, ranks)  # the first positive that each is at or above
         inside = first < len(ranking.end)
         cells = first[inside] * n_videos + of_ranked[ranks[inside]]

@@ -19,14 +19,14 @@ from torch import Tensor
 from lstr import __version__
 from lstr.config import LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError, ConfigError
-from lstr.kinds import Model, make_model
+from lstr.kind import Model
+from lstr.kinds import make_model
 from lstr.labels import BACKGROUND, THUMOS_CLASSES
 
 FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
 TENSORS = "model_state_dict"
 CALIBRATION = "calibration"
-
 
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
 """rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""
@@ -50,7 +50,7 @@ class Checkpoint:
     format: str
     path: Path
     assumed: dict[str, int]
-    """Configuration that neither the file nor the caller gave."""
+    """Configuration that neither the file nor the caller states."""
 
 
 def save(
@@ -70,12 +70,9 @@ def save(
     path = Path(path)
     if len(classes) != model.n_classes:
         raise CheckpointError(
-            f"The model scores {model.n_classes} classes but {len(classes)} names were given.",
-            "Give one name for each column of the scores.",
+            f"The model scores {model.n_classes} classes but {len(classes)} names were passed.",
+            "Pass one name for each column of the scores.",
         )
-    versions = {
-        "lstr": __version__, "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__
-    }  # fmt: skip
     content = {
         "format": FORMAT,
         "config": to_json(model.config),
@@ -83,7 +80,7 @@ def save(
         "recipe": _json("recipe", None if recipe is None else dict(recipe)),
         "metrics": _json("metrics", dict(metrics)),
         "extra": _json("extra", dict(extra or {})),
-        "versions": _json("versions", versions),
+        "versions": _json("versions", library_versions()),
         CALIBRATION: {
             stream: {name: tensor.detach().cpu() for name, tensor in tensors.items()}
             for stream, tensors in (calibration or {}).items()
@@ -91,6 +88,16 @@ def save(
         TENSORS: {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()},
     }
     write_atomically(path, content)
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what computes scores."""
+    return {
+        "lstr": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def write_atomically(path: str | Path, content: Any) -> None:
@@ -114,7 +121,7 @@ def write_atomically(path: str | Path, content: Any) -> None:
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
     """Read a checkpoint of ours, or of the published code ({epoch, model_state_dict, ...}).
 
-    A published one is read with grid "sliding" and positions "slot"; its tensors give what shapes can say, and
+    A published one is read with grid "sliding" and positions "slot"; its shapes give what they can, and
     `overrides` (LSTRConfig field to value) the rest: n_heads, long_length, long_stride. Raises CheckpointError when
     the file is missing, damaged, unsafe, or contradicts its configuration, and ConfigError on a bad override.
     """
@@ -139,8 +146,8 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
         config = _published_config(path, tensors, overrides)
         classes = _published_classes(tensors)
         calibration = {}
-        unsaid = ("n_heads", "work_length", "long_length", "long_stride")
-        assumed = {name: getattr(config, name) for name in unsaid if name not in overrides}
+        unknown = ("n_heads", "work_length", "long_length", "long_stride")
+        assumed = {name: getattr(config, name) for name in unknown if name not in overrides}
         epoch = content.get("epoch")
         parts = {"recipe": None, "metrics": {}, "extra": {} if epoch is None else {"epoch": epoch}, "versions": {}}
     else:
@@ -191,9 +198,9 @@ def read(path: str | Path) -> Any:
         raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", again) from error
 
 
-def shapes_say(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Configuration that tensor shapes give away: those of d_model, d_feedforward, n0, n1, l_enc, l_dec, input_dim
-    and n_classes whose tensors are there, and long_memory, 1 or 0."""
+def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Configuration that follows from the shapes of tensors: those of d_model, d_feedforward, n0, n1, l_enc, l_dec,
+    input_dim and n_classes whose tensors exist, and long_memory, 1 or 0."""
     sizes = {
         "n_classes": ("classifier.weight", 0),
         "d_model": ("classifier.weight", 1),
@@ -202,25 +209,27 @@ def shapes_say(tensors: Mapping[str, Tensor]) -> dict[str, int]:
         "n0": ("enc_queries.0.weight", 0),
         "n1": ("enc_queries.1.weight", 0),
     }
-    said = {
+    found = {
         name: tensors[key].shape[axis] for name, (key, axis) in sizes.items() if key in tensors and tensors[key].ndim
     }
     for name, prefix in (("l_enc", "enc_modules.1.layers."), ("l_dec", "dec_modules.layers.")):
         layers = {key.removeprefix(prefix).split(".")[0] for key in tensors if key.startswith(prefix)}
         if layers:
-            said[name] = len(layers)
-    return {**said, "long_memory": int("enc_queries.0.weight" in tensors)}
+            found[name] = len(layers)
+    return {**found, "long_memory": int("enc_queries.0.weight" in tensors)}
 
 
 def _published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapping[str, Any]) -> LSTRConfig:
-    said = shapes_say(tensors)
-    missing = [name for name in ("d_model", "input_dim", "d_feedforward", "l_dec") if name not in said]
+    found = shapes_of(tensors)
+    missing = [name for name in ("d_model", "input_dim", "d_feedforward", "l_dec") if name not in found]
     if missing:
         raise CheckpointError(
             f"{path} lacks the tensors that give {', '.join(missing)}.", "Give a checkpoint of the LSTR architecture."
         )
-    known = {name: said[name] for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec") if name in said}
-    input_dim = said["input_dim"]
+    known: dict[str, int] = {
+        name: found[name] for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec") if name in found
+    }
+    input_dim = found["input_dim"]
     if input_dim in INPUT_DIMS:
         known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
     elif not {"rgb_dim", "flow_dim"} <= set(overrides):
@@ -228,9 +237,9 @@ def _published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapp
             f"{path} takes features {input_dim} wide, which may be split in many ways.",
             "Add --set model.rgb_dim=... --set model.flow_dim=...",
         )
-    if not said["long_memory"]:
+    if not found["long_memory"]:
         known["long_length"] = 0
-    config = {"grid": "sliding", "positions": "slot", **known, **overrides}
+    config: dict[str, Any] = {"grid": "sliding", "positions": "slot", **known, **overrides}
     try:
         return override(LSTRConfig(), config)
     except ConfigError as error:
@@ -247,22 +256,22 @@ def _published_classes(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
-    """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design says so much."""
+    """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design shows both."""
     if (config.kind, config.encoder, config.integration) != ("lstr", "two-stage", "cross-attention"):
         return
-    for name, value in shapes_say(tensors).items():
+    for name, value in shapes_of(tensors).items():
         if name == "n_classes":
             continue
-        asked = int(config.n_long > 0) if name == "long_memory" else getattr(config, name)
-        if asked != value:
+        wanted = int(config.n_long > 0) if name == "long_memory" else getattr(config, name)
+        if wanted != value:
             raise CheckpointError(
-                f"{path}: {name} is {asked} in the configuration but {value} in the tensors.",
+                f"{path}: {name} is {wanted} in the configuration but {value} in the tensors.",
                 f"Leave {name} as it was trained, or give another checkpoint.",
             )
 
 
 def _fill(path: Path, model: Model, tensors: Mapping[str, Tensor]) -> None:
-    """Copy the tensors into the model, or say what does not fit."""
+    """Copy the tensors into the model, or raise CheckpointError about what does not fit."""
     expected = model.state_dict()
     tensors = dict(tensors)
     table = "pos_encoding.pe"

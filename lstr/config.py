@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from lstr.errors import ConfigError
 
 FEATURES_PER_SECOND = 4
-"""Chunks a second: 24 frames a second, 6 frames a chunk (paper, Feature Encoding)."""
+"""Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding)."""
 
-KINDS = ("lstr", "rnn", "trn", "lfb")
 CELLS = ("lstm", "gru")
 GRIDS = ("fixed", "sliding")
 POSITIONS = ("slot", "distance")
@@ -27,15 +27,59 @@ ENCODERS = (
     "joined",
 )
 INTEGRATIONS = ("cross-attention", "average", "concatenation", "mlp")
-TRN_AHEAD = 8
-"""Chunks the decoder of a TRN looks ahead where `anticipation` does not say (Xu et al. 2019, section 4.3)."""
 
 Settings = TypeVar("Settings")
 
 
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
+@dataclasses.dataclass(frozen=True)
+class Uses:
+    """What a kind of model uses of a configuration."""
+
+    long_memory: bool = True
+    gru: bool = False
+    anticipation: bool = False
+    ahead: int = 0
+    """Chunks ahead that it predicts where `anticipation` is 0"""
+
+
+KINDS = {
+    "lstr": Uses(gru=True, anticipation=True),
+    "rnn": Uses(long_memory=False),
+    "trn": Uses(long_memory=False, anticipation=True, ahead=8),  # Xu et al. 2019, section 4.3
+    "lfb": Uses(),
+}
+"""Their classes are in `lstr.kinds.CLASSES`."""
+
+
+def check_range(
+    config: Any,
+    *,
+    least: Mapping[str, float] = MappingProxyType({}),
+    above: Mapping[str, float] = MappingProxyType({}),
+    below: Mapping[str, float] = MappingProxyType({}),
+    choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    prefix: str = "",
+) -> None:
+    """Raise ConfigError for the first setting of a dataclass that is out of its range, by name and value.
+
+    least is the smallest value that a setting may have; above and below are bounds that it may not reach. A setting
+    whose default is a whole number takes whole numbers alone. `prefix` comes before its name in the message.
+    """
+    for name, options in choices.items():
+        value = getattr(config, name)
+        if value not in options:
+            raise ConfigError(f"{prefix}{name} is {value!r}.", f"Choose one of: {', '.join(options)}.")
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name in dict.fromkeys([*least, *above, *below]):
+        value, whole = getattr(config, name), isinstance(defaults[name], int)
+        fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        fits = fits and value >= least.get(name, -math.inf) and value < below.get(name, math.inf)
+        if not (fits and value > above.get(name, -math.inf)):
+            bounds = [f"of at least {least[name]}"] if name in least else []
+            bounds += [f"above {above[name]}"] if name in above else []
+            bounds += [f"below {below[name]}"] if name in below else []
+            what = "a whole number" if whole else "a number"
+            raise ConfigError(f"{prefix}{name} is {value!r}.", f"Give {what} {' and '.join(bounds)}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +120,9 @@ class LSTRConfig:
     """Layers of encoder stage 2."""
     l_dec: int = 2
     encoder: str = "two-stage"
-    """How the long memory is compressed; `lstr.model.LSTR` has a line for each choice."""
+    """How the long memory is compressed; `lstr.network.Network` has a line for each choice."""
     integration: str = "cross-attention"
-    """How the compressed long memory and the work memory meet; `lstr.model.LSTR` has a line for each choice."""
+    """How the compressed long memory and the work memory meet; `lstr.network.Network` has a line for each choice."""
     gru: bool = False
     """Let a GRU sum up everything older than the memories, as one more token for the decoder (paper, figure 3)."""
     anticipation: int = 0
@@ -87,14 +131,12 @@ class LSTRConfig:
     """Cell of kind rnn."""
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "n_heads", "d_feedforward", "work_length", "long_stride", "n0", "n1", "l_enc", "l_dec"):
-            _check_count(name, getattr(self, name), least=1)
-        for name in ("rgb_dim", "flow_dim", "long_length", "anticipation"):
-            _check_count(name, getattr(self, name), least=0)
+        least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride"), 1)
+        least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
+        least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
+        check_range(self, least=least, below={"dropout": 1}, choices=CHOICES)
         if not isinstance(self.gru, bool):
             raise ConfigError(f"gru is {self.gru!r}.", "Give true or false.")
-        if isinstance(self.dropout, bool) or not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout!r}.", "Give a number from 0 up to, but not including, 1.")
         if self.rgb_dim + self.flow_dim == 0:
             raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "Keep at least one of the two streams.")
         if self.d_model % self.n_heads:
@@ -111,20 +153,17 @@ class LSTRConfig:
                 f"long_length is {self.long_length}, which long_stride {self.long_stride} does not divide.",
                 f"Use a long_length that is a multiple of {self.long_stride}.",
             )
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}.", f"Choose one of: {', '.join(choices)}.")
         if self.encoder == "joined" and self.integration != "cross-attention":
             raise ConfigError(
                 f'encoder is "joined", so integration cannot be {self.integration!r}.',
                 "Leave integration as it is: one self-attention model over both memories has no second way.",
             )
-        if self.gru and self.kind != "lstr":
+        if self.gru and not KINDS[self.kind].gru:
             raise ConfigError(f"gru is true and kind is {self.kind}.", "Only kind lstr has memories to be older than.")
-        if self.anticipation and self.kind in ("rnn", "lfb"):
+        if self.anticipation and not KINDS[self.kind].anticipation:
             raise ConfigError(
                 f"anticipation is {self.anticipation}, and kind {self.kind} predicts no future.",
-                "Use kind lstr or trn to anticipate.",
+                f"Use kind {' or '.join(kind for kind, uses in KINDS.items() if uses.anticipation)} to anticipate.",
             )
         if self.anticipation and self.integration == "mlp":
             raise ConfigError(
@@ -135,7 +174,7 @@ class LSTRConfig:
     @property
     def n_long(self) -> int:
         """Slots of the long memory; a recurrent kind has none."""
-        return 0 if self.kind in ("rnn", "trn") else self.long_length // self.long_stride
+        return self.long_length // self.long_stride if KINDS[self.kind].long_memory else 0
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -150,10 +189,10 @@ class LSTRConfig:
     @property
     def n_ahead(self) -> int:
         """Chunks ahead of the newest that the model predicts, 0 when it only detects."""
-        return self.anticipation or (TRN_AHEAD if self.kind == "trn" else 0)
+        return self.anticipation or KINDS[self.kind].ahead
 
 
-CHOICES = {
+CHOICES: dict[str, Iterable[str]] = {
     "kind": KINDS,
     "grid": GRIDS,
     "positions": POSITIONS,
@@ -174,7 +213,7 @@ PRESETS = {
     ),
 }
 """Model shapes by name. `small` is for data sets of minutes, which the published size learns by heart; it has no long
-memory, for that is learnt by heart first (README, "What the numbers mean")."""
+memory, for that is learnt by heart first (documentation, page "What the numbers mean")."""
 
 
 def override(config: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -235,7 +274,7 @@ def _typed(name: str, value: Any, current: Any) -> Any:
         parts = [part for part in text.split(",") if part.strip()]
         return tuple(_typed(name, part, current[0] if current else "") for part in parts)
     if current is None:
-        # An unset field says nothing of its type, so JSON's own types are tried before plain text.
+        # An unset field does not tell its type, so JSON's own types are tried before plain text.
         try:
             return json.loads(text)
         except ValueError:

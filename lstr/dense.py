@@ -19,17 +19,18 @@ from torch import Tensor
 
 from lstr import caches
 from lstr import memory as index
-from lstr.caches import Constants, Tensors
 from lstr.config import LSTRConfig
-from lstr.model import LSTR
+from lstr.kind import Tensors
+from lstr.network import Network
 from lstr.plan import Plan, make_plan, spacing
+from lstr.precomputed import Constants
 
 ROWS = 4096
 """Chunks that go through a feature head together: enough to be quick, few enough for little memory."""
 
 
 def video_logits(constants: Constants, features: Tensor, batch_size: int) -> Tensor:
-    """Logits (L, 1 + anticipation, C) of a video's features (L, D), as `LSTR.video_logits` defines them.
+    """Logits (L, 1 + anticipation, C) of a video's features (L, D), as `Network.video_logits` defines them.
 
     batch_size is the number of windows that are decoded together.
     """
@@ -54,7 +55,7 @@ def _by_parts(layer: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
     return torch.cat([layer(part) for part in features.split(ROWS)])
 
 
-def _histories(model: LSTR, features: Tensor) -> Tensor:
+def _histories(model: Network, features: Tensor) -> Tensor:
     """GRU states (L + 1, d_model): row n is the state after the first n chunks."""
     tokens = _by_parts(model.feature_head_long, features)
     return F.pad(model.gru(tokens[None])[0][0], (0, 0, 1, 0))
@@ -74,7 +75,7 @@ def _blocks(n_chunks: int, batch_size: int, config: LSTRConfig) -> Iterator[NDAr
 
 
 def _long_memory(constants: Constants, features: Tensor) -> Tensors:
-    """What the encoder takes of each chunk that some window has in its long memory, a row a chunk, and a row of zeros.
+    """What the encoder takes of each chunk that some window has in its long memory: a row per chunk, and one of zeros.
 
     Every `apart`-th chunk has a row.
     """
@@ -83,12 +84,12 @@ def _long_memory(constants: Constants, features: Tensor) -> Tensors:
         return {}
     apart = _apart(len(features), config)
     tokens = _by_parts(model.feature_head_long, features[::apart])
-    if constants.score_weight is None:
+    if constants.stage1 is None:
         rows = {"long_tokens": tokens}
     else:
         rows = {
-            "long_scores": F.linear(tokens, constants.score_weight),
-            "long_values": F.linear(tokens, constants.value_weight),
+            "long_scores": F.linear(tokens, constants.stage1.score_weight),
+            "long_values": F.linear(tokens, constants.stage1.value_weight),
         }
     return {name: F.pad(tensor, (0, 0, 0, 1)) for name, tensor in rows.items()}
 
@@ -129,7 +130,7 @@ def _encode(constants: Constants, long: Tensors, plan: Plan, ends: NDArray[np.in
     return {name: tensor[which] for name, tensor in decoded.items()}
 
 
-def _with_history(model: LSTR, decoded: Tensors, history: Tensor) -> Tensors:
+def _with_history(model: Network, decoded: Tensors, history: Tensor) -> Tensors:
     """The same with GRU states (B, d_model) as one more token."""
     added = caches.as_decoded(model, history[:, None])
     if "memory_mask" in decoded:
@@ -144,7 +145,7 @@ def _decode(
 ) -> Tensor:
     """Decoder output (B, 1 + anticipation, ...) of the windows that end at `ends` (B,)."""
     model, config = constants.model, constants.model.config
-    chunks, present = index.padded_work_indices(ends, config)  # (B, W)
+    chunks, present = index.work_indices(ends, config)  # (B, W)
     chunks, places = np.unique(chunks, return_inverse=True)
     zeros = len(chunks)
     places = np.where(present, places.reshape(present.shape), zeros)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class LstrError(Exception):
-    """Root of all errors raised on purpose. `hint` says what to do next; `exit_code` is the command's status."""
+    """Root of all errors raised on purpose. `hint` is what to do next; `exit_code` is the command's status."""
 
     exit_code = 1
 
@@ -26,6 +26,6 @@ class LabelsError(LstrError):
 
 
 class CheckpointError(LstrError):
-    """A checkpoint that is missing, damaged, unsafe to read, or unfit for the model asked for."""
+    """A checkpoint that is missing, damaged, unsafe to read, or unfit for the requested model."""
 
     exit_code = 4

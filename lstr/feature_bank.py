@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from lstr import memory
 from lstr.config import LSTRConfig
-from lstr.model import FeatureHead
+from lstr.kind import Model, Tensors
+from lstr.network import FeatureHead
+from lstr.transformer import module_list
 from lstr.windows import Outputs, Windows
 
-Tensors = dict[str, Tensor]
 KeysValues = tuple[Tensor, Tensor]
 
 
@@ -41,21 +42,21 @@ class NonLocalBlock(nn.Module):
         return short + self.dropout(self.out(F.relu(self.norm(attended))))
 
 
-class LFB(nn.Module):
+class LFB(Model):
     """A chunk's short-term feature, and what `config.l_dec` non-local blocks find for it in the bank.
 
     The bank at a chunk holds the visible chunks of the long memory, and of the work memory those up to the chunk
-    itself, which is the causal bank of Wu et al. 2019. It is a set: nothing tells where in it a chunk is. While
+    itself, which is the causal bank of Wu et al. 2019. It is a set: the place of a chunk in it is not known. While
     nothing precedes the work memory the newest long slot holds chunk 0, so that chunk is then in the bank twice.
     """
 
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
-        super().__init__()
-        self.config = config
-        self.n_classes = n_classes
+        super().__init__(config, n_classes)
         self.feature_head_work = FeatureHead(config.input_dim, config.d_model)
         self.feature_head_long = FeatureHead(config.input_dim, config.d_model)
-        self.blocks = nn.ModuleList(NonLocalBlock(config.d_model, config.dropout) for _ in range(config.l_dec))
+        self.blocks: Sequence[NonLocalBlock] = module_list(
+            NonLocalBlock(config.d_model, config.dropout) for _ in range(config.l_dec)
+        )
         self.classifier = nn.Linear(2 * config.d_model, n_classes)
 
     def outputs(self) -> Outputs:
@@ -99,10 +100,6 @@ class LFB(nn.Module):
             rows.append(self.classify(features[ends][:, None], seen, visible))
         return torch.cat(rows)
 
-    def constants(self) -> Tensors:
-        """Nothing of a feature bank can be computed before a stream begins."""
-        return {}
-
     def begin(self, n_streams: int) -> Tensors:
         """Keys and values (B, R, d_model) for each block: R rows, a ring for the work memory before one for the long.
 
@@ -113,7 +110,7 @@ class LFB(nn.Module):
         names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
         return {name: self.classifier.weight.new_zeros(shape) for name in names}
 
-    def advance(self, constants: Tensors, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+    def advance(self, constants: None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
         """Logits (B, 1, C) of the next chunk of every stream, features (B, D), changing the rings.
 
         chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
@@ -131,9 +128,9 @@ class LFB(nn.Module):
 
 
 def _bank_chunks(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Chunks of the bank at ends (B,), long memory before work memory, and which are there: (B, n_long + W) both."""
+    """Chunks of the bank at ends (B,), long memory before work memory, and which are present: (B, n_long + W) both."""
     long, long_mask = memory.long_indices(ends, config)
-    work, work_mask = memory.padded_work_indices(ends, config)
+    work, work_mask = memory.work_indices(ends, config)
     return np.concatenate([long, work], axis=1), np.concatenate([long_mask, work_mask], axis=1)
 
 

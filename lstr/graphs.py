@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr import caches
+from lstr.kind import Tensors
 from lstr.plan import Plan, make_plan
+from lstr.precomputed import Constants
 
 
 class CapturedStep:
@@ -20,7 +22,7 @@ class CapturedStep:
     It belongs to the tensors it was made with, which must not be replaced.
     """
 
-    def __init__(self, constants: caches.Constants, tensors: caches.Tensors) -> None:
+    def __init__(self, constants: Constants, tensors: Tensors) -> None:
         self.constants = constants
         self.tensors = tensors
         weight = constants.model.pos_encoding.pe

@@ -47,7 +47,7 @@ def long_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
 def stretched_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the long memory at T as published training samples them; shapes as `long_indices`.
 
-    The slots are spread evenly over what there is of the range, so a short past fills them all with repeats, which
+    The slots are spread evenly over what exists of the range, so a short past fills them all with repeats, which
     no window at test time does. Every slot left of the last one that holds chunk 0 is hidden.
     """
     if not config.n_long:
@@ -79,21 +79,10 @@ def long_distances(T: ArrayLike, config: LSTRConfig, stretched: bool = False) ->
     return np.where(mask, start + config.work_length - 1 - indices, 0)
 
 
-def work_indices(T: int, config: LSTRConfig) -> tuple[Indices, Indices]:
-    """Chunks of the work memory at T, oldest first, and the slots they sit in.
+def work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
+    """Chunks of the work memory at T, oldest first, with a fixed shape.
 
-    Both have shape (min(T + 1, work_length),): for T < work_length - 1 chunk t sits at slot t and the slots
-    after T are not there yet.
-    """
-    start = int(work_start(T, config))
-    indices = np.arange(start, int(T) + 1, dtype=np.int64)
-    return indices, indices - start
-
-
-def padded_work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
-    """Work memory with a fixed shape, for batches of windows.
-
-    T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not there yet, and a mask,
+    T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not present yet, and a mask,
     True = present. Absent slots come last, so the causal mask already keeps them from every present one.
     """
     ends = np.asarray(T, dtype=np.int64)[..., None]

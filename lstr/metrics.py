@@ -71,7 +71,9 @@ def _scored(
 
 def counted(on: NDArray[np.bool_], classes: Sequence[str], ignore: str | None = AMBIGUOUS) -> NDArray[np.bool_]:
     """Which chunks (N,) of on (N, C) do not carry the class `ignore`."""
-    return ~on[:, list(classes).index(ignore)] if ignore in classes else np.ones(len(on), dtype=bool)
+    if ignore is None or ignore not in classes:
+        return np.ones(len(on), dtype=bool)
+    return ~on[:, classes.index(ignore)]
 
 
 def scored_columns(on: NDArray[np.bool_], classes: Sequence[str]) -> list[tuple[int, str]]:
@@ -116,18 +118,18 @@ class Ranking:
         self._up_to = np.searchsorted(self.positive, self.end, side="right") - 1
 
     def average_precision(self, weights: NDArray[np.integer] | None = None, calibrated: bool = False) -> float:
-        """AP, or cAP, where chunk n of the order is there weights[n] times; NaN when no positive is."""
+        """AP, or cAP, where chunk n of the order counts weights[n] times; NaN without a positive."""
         if weights is None:
             weights = np.ones(len(self.order), dtype=np.int64)
         gained = weights[self.positive]
         total = int(gained.sum())
         if not total:
             return float("nan")
-        there = np.cumsum(weights, dtype=np.int64)
+        seen = np.cumsum(weights, dtype=np.int64)
         true = np.cumsum(gained, dtype=np.int64)[self._up_to].astype(np.float64)
-        false = there[self.end] - true
-        if calibrated and there[-1] > total:
-            false *= total / (there[-1] - total)
+        false = seen[self.end] - true
+        if calibrated and seen[-1] > total:
+            false *= total / (seen[-1] - total)
         counts = gained > 0
         return float((gained[counts] * true[counts] / (true[counts] + false[counts])).sum() / total)
 
@@ -135,12 +137,12 @@ class Ranking:
 def class_prior(train_targets: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
     """Share of training chunks (C,) that carry each class. Raises LstrError without a training chunk."""
     if not sum(len(video) for video in train_targets):
-        raise LstrError("There is no training chunk to count classes in.", "Give labels with a training subset.")
+        raise LstrError("Without a training chunk no class can be counted.", "Use labels with a training subset.")
     return np.concatenate(list(train_targets)).mean(axis=0, dtype=np.float64).astype(np.float32)
 
 
 def chance(train_targets: Sequence[NDArray[Any]], n: int) -> NDArray[np.float32]:
-    """Scores (n, C) that say the same of every chunk: the share of training chunks of each class.
+    """Scores (n, C) that are the same for every chunk: the share of training chunks of each class.
 
     train_targets: a (L, C) array for each training video.
     """

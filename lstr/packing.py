@@ -1,19 +1,20 @@
 """A copy of a model for inference alone, its weights laid out as the processor multiplies them fastest.
 
 A step of a stream multiplies few tokens by many weights, so most of its time goes to reading weights. oneDNN's own
-layout reads them almost twice as fast as a plain matrix, and bfloat16 halves what there is to read.
+layout reads them almost twice as fast as a plain matrix, and bfloat16 halves what is to be read.
 """
 
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.errors import ConfigError
-from lstr.model import LSTR
+from lstr.network import Network
 from lstr.transformer import Attention
 
 PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -28,7 +29,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.dtype = dtype
         self.bias = None if bias is None else bias.detach().to(dtype)
-        # The operator is torch's own, made for its compiler and not documented, so it may not be there.
+        # The operator is torch's own, made for its compiler and not documented, so it may be missing.
         self.packed = weight.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         if self.packed and dtype == torch.bfloat16:
             self.packed = torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -38,10 +39,10 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D_in) to (..., D_out)."""
-        given = x.to(self.dtype)
+        x_in = x.to(self.dtype)
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(given, self.weight, self.bias, "none", [], "").to(x.dtype)
-        return F.linear(given, self.weight, self.bias).to(x.dtype)
+            return torch.ops.mkldnn._linear_pointwise(x_in, self.weight, self.bias, "none", [], "").to(x.dtype)
+        return F.linear(x_in, self.weight, self.bias).to(x.dtype)
 
 
 class PackedAttention(Attention):
@@ -51,7 +52,8 @@ class PackedAttention(Attention):
         nn.Module.__init__(self)
         self.n_heads, self.dropout, self.dtype = plain.n_heads, plain.dropout, dtype
         self.in_proj_weight, self.in_proj_bias = plain.in_proj_weight, plain.in_proj_bias
-        self.out_proj = PackedLinear(plain.out_proj.weight, plain.out_proj.bias, dtype)
+        linear = cast(nn.Linear, plain.out_proj)
+        self.out_proj = PackedLinear(linear.weight, linear.bias, dtype)
         self.projections: dict[tuple[int, int], PackedLinear] = {}
 
     def project(self, x: Tensor, first: int, last: int) -> Tensor:
@@ -63,8 +65,8 @@ class PackedAttention(Attention):
         return self.projections[first, last](x)
 
 
-def pack(model: LSTR, precision: str = "float32") -> LSTR:
-    """The model with packed linear layers, for inference; it shares every other tensor with the one given.
+def pack(model: Network, precision: str = "float32") -> Network:
+    """The model with packed linear layers, for inference; it shares every other tensor with `model`.
 
     precision is float32 or bf16: that of the weights of linear layers and of the products with them; all else stays
     float32. Raises ConfigError for another.

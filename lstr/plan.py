@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -52,18 +53,21 @@ class Plan:
 
     def to(self, device: torch.device) -> Plan:
         """The same plan on another device."""
-        return Plan(**{name: value if value is None else value.to(device) for name, value in vars(self).items()})
+        moved: dict[str, Any] = {
+            name: None if value is None else value.to(device) for name, value in vars(self).items()
+        }
+        return Plan(**moved)
 
 
 def make_plan(config: LSTRConfig, chunks: NDArray[np.int64], whole: bool = False) -> Plan:
     """The plan for streams that have seen `chunks` (B,).
 
-    With `whole` every mask is there and every stream takes part in everything, if only in a spare row: a step then has
+    With `whole` no mask is None and every stream takes part in everything, if only in a spare row: a step then has
     one of two shapes, with and without the encoder, as a captured graph needs.
     """
     W = config.work_length
     streams = np.arange(len(chunks))
-    work, present = index.padded_work_indices(chunks, config)  # (B, W)
+    work, present = index.work_indices(chunks, config)  # (B, W)
     slots = np.pad(work % W, ((0, 0), (0, config.anticipation)), constant_values=W)
     rows, apart = long_rows(config), spacing(config)
     stores = (chunks % apart == 0) & (config.n_long > 0)
@@ -83,7 +87,7 @@ def make_plan(config: LSTRConfig, chunks: NDArray[np.int64], whole: bool = False
     waiting = waiting_rows(config)
     older = index.older_ends(chunks, config)
     leaves = (older > index.older_ends(last, config)) & (chunks > 0)
-    given = {
+    arrays: dict[str, Any] = {
         "work_row": streams * (W + 1) + chunks % W,
         "work_rows": (streams[:, None] * (W + 1) + slots).ravel(),
         "work_mask": present if whole or not present.all() else None,
@@ -99,9 +103,8 @@ def make_plan(config: LSTRConfig, chunks: NDArray[np.int64], whole: bool = False
         "leaving": leaves if whole or leaves.any() else None,
         "fresh": chunks == 0 if whole or (chunks == 0).any() else None,
     }
-    return Plan(
-        **{name: value if value is None else torch.from_numpy(np.array(value)) for name, value in given.items()}
-    )
+    tensors = {name: None if array is None else torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    return Plan(**cast(dict[str, Any], tensors))
 
 
 def spacing(config: LSTRConfig) -> int:

@@ -12,22 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.model import FeatureHead
+from lstr.kind import Model, Tensors
+from lstr.network import FeatureHead
 from lstr.windows import Outputs, Windows
 
-Tensors = dict[str, Tensor]
 
-
-class Recurrent(nn.Module):
+class Recurrent(Model):
     """What RNN and TRN share: all but `run`, which takes tokens through the cells."""
 
     state_names: tuple[str, ...]
     """Tensors (B, d_model) that go on from one chunk to the next."""
 
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
-        super().__init__()
-        self.config = config
-        self.n_classes = n_classes
+        super().__init__(config, n_classes)
         self.feature_head_work = FeatureHead(config.input_dim, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.d_model, n_classes)
@@ -52,20 +49,16 @@ class Recurrent(nn.Module):
         return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1 + n_ahead, C) of a video's features (L, D) in one pass; there are no windows to batch."""
+        """Logits (L, 1 + n_ahead, C) of a video's features (L, D) in one pass, without windows."""
         logits, _ = self.run(self.feature_head_work(features)[None], self.begin(1))
         return logits[0]
-
-    def constants(self) -> Tensors:
-        """Nothing of a recurrent kind can be computed before a stream begins."""
-        return {}
 
     def begin(self, n_streams: int) -> Tensors:
         """States of B streams before their first chunk: zeros (B, d_model) by name."""
         weight = self.classifier.weight
         return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
 
-    def advance(self, constants: Tensors, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+    def advance(self, constants: None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
         """Logits (B, 1 + n_ahead, C) of the next chunk of every stream, features (B, D), changing the states.
 
         chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
@@ -144,8 +137,8 @@ class TRN(Recurrent):
         logits: list[Tensor] = []
         futures = []
         for _ in range(self.config.n_ahead):
-            said = self.decoder_input(logits[-1]) if logits else torch.zeros_like(hidden)  # (B, d_model)
-            hidden, cell = self.decoder(self.dropout(said), (hidden, cell))
+            seen = self.decoder_input(logits[-1]) if logits else torch.zeros_like(hidden)  # (B, d_model)
+            hidden, cell = self.decoder(self.dropout(seen), (hidden, cell))
             logits.append(self.future_classifier(self.dropout(hidden)))
             futures.append(self.future_gate(hidden))
         return torch.stack(logits, dim=1), torch.stack(futures).mean(dim=0)

@@ -19,12 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr import caches, checkpoint
+from lstr import checkpoint
 from lstr.config import LSTRConfig, from_json, to_json
-from lstr.errors import CheckpointError, ConfigError, LstrError
-from lstr.graphs import CapturedStep
-from lstr.kinds import Model
-from lstr.model import LSTR
+from lstr.errors import CheckpointError, LstrError
+from lstr.kind import Advance, Model, Tensors
 
 STATE_FORMAT = "lstr-stream/2"
 
@@ -41,12 +39,12 @@ class StreamState:
     config: LSTRConfig
     constants: Any
     """What follows from the weights alone; states of one model may share it."""
-    tensors: dict[str, Tensor]
+    tensors: Tensors
     """By name, each (B, ...), of a size that never changes."""
     chunks: NDArray[np.int64]
     """(B,) chunks seen; the next one has this index."""
     precision: str = "float32"
-    captured: CapturedStep | None = None
+    captured: Advance | None = None
     """The step as CUDA graphs, after `capture`."""
 
 
@@ -55,19 +53,14 @@ def create(
 ) -> StreamState:
     """Streams before their first chunk. With `like`, a state of the same model, they share what never changes.
 
-    precision is float32, or bf16 for the weights of linear layers (LSTR alone). Raises LstrError when the model is in
-    training mode, ConfigError for another precision.
+    precision is float32, or bf16 for the weights of linear layers (LSTR alone); `like` has its own. Raises LstrError
+    when the model is in training mode, ConfigError for a precision that the model does not have.
     """
     _check_model(model, model.config if like is None else like.config)
-    kind = _kind(model)
-    if kind is not caches and precision != "float32":
-        raise ConfigError(f"A model of kind {model.config.kind} has no precision {precision!r}.", "Use float32.")
     with torch.no_grad():
-        if like is not None:
-            constants, precision = like.constants, like.precision
-        else:
-            constants = caches.constants(model, precision) if kind is caches else kind.constants(model)
-        tensors = kind.begin(model, n_streams)
+        constants = model.constants(precision) if like is None else like.constants
+        tensors = model.begin(n_streams)
+    precision = precision if like is None else like.precision
     return StreamState(model.config, constants, tensors, np.zeros(n_streams, dtype=np.int64), precision)
 
 
@@ -81,9 +74,9 @@ def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
 
 
 def step(model: Model, state: StreamState, rgb: Features | None, flow: Features | None) -> Tensor:
-    """Take the next chunk's features, rgb (rgb_dim,) and flow (flow_dim,), and give its class scores (C,).
+    """Class scores (C,) of the next chunk, from its features rgb (rgb_dim,) and flow (flow_dim,).
 
-    A state of B streams takes rgb (B, rgb_dim) and flow (B, flow_dim), the next chunk of each, and gives (B, C). The
+    A state of B streams takes rgb (B, rgb_dim) and flow (B, flow_dim), the next chunk of each, and returns (B, C). The
     scores are a softmax over the model's classes, float32 on the CPU, equal to `lstr.batch.predict` at this chunk. A
     feature the model was made without is None. Raises LstrError on features that do not fit or are not finite;
     the state is then unchanged.
@@ -100,7 +93,7 @@ def step_ahead(model: Model, state: StreamState, rgb: Features | None, flow: Fea
     if state.captured:
         logits = state.captured(state.chunks, features)
     else:
-        logits = _kind(model).advance(model, state.constants, state.tensors, state.chunks, features)
+        logits = model.advance(state.constants, state.tensors, state.chunks, features)
     state.chunks += 1
     scores = logits.float().softmax(dim=-1).cpu()  # (B, 1 + n_ahead, C)
     return scores[0] if single else scores
@@ -111,7 +104,7 @@ def step_some(
 ) -> Tensor:
     """As `step_ahead` for some of the streams, each named once: rgb (n, rgb_dim), flow (n, flow_dim), in their order.
 
-    The others stay as they are. Gives (n, 1 + n_ahead, C). Streams side by side in the state are cheaper. Raises
+    The others stay as they are. Returns (n, 1 + n_ahead, C). Streams side by side in the state are cheaper. Raises
     LstrError for a captured state, whose steps are of all streams.
     """
     if state.captured:
@@ -135,9 +128,7 @@ def capture(model: Model, state: StreamState) -> None:
     Raises LstrError unless the model is an LSTR on a CUDA device.
     """
     _check_model(model, state.config)
-    if not isinstance(model, LSTR) or model.classifier.weight.device.type != "cuda":
-        raise LstrError("Only the steps of an LSTR on a GPU can be captured.", "Move it first: model.to('cuda').")
-    state.captured = CapturedStep(state.constants, state.tensors)
+    state.captured = model.capture(state.constants, state.tensors)
 
 
 def save(path: str | Path, state: StreamState) -> None:
@@ -159,7 +150,7 @@ def restore(path: str | Path, model: Model) -> StreamState:
     """
     saved = checkpoint.read(path)
     if not isinstance(saved, dict) or saved.get("format") != STATE_FORMAT:
-        raise LstrError(f"{path} is not a saved stream.", "Give a file that lstr.streaming.save wrote.")
+        raise LstrError(f"{path} is not a saved stream.", "Pass a file that lstr.streaming.save wrote.")
     try:
         _check_model(model, from_json(saved["config"]))
         state = create(model, len(saved["chunks"]), precision=saved["precision"])
@@ -173,11 +164,6 @@ def restore(path: str | Path, model: Model) -> StreamState:
     return state
 
 
-def _kind(model: Model) -> Any:
-    """Where `constants`, `begin` and `advance` of a model are (`lstr.kinds`)."""
-    return caches if isinstance(model, LSTR) else type(model)
-
-
 def _check_model(model: Model, config: LSTRConfig) -> None:
     if model.training:
         raise LstrError("The model is in training mode, so its scores are random.", "Call model.eval() first.")
@@ -186,20 +172,20 @@ def _check_model(model: Model, config: LSTRConfig) -> None:
 
 
 def _features(model: Model, rgb: Any, flow: Any, n_streams: int) -> tuple[Tensor, bool]:
-    """Both features of a chunk, checked and joined, (B, D), and whether they were given without the B."""
+    """Both features of a chunk, checked and joined, (B, D), and whether they came without the B."""
     parts, single = [], False
-    for name, given, width in (("rgb", rgb, model.config.rgb_dim), ("flow", flow, model.config.flow_dim)):
+    for name, values, width in (("rgb", rgb, model.config.rgb_dim), ("flow", flow, model.config.flow_dim)):
         if width == 0:
             continue
-        if given is None:
+        if values is None:
             raise LstrError(f"The model takes {name} features but the chunk has none.", f"Extract {name} features too.")
-        part = torch.as_tensor(given)
+        part = torch.as_tensor(values)
         if n_streams == 1 and part.ndim == 1:
             part, single = part[None], True
         if part.shape != (n_streams, width):
             raise LstrError(
                 f"The {name} features have shape {tuple(part.shape)}, the stream takes ({n_streams}, {width}).",
-                "Use features from the recipe the model was trained on, a row for each stream.",
+                "Use features from the recipe the model was trained on, one row per stream.",
             )
         parts.append(part.to(model.classifier.weight))
     features = torch.cat(parts, dim=1)  # (B, D)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -32,9 +34,10 @@ class Attention(nn.Module):
         self.dropout = dropout
         self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
-        self.out_proj = nn.Linear(d_model, d_model)
+        out_proj = nn.Linear(d_model, d_model)
         nn.init.xavier_uniform_(self.in_proj_weight)
-        nn.init.zeros_(self.out_proj.bias)
+        nn.init.zeros_(out_proj.bias)
+        self.out_proj: nn.Module = out_proj
 
     def split(self, x: Tensor) -> Tensor:
         """(..., N, D) to (..., n_heads, N, D / n_heads)."""
@@ -141,16 +144,24 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
     ) -> Tensor:
-        """x (B, N, D) to (B, N, D); there is no memory to look at."""
+        """x (B, N, D) to (B, N, D); without a memory to look at."""
         return self.after_self(x, self.self_attn(x, x, mask))
+
+
+def module_list(modules: Iterable[nn.Module]) -> Sequence[Any]:
+    """nn.ModuleList, as a sequence: its annotation, where it is kept, is the type of what it holds."""
+    return cast(Sequence[Any], nn.ModuleList(modules))
 
 
 class Stack(nn.Module):
     """Layers of one shape one after the other, then a LayerNorm."""
 
+    layers: Sequence[Any]
+    """DecoderLayer or EncoderLayer, all of one class"""
+
     def __init__(self, layer: DecoderLayer | EncoderLayer, n_layers: int, d_model: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(n_layers))
+        self.layers = module_list(copy.deepcopy(layer) for _ in range(n_layers))
         self.norm = nn.LayerNorm(d_model)
         # As published: copies begin with equal packed projections, and only their Linear weights are drawn anew.
         for module in self.modules():

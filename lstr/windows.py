@@ -1,4 +1,4 @@
-"""Windows of stored features in batches, and which chunk each output of a model speaks of."""
+"""Windows of stored features in batches, and which chunk each output of a model is about."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ OLDER_CHUNKS = 512
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the N outputs of a window speak of, for targets and loss."""
+    """What the N outputs of a window are about, for targets and loss."""
 
     slots: NDArray[np.int64]
-    """(N,) work slot an output stands at; -1 for the newest that is there"""
+    """(N,) work slot an output stands at; -1 for the newest that is present"""
     ahead: NDArray[np.int64]
     """(N,) chunks from that slot's chunk to the one predicted; 0 is detection"""
 
@@ -45,7 +45,7 @@ class Windows:
     older: Tensor
     """(B, K, D), the K last chunks before both memories, oldest first, zero where there are fewer; K = 0 without GRU"""
     older_count: Tensor
-    """(B,) int64, how many of those K are there; they come first"""
+    """(B,) int64, how many of those K are present; they come first"""
 
     def __len__(self) -> int:
         return len(self.work)
@@ -75,7 +75,7 @@ def gather(
         )
     sample = memory.stretched_indices if stretched else memory.long_indices
     long, long_mask = sample(ends, config)
-    work, work_mask = memory.padded_work_indices(ends, config)
+    work, work_mask = memory.work_indices(ends, config)
     older, older_count = _older_indices(ends, config)
     seen_long, seen_work, seen_older = (torch.as_tensor(features[chunks]).float() for chunks in (long, work, older))
     windows = Windows(
@@ -106,7 +106,7 @@ def join(batches: Sequence[Windows]) -> Windows:
 
 
 def _older_indices(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Chunks (B, K) for the GRU, 0 after the last, and how many there are (B,)."""
+    """Chunks (B, K) for the GRU, 0 after the last, and how many they are (B,)."""
     if not config.gru:
         return np.zeros((len(ends), 0), dtype=np.int64), np.zeros(len(ends), dtype=np.int64)
     stop = memory.older_ends(ends, config)

@@ -1,7 +1,6 @@
 """`lstr bench`: how fast this machine decides."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 
 import click
@@ -13,7 +12,7 @@ OPTIONS = {
     "chain": ("inputs", "recipe", "precision", "algorithm", "workers", "flow_backend", "device", "chunks", "against"),
     "lstr": ("checkpoint", "seconds", "threads", "golden"),
 }
-"""Those that one of the two takes and the other does not."""
+"""Options that only one of the two takes."""
 
 
 @click.command("bench")
@@ -40,7 +39,9 @@ OPTIONS = {
     help="Chunks of each video, three times: serial, overlapped, live.",
 )
 @click.option("--against", type=click.Choice(["opencv"]), help="Pair the compiled TV-L1 kernel with OpenCV's too.")
-@click.option("-c", "--checkpoint", metavar="FILE", help="lstr: this model's shape.  [default: the THUMOS'14 size]")
+@click.option(
+    "-c", "--checkpoint", metavar="FILE", help="lstr: the shape of this model.  [default: the THUMOS'14 size]"
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -50,7 +51,7 @@ OPTIONS = {
 )
 @click.option("--threads", type=click.IntRange(min=1), help="lstr: threads of torch.  [default: torch's own choice]")
 @click.option("--golden", metavar="DIR", help="lstr: compare bf16 on lstr_small.pth and .npz of this folder too.")
-@click.option("-o", "--output", metavar="FILE", help="Write the record there too, as JSON.")
+@click.option("-o", "--output", metavar="FILE", help="Also write the record to this file, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def command(ctx, what, output, as_json, **options):
@@ -81,55 +82,64 @@ def command(ctx, what, output, as_json, **options):
     if path:
         check_output(path)
     start = monotonic()
-    record = (_lstr if what == "lstr" else _chain)(console, **options)
+    job, show = (_model, _show_model) if what == "lstr" else (_chain, _show_chain)
+    record = _run(console, job(console, options), "parts" if what == "lstr" else "chunks")
     if path:
         write_json(path, record)
     if as_json:
         console.show_json(record)
-    elif what == "chain":
-        _show_chain(console, record)
     else:
-        _show(console, f"{record['machine']}, {record['threads']} threads", record)
-        if "gpu" in record:
-            _show(console, record["gpu"]["name"], record["gpu"])
+        show(console, record)
     where = f"; record: {path}" if path else ""
     console.say(f"measured in {monotonic() - start:.0f} s{where}")
 
 
-def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
+def _run(console, events, unit: str) -> dict:
+    """The record of a measurement; its progress as a bar."""
+    from pipelines.progress import Notice, Progress, result_of
+
+    with console.Bar(unit) as bar:
+
+        def show(event) -> None:
+            if isinstance(event, Progress):
+                bar.update(event.what, event.done, event.total)
+            elif isinstance(event, Notice):
+                console.say(event.text)
+
+        return result_of(events, show)
+
+
+def _model(console, options: dict):
     from lstr.checkpoint import load
-    from lstr.config import LSTRConfig
-    from lstr.labels import THUMOS_CLASSES
-    from pipelines.speed.model import bench_lstr
+    from pipelines.speed import model
 
-    config, classes = LSTRConfig(), THUMOS_CLASSES
-    if checkpoint:
-        loaded = load(checkpoint)
-        config, classes = loaded.config, loaded.classes
-    shape = f"the shape of {checkpoint}" if checkpoint else "the published THUMOS'14 size"
-    console.say(f"{shape}, with random weights and features: speed does not depend on them.")
-    with console.Bar("parts") as bar:
-        return bench_lstr(config, len(classes), seconds, bar.update, threads, golden)
+    path, golden = options["checkpoint"], options["golden"]
+    shape = {}
+    if path:
+        loaded = load(path)
+        shape = {"config": loaded.config, "n_classes": len(loaded.classes)}
+    named = f"the shape of {path}" if path else "the published THUMOS'14 size"
+    console.say(f"{named}, with random weights and features: speed does not depend on them.")
+    bench = model.ModelBench(
+        **shape, seconds=options["seconds"], threads=options["threads"], golden=Path(golden) if golden else None
+    )
+    return model.bench_lstr(bench)
 
 
-def _chain(console, inputs, recipe, precision, algorithm, workers, flow_backend, device, chunks, against, **_) -> dict:
-    from extractors.flow.workers import flow_workers
-    from extractors.twostream import WeightSources, build_twostream, default_device
+def _chain(console, options: dict):
     from pipelines.networks.recipes import choose_recipe
-    from pipelines.speed.chain import bench_chain, rendered
+    from pipelines.speed.chain import ChainBench, bench_chain
 
-    preset = choose_recipe(recipe, algorithm=algorithm, precision=precision)
-    with (
-        TemporaryDirectory() as folder,
-        flow_workers(preset.algorithm, workers, flow_backend) as pool,
-        console.Bar("chunks") as bar,
-    ):
-        paths = [Path(path) for path in inputs]
-        if not paths:
-            console.say("no --input: measuring on rendered videos of 320×240 at 30 FPS")
-            paths = rendered(Path(folder), chunks)
-        twostream = build_twostream(preset, WeightSources(), device or default_device())
-        return bench_chain(paths, twostream, pool, chunks, bar.update, against == "opencv")
+    bench = ChainBench(
+        choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"]),
+        inputs=[Path(path) for path in options["inputs"]],
+        n_chunks=options["chunks"],
+        device=options["device"],
+        workers=options["workers"],
+        flow_backend=options["flow_backend"],
+        against_opencv=options["against"] == "opencv",
+    )
+    return bench_chain(bench)
 
 
 def _show_chain(console, record: dict) -> None:
@@ -147,10 +157,10 @@ def _show_chain(console, record: dict) -> None:
         f"{record['machine']}, {record['device']}; {recipe['flow_crops']} flow crop(s), {recipe['precision']}; "
         f"{recipe['flow_algorithm']} by {flow['backend']}, {flow['workers']} threads"
     )
-    columns = ("stage", "a second", "decisions a second", "share", f"paper, {paper['device']}")
+    columns = ("stage", "per second", "decisions per second", "share", f"paper, {paper['device']}")
     console.show_table(title, columns, rows, right=(1, 2, 3, 4))
     overlapped, latency = whole["overlapped"], whole["overlapped"]["latency_ms"]
-    console.show(f"{overlapped['realtime_factor']:.2f} × real time; a live source needs 4 decisions a second")
+    console.show(f"{overlapped['realtime_factor']:.2f} × real time; a live source needs 4 decisions per second")
     console.show(
         f"live, from a chunk's last frame to its decision: p50 {latency['p50']:.0f} ms, p95 {latency['p95']:.0f} ms, "
         f"p99 {latency['p99']:.0f} ms; peak memory {record['peak_memory_mb']:,} MB"
@@ -159,12 +169,18 @@ def _show_chain(console, record: dict) -> None:
         tvl1 = record["tvl1"]
         console.show(
             f"TV-L1 {tvl1['size'][0]}×{tvl1['size'][1]}, one thread each: compiled {tvl1['native_pairs_per_second']} "
-            f"pairs a second, OpenCV {tvl1['opencv_pairs_per_second']}: {tvl1['ratio']} ×, "
+            f"pairs per second, OpenCV {tvl1['opencv_pairs_per_second']}: {tvl1['ratio']} ×, "
             f"{tvl1['mean_epe_px']:.1g} px apart"
         )
 
 
-def _show(console, where: str, rows: dict) -> None:
+def _show_model(console, record: dict) -> None:
+    _show_device(console, f"{record['machine']}, {record['threads']} threads", record)
+    if "gpu" in record:
+        _show_device(console, record["gpu"]["name"], record["gpu"])
+
+
+def _show_device(console, where: str, rows: dict) -> None:
     """The tables of one device."""
     names = ("recompute", "stream", "stream_sliding", "stream_bf16", "stream_captured", "batched_16")
     keys = ("steps_per_second", "mean_ms", "p50_ms", "p95_ms", "ratio")

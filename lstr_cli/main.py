@@ -8,6 +8,7 @@ import threading
 import traceback
 
 import click
+from click.shell_completion import CompletionItem
 
 from extractors.addresses import displayed
 from lstr import __version__
@@ -18,7 +19,7 @@ COMMANDS = {
     "finetune": "Labelled videos to weights of the feature networks.",
     "extract": "Videos to two-stream features.",
     "compare": "Your features beside a reference set, video by video.",
-    "labels": "Check a label file; annotations from one form to another.",
+    "labels": "Check a label file; convert annotations between formats.",
     "train": "Features and labels to a checkpoint.",
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
     "detect": "A video to a causal timeline of actions.",
@@ -30,7 +31,7 @@ INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module only when that command is asked for, so that --help answers at once."""
+    """Imports a command's module only when that command is used, so that --help answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order a new user meets them."""
@@ -39,6 +40,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command called `name`, or None."""
         return importlib.import_module(f"lstr_cli.{name}").command if name in COMMANDS else None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What completes a word: commands with their line of help, none of them imported, and options."""
+        commands = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -49,7 +55,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="lstr")
 def cli() -> None:
-    """Watch a video and say, each quarter second and without looking ahead, which action is happening.
+    """Watch a video and decide, each quarter second and without looking ahead, which action is happening.
 
     \b
     Examples:
@@ -60,7 +66,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command and leave with its documented exit code."""
-    sys.unraisablehook = insist
+    sys.unraisablehook = resend_interrupt
     try:
         code = cli.main(prog_name="lstr", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -80,7 +86,7 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except Exception as error:  # the last net: a user never sees a traceback unless asking for it
+    except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
         if hasattr(error, "hint"):  # the typed errors of lstr and extractors
@@ -92,8 +98,8 @@ def main() -> None:
     sys.exit(code or 0)
 
 
-def insist(unraisable) -> None:
-    """Send a Ctrl-C again that Python threw away because it fell into a destructor."""
+def resend_interrupt(unraisable) -> None:
+    """Send a Ctrl-C again that Python dropped because it arrived in a destructor."""
     if unraisable.exc_type is KeyboardInterrupt:
         # a signal, for a flag alone would not end what the main thread waits for
         threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()

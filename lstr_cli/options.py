@@ -13,19 +13,19 @@ def _none_for_auto(ctx: click.Context, param: click.Parameter, value: str) -> st
 
 
 def device_option(command):
-    """`--device auto|cpu|cuda`, given to the command as a torch device name or None for auto."""
+    """`--device auto|cpu|cuda`, passed as a torch device name, None for auto."""
     return click.option(
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),
         default="auto",
         show_default=True,
-        help="Where networks run; auto is the GPU when there is one.",
+        help="Where networks run; auto is the GPU, or the CPU without one.",
         callback=_none_for_auto,
     )(command)
 
 
 def precision_option(command):
-    """`--precision auto|float32|bf16` of the feature networks, given as None for auto."""
+    """`--precision auto|float32|bf16` of the feature networks, passed as None for auto."""
     return click.option(
         "--precision",
         type=click.Choice(["auto", "float32", "bf16"]),
@@ -37,25 +37,25 @@ def precision_option(command):
 
 
 def algorithm_option(command):
-    """`--flow tvl1|dis|farneback`, given as `algorithm`."""
+    """`--flow tvl1|dis|farneback`, passed as `algorithm`."""
     return click.option(
         "--flow",
         "algorithm",
         type=click.Choice(["tvl1", "dis", "farneback"]),
         help="tvl1 as published; dis and farneback are many times cheaper and make other features.  [default: tvl1, or "
-        "what the recipe says]",
+        "that of the recipe]",
     )(command)
 
 
 def weights_options(command):
-    """`--rgb-weights` and `--flow-weights`, given to the command as paths of files or folders, or None for random."""
+    """`--rgb-weights` and `--flow-weights`, passed as paths of files or folders, None for random."""
 
     @functools.wraps(command)
     def with_paths(*args, rgb_weights: str | None, flow_weights: str | None, **options):
         from pipelines.networks.published_weights import find_weights
 
         rgb_weights, flow_weights = (
-            given and find_weights(given, stream) for stream, given in (("rgb", rgb_weights), ("flow", flow_weights))
+            name and find_weights(name, stream) for stream, name in (("rgb", rgb_weights), ("flow", flow_weights))
         )
         return command(*args, rgb_weights=rgb_weights, flow_weights=flow_weights, **options)
 
@@ -70,7 +70,7 @@ def weights_options(command):
 
 
 def recipe_options(command):
-    """How features are made: `--recipe` and what changes it, given as `recipe`, `rgb_weights` and `flow_weights`.
+    """How features are made: `--recipe` and what changes it, passed as `recipe`, `rgb_weights` and `flow_weights`.
 
     `recipe` is an `extractors.presets.Preset` or a `pipelines.networks.recipes.StoredRecipe`.
     """
@@ -105,18 +105,18 @@ def recipe_options(command):
         default="faithful",
         show_default=True,
         help="faithful: as published, ten flow crops. fast: one, and bf16 where the processor has it. activitynet, "
-        "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or a feature "
-        "folder or checkpoint, for the same as there, or a folder of `lstr finetune`, with its weights.",
+        "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or the "
+        "recipe of a feature folder or checkpoint, or a folder of `lstr finetune`, with its weights.",
     )(with_recipe)
 
 
 def mismatch_option(command):
-    """`--allow-recipe-mismatch`, given as `allow_mismatch`."""
+    """`--allow-recipe-mismatch`, passed as `allow_mismatch`."""
     return click.option(
         "--allow-recipe-mismatch",
         "allow_mismatch",
         is_flag=True,
-        help="Go on with features of another recipe than the checkpoint's; what differs is told and recorded.",
+        help="Go on with features of another recipe than the checkpoint's; what differs is shown and recorded.",
     )(command)
 
 
@@ -153,7 +153,7 @@ def processes_option(command):
 
 
 def inputs_options(command):
-    """`--list`, `--ext` and `--root`, given as the paths `lists`, the suffixes `endings` and `root`."""
+    """`--list`, `--ext` and `--root`, passed as the paths `lists`, the suffixes `endings` and `root`."""
 
     @functools.wraps(command)
     def with_lists(*args, lists: tuple[str, ...], **options):
@@ -173,7 +173,7 @@ def inputs_options(command):
             "lists",
             metavar="FILE",
             multiple=True,
-            help="A file with a path, folder or pattern a line; - is standard input.",
+            help="A file with one path, folder or pattern per line; - is standard input.",
         ),
     ):
         with_lists = option(with_lists)
@@ -195,18 +195,18 @@ def _listed(values: tuple[str, ...]) -> list[str]:
     return paths
 
 
-def _gathered(command, given_as: str, names: tuple[str, ...]):
-    """The command, given the options of these names as one dict."""
+def _gathered(command, argument: str, names: tuple[str, ...]):
+    """The command, with the options of these names passed as the one dict `argument`."""
 
     @functools.wraps(command)
     def gathered(**values):
-        return command(**{given_as: {name: values.pop(name) for name in names}}, **values)
+        return command(**{argument: {name: values.pop(name) for name in names}}, **values)
 
     return gathered
 
 
 def events_options(command):
-    """`--on`, `--off`, `--min-length`, `--merge-gap`, given to the command as the dict `events`; None is not given."""
+    """`--on`, `--off`, `--min-length`, `--merge-gap`, passed as the dict `events`; None is a default."""
     gathered = _gathered(command, "events", ("on", "off", "min_length", "merge_gap"))
     share, seconds = click.FloatRange(min=0), click.FloatRange(min=0)
     for option in (
@@ -220,10 +220,12 @@ def events_options(command):
 
 
 def stretch_options(command):
-    """`--start`, `--duration` and `--max-chunks`, given to the command as the dict `stretch`."""
+    """`--start`, `--duration` and `--max-chunks`, passed as the dict `stretch`."""
     gathered = _gathered(command, "stretch", ("start", "duration", "max_chunks"))
     for option in (
-        click.option("--max-chunks", type=click.IntRange(min=1), metavar="N", help="Stop after N decisions a source."),
+        click.option(
+            "--max-chunks", type=click.IntRange(min=1), metavar="N", help="Stop each source after N decisions."
+        ),
         click.option("--duration", type=Seconds(positive=True), help="Stop after so much of each source."),
         click.option("--start", type=Seconds(), default=0.0, help="Leave out what comes before, as in 90s or 1:30."),
     ):
@@ -232,7 +234,7 @@ def stretch_options(command):
 
 
 def live_options(command):
-    """How live sources are read: `--clock`, `--on-lag`, `--on-gap`, `--timeout`, given as the dict `live`."""
+    """How live sources are read: `--clock`, `--on-lag`, `--on-gap`, `--timeout`, passed as the dict `live`."""
     gathered = _gathered(command, "live", ("clock", "on_lag", "on_gap", "timeout"))
     for option in (
         click.option(

@@ -11,7 +11,7 @@ MEGABYTE = 1_000_000
 
 @click.group("weights", no_args_is_help=False)
 def command():
-    """Published weights of the two feature networks: what there is, how to get it, whether it is whole.
+    """Published weights of the two feature networks: what exists, how to get it, whether it is whole.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def list_command(as_json):
 
 @command.command("fetch")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--from", "mirror", metavar="FILE|URL", help="Take it from there: a file, a folder, or an address.")
+@click.option("--from", "mirror", metavar="FILE|URL", help="Where to take it from: a file, a folder, or an address.")
 def fetch_command(names, mirror):
     """Bring published files to this machine and check them by their hash.
 
@@ -75,8 +75,8 @@ def fetch_command(names, mirror):
     options = []
     with console.Bar("MB") as bar:
 
-        def show(name: str, there: int, total: int) -> None:
-            bar.update(name, there // MEGABYTE, (total or 2 * there) // MEGABYTE)
+        def show(name: str, done: int, total: int) -> None:
+            bar.update(name, done // MEGABYTE, (total or 2 * done) // MEGABYTE)
 
         for entry, path, sha256 in fetch(names or ("kinetics",), mirror, show):
             if entry.sha256_prefix is None:
@@ -94,10 +94,10 @@ def fetch_command(names, mirror):
 @click.argument("files", nargs=-1, metavar="[FILE|DIR...]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check_command(files, as_json):
-    """Say what weights files are: their hash, whether it is a published one, and which network and stream they fit.
+    """Identify weights files: their hash, whether it is a published one, and which network and stream they fit.
 
-    Of a file that `lstr finetune` made also how many videos it has seen; DIR is a folder that it wrote.
-    Without FILE, every fetched file is looked at. Leaves with 4 when one is damaged or fits no network.
+    For a file that `lstr finetune` made, also how many videos it has seen; DIR is a folder that it wrote.
+    Without FILE, every fetched file is checked. Leaves with 4 when one is damaged or fits no network.
 
     \b
     Examples:
@@ -119,7 +119,7 @@ def check_command(files, as_json):
     for verdict in bad:
         console.say(f"{verdict.state}: {verdict.path}: {verdict.reason}")
     if bad:
-        console.say("hint: fetch it again with `lstr weights fetch`, or give another file.")
+        console.say("hint: fetch it again with `lstr weights fetch`, or use another file.")
         sys.exit(UNFIT)
 
 

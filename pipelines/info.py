@@ -10,6 +10,7 @@ from extractors.errors import MissingPathError, WeightsError
 from extractors.networks.model_card import ModelCard, is_weights_folder, read_card
 from extractors.video.file_reader import FrameReader, find_videos, probe
 from lstr import checkpoint
+from lstr.config import FEATURES_PER_SECOND
 from lstr.timeline import FORMAT
 from pipelines.datasets.seen_videos import count_seen, training_seen
 from pipelines.features.folder import is_feature_folder, open_features
@@ -21,10 +22,10 @@ from pipelines.networks.weights_folder import open_weights
 
 
 def describe(path: str | Path, settings: Mapping[str, str], progress: Progress = lambda *_: None) -> dict:
-    """What a video, feature folder, checkpoint, weights folder or file, or timeline holds; `kind` says which it is.
+    """What a video, feature folder, checkpoint, weights folder or file, or timeline holds; `kind` names it.
 
-    A feature folder is read whole, and `faults` names what is wrong with it. `settings` gives what a published
-    checkpoint does not say. Raises the typed error of that kind.
+    A feature folder is read whole, and `faults` names what is wrong with it. `settings` are what a published
+    checkpoint does not tell. Raises the typed error of that kind.
     """
     path = Path(path)
     if not path.exists():
@@ -37,7 +38,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Progress =
         found = find_videos([path])
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if path.suffix in (".pt", ".pth", ".tar"):
-        with suppress(WeightsError):  # what cannot be read as a checkpoint either says why below
+        with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
             if path.is_file() and (card := read_card(path)):
                 return _weights_file(path, card)
         return _checkpoint(path, settings)
@@ -75,7 +76,7 @@ def _features(path: Path, progress: Progress) -> dict:
         "kind": "feature folder",
         "videos": len(lengths),
         "chunks": sum(lengths),
-        "hours": sum(lengths) / 4 / 3600,
+        "hours": sum(lengths) / FEATURES_PER_SECOND / 3600,
         "shortest": min(lengths, default=0),
         "longest": max(lengths, default=0),
         "damaged": sorted({fault.id for fault in found.faults}),

@@ -1,31 +1,36 @@
-"""What made a run: versions, source revision, machine, command."""
+"""What made a result: versions, source revision, machine, command, memory."""
 
 import os
 import platform
+import resource
 import subprocess
 import sys
 from datetime import date
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from lstr import __version__
+from lstr.checkpoint import library_versions
 
 SOURCE = Path(__file__).resolve().parents[1]
 
 
-def provenance(device: str, processes: int) -> dict:
-    """Everything besides settings and data that a result may hang on."""
+def about_machine(**versions: str) -> dict:
+    """Where and when a record was made; `versions` are those of other libraries that matter."""
     return {
-        "versions": {
-            "lstr": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "platform": platform.platform(),
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "versions": library_versions() | versions,
+        "date": date.today().isoformat(),
+    }
+
+
+def provenance(device: str, processes: int) -> dict:
+    """Everything besides settings and data that a result may depend on."""
+    return {
+        **about_machine(),
         "git": git_revision(),
-        "machine": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
         "threads": torch.get_num_threads(),
         "processes": processes,
@@ -47,21 +52,12 @@ def git_revision(source: Path = SOURCE) -> dict | None:
     return {"revision": revision.strip(), "changed": bool(changed.strip())}
 
 
+def peak_memory_mb() -> float:
+    """The most memory that this process has held, in units of 10^6 bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes in what ru_maxrss counts
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
 def make_reproducible() -> None:
-    """Settings of cuBLAS that have to be there before the first CUDA call of a deterministic run."""
+    """Settings of cuBLAS that have to be set before the first CUDA call of a deterministic run."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-
-
-def about_machine() -> dict:
-    """What every record says of where and when it was made."""
-    return {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        "instruction_set": torch.backends.cpu.get_cpu_capability(),
-        "versions": {
-            "lstr": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
-        "date": date.today().isoformat(),
-    }

@@ -7,7 +7,7 @@ from extractors.errors import RecipeError
 from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, KINETICS, PRESETS, Preset
 from extractors.recipe import FEATURES
-from lstr.config import override
+from lstr.config import check_range, override
 from lstr.errors import ConfigError
 from pipelines.networks.recipes import choose_recipe
 
@@ -56,30 +56,21 @@ class FinetuneConfig:
     """Evaluations without a better one after which training ends; 0 is never."""
     seed: int = 0
 
-    def __post_init__(self):
-        if self.precision not in (FAST, "float32", "bf16"):
-            raise ConfigError(f"precision is {self.precision!r}.", "use fast, float32 or bf16.")
+    def __post_init__(self) -> None:
         if self.partial_bn not in (None, True, False):
             raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
-        if self.optimiser not in ("adamw", "sgd"):
-            raise ConfigError(f"optimiser is {self.optimiser!r}.", "use adamw or sgd.")
         least = dict.fromkeys(("epochs", "batch_size", "segments", "eval_every"), 1)
         least |= dict.fromkeys(("draws", "weight_decay", "warmup", "clip", "dropout", "mixup", "colour"), 0)
         least |= dict.fromkeys(("patience", "seed"), 0)
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ConfigError(f"{name} is {getattr(self, name)}.", f"use {bound} or more.")
-        for name in ("warmup", "dropout", "colour"):
-            if getattr(self, name) >= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}.", "use a share below 1.")
-        if self.lr <= 0:
-            raise ConfigError(f"lr is {self.lr}.", "use a rate above 0.")
+        below = dict.fromkeys(("warmup", "dropout", "colour"), 1)
+        check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES)
         if self.crop % 32 or not 32 <= self.crop <= self.short_side:
             raise ConfigError(
                 f"crop is {self.crop} of a short side of {self.short_side}.", "use a multiple of 32 up to short_side."
             )
 
 
+CHOICES = {"precision": (FAST, "float32", "bf16"), "optimiser": ("adamw", "sgd")}
 FEWEST_DRAWS = 512  # or an epoch of a few short videos would be a handful of steps
 
 RANDOM = {

@@ -3,33 +3,45 @@
 Networks and LSTR carry random weights and a full random memory, for speed does not depend on them. The video is real.
 """
 
-import resource
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from extractors.errors import FlowError, VideoError
 from extractors.flow import tvl1
-from extractors.flow.workers import PAIRS, FlowWorkers, opencv_flow
+from extractors.flow.workers import PAIRS, FlowWorkers, default_workers, opencv_flow
 from extractors.prefetch import closed_after, torch_threads
-from extractors.twostream import FeatureRow, TwoStream
-from extractors.video.file_reader import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks
+from extractors.presets import Preset
+from extractors.recipe import Recipe
+from extractors.twostream import FeatureRow, TwoStream, WeightSources, build_twostream, default_device
+from extractors.video.file_reader import (
+    CHUNK,
+    CHUNK_SECONDS,
+    Chunk,
+    FrameReader,
+    Video,
+    find_videos,
+    probe,
+    read_chunks,
+)
 from extractors.video.frames import SourceFrame
 from lstr import streaming
 from lstr.config import LSTRConfig
-from lstr.kinds import Model
+from lstr.kind import Model
 from lstr.labels import THUMOS_CLASSES
 from lstr.streaming import StreamState
 from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.progress import Tell
-from pipelines.provenance import about_machine
+from pipelines.progress import Finished, Notice, Progress
+from pipelines.provenance import about_machine, peak_memory_mb
 from pipelines.speed.model import build, filled
+from pipelines.speed.turns import Measuring, counted
 
 PAPER = {
     "device": "V100",
@@ -40,7 +52,7 @@ PAPER = {
     "serial": 4.6,
     "unit": "decisions per second",
 }
-"""The paper's runtime table; its unit is the chunk, for the rates add up to the last row (facts, section 0)."""
+"""The paper's runtime table; its unit is the chunk, for the rates add up to the last row."""
 STAGES = {
     "decode": ("24 FPS frames", CHUNK),
     "flow": ("flow fields", PAIRS),
@@ -54,21 +66,39 @@ WARM_UP = 4  # chunks before the clock starts: weights are laid out, the process
 KERNEL_PAIRS = 10  # of frames, on which the kernel and OpenCV take turns
 
 
-class Paced:
-    """A video whose frames come as a camera would give them, none before its time; to be read once.
+@dataclass(frozen=True)
+class ChainBench:
+    """What of the chain is measured, and on what."""
+
+    preset: Preset
+    inputs: Sequence[Path] = ()
+    """Videos; without any, some are rendered"""
+    n_chunks: int = 80
+    """Of each video, three times: serial, overlapped, live"""
+    device: str | None = None
+    """None for the GPU, or the CPU without one"""
+    workers: int | None = None
+    """Threads that compute flow; None for as many as suit this machine"""
+    flow_backend: str = "auto"
+    against_opencv: bool = False
+    """Whether the compiled TV-L1 kernel is compared with OpenCV's"""
+
+
+class Paced(FrameReader):
+    """The frames of a video as a camera would deliver them, none before its time.
 
     `before` is when, on the clock of perf_counter, the newest frame but one came: a chunk closes with the frame after
     its last, which is the next one in a live stream.
     """
 
-    def __init__(self, reader: FrameReader):
-        self.reader = reader
+    def __init__(self, video: Video):
+        super().__init__(video)
         self.before = self._newest = 0.0
 
     def frames(self, long_side: int) -> Iterator[SourceFrame]:
-        """As the reader's."""
+        """As `FrameReader.frames`, each at its time."""
         start = perf_counter()
-        for frame in self.reader.frames(long_side):
+        for frame in super().frames(long_side):
             due = start + float(frame.time)
             sleep(max(0.0, due - perf_counter()))
             self.before, self._newest = self._newest, due
@@ -89,52 +119,72 @@ class Chain:
         streaming.step(self.model, self.state, row.rgb, row.flow).numpy()
 
 
-def bench_chain(
-    inputs: list[Path],
-    twostream: TwoStream,
-    workers: FlowWorkers,
-    n_chunks: int,
-    progress: Tell,
-    against_opencv: bool = False,
-) -> dict:
-    """The record of the whole chain on the first `n_chunks` chunks of each video.
+def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[dict]]:
+    """Measure the whole chain on the first `n_chunks` chunks of each video; the result is its record.
 
-    Serial: a chunk at a time, a stage after the other, each with all of the machine, as in the paper's table.
+    Serial: one chunk at a time, one stage after the other, each with all of the machine, as in the paper's table.
     Overlapped: as `lstr detect` reads a file. Live: as it would a camera, each frame at its time. Raises VideoError for
-    a video that cannot be read or is too short, FlowError where the kernel to compare with OpenCV is not there.
+    a video that cannot be read or is too short, FlowError for a recipe without flow, or where the
+    kernel to compare with OpenCV was not built.
     """
-    model = build(LSTRConfig(), len(THUMOS_CLASSES), twostream.device)
-    chain = Chain(twostream, workers, model, filled(streaming.create(model)))
-    total = sum(min(probe(path).n_chunks, n_chunks) for path in inputs) * 3
-    done = 0
+    algorithm = options.preset.algorithm
+    if algorithm is None:
+        raise FlowError("The recipe has no flow, and the whole chain is measured.", "choose one with rgb and flow.")
+    with (
+        TemporaryDirectory() as folder,
+        FlowWorkers(options.workers or default_workers(), algorithm, options.flow_backend) as workers,
+    ):
+        inputs = list(options.inputs)
+        if not inputs:
+            yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
+            inputs = rendered(Path(folder), options.n_chunks)
+        twostream = build_twostream(options.preset, WeightSources(), options.device or default_device())
+        model = build(LSTRConfig(), len(THUMOS_CLASSES), twostream.device)
+        chain = Chain(twostream, workers, model, filled(streaming.create(model)))
+        total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3
+        kernels = {"tvl1": compare_kernels(inputs, twostream.recipe.long_side)} if options.against_opencv else {}
+        measured = yield from counted(measure(chain, inputs, options.n_chunks), total)
+        yield Finished(
+            {
+                **about_machine(),
+                "device": twostream.device,
+                "input": [describe(path) for path in inputs],
+                **about_recipe(twostream.recipe),
+                "flow": {"backend": workers.backend, "workers": workers.workers},
+                "weights": "random",
+                **measured,
+                "peak_memory_mb": round(peak_memory_mb()),
+                **kernels,
+                "paper": PAPER,
+            }
+        )
 
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        progress("measuring", done, total)
 
-    kernels = {"tvl1": compare_kernels(inputs, twostream.recipe.long_side)} if against_opencv else {}
-    stages, overlapped, latency, counted = [], 0.0, [], 0
-    for path in inputs:
-        stages += serial(chain, path, n_chunks, tick)
-        count, seconds = overlap(chain, path, n_chunks, tick)
-        counted, overlapped = counted + count, overlapped + seconds
-        latency += live(chain, path, n_chunks, tick)
-    each = np.mean(stages, axis=0)  # (5,) seconds a chunk
-    p50, p95, p99 = (round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99))
-    recipe = twostream.recipe
+def about_recipe(recipe: Recipe) -> dict:
+    """What of a recipe decides its speed."""
     return {
-        **about_machine(),
-        "device": twostream.device,
-        "input": [describe(path) for path in inputs],
         "recipe": {
             "id": recipe.id,
-            "flow_crops": recipe.flow.crops,
+            "flow_crops": recipe.parts["flow"].crops,
             "flow_algorithm": recipe.flow_algorithm,
             "precision": recipe.precision,
-        },
-        "flow": {"backend": workers.backend, "workers": workers.workers},
-        "weights": "random",
+        }
+    }
+
+
+def measure(chain: Chain, inputs: list[Path], n_chunks: int) -> Measuring[dict]:
+    """Each stage and the whole, over all videos; yields after each chunk."""
+    stages: list[list[float]] = []
+    latency: list[float] = []
+    overlapped, decisions = 0.0, 0
+    for path in inputs:
+        stages += yield from serial(chain, path, n_chunks)
+        count, seconds = yield from overlap(chain, path, n_chunks)
+        decisions, overlapped = decisions + count, overlapped + seconds
+        latency += yield from live(chain, path, n_chunks)
+    each = np.mean(stages, axis=0)  # (5,) seconds per chunk
+    p50, p95, p99 = (round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99))
+    return {
         "stages": {
             name: {
                 "per_second": round(amount / seconds, 2),
@@ -147,43 +197,41 @@ def bench_chain(
         "end_to_end": {
             "serial": {"decisions_per_second": round(1 / each.sum(), 2), "decisions": len(stages)},
             "overlapped": {
-                "decisions_per_second": round(counted / overlapped, 2),
-                "realtime_factor": round(counted * CHUNK_SECONDS / overlapped, 3),
-                "decisions": counted,
+                "decisions_per_second": round(decisions / overlapped, 2),
+                "realtime_factor": round(decisions * CHUNK_SECONDS / overlapped, 3),
+                "decisions": decisions,
                 "latency_ms": {"p50": p50, "p95": p95, "p99": p99, "decisions": len(latency)},
             },
         },
-        "peak_memory_mb": round(peak_memory_mb()),
-        **kernels,
-        "paper": PAPER,
     }
 
 
 def rendered(folder: Path, n_chunks: int) -> list[Path]:
-    """Videos of 320×240 at 30 FPS with about n_chunks chunks in all, for want of real ones."""
+    """Videos of 320×240 at 30 FPS with about n_chunks chunks in all, where no real ones are named."""
     render_scenes(folder, SceneConfig(2, 1, max(SHORTEST_SCENE, n_chunks * CHUNK_SECONDS / 2), 320, 240))
     return list(find_videos([folder / "videos"]).values())
 
 
 def describe(path: Path) -> dict:
-    """What a reader of the record must know of a video."""
+    """What a reader of the record must know about a video."""
     video = probe(path)
     rate = len(video.timestamps) / video.duration
     return {"name": path.name, "width": video.width, "height": video.height, "fps": round(rate, 2)}
 
 
-def chunks_of(path: Path, long_side: int, n: int) -> Iterator[Chunk]:
-    """The first n chunks. Raises VideoError where there is none to measure after the warm-up."""
+def first_chunks(path: Path, long_side: int, n: int) -> Iterator[Chunk]:
+    """The first n chunks. Raises VideoError where none is left to measure after the warm-up."""
     video = probe(path)
     if min(video.n_chunks, n) <= WARM_UP:
         raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer --input.")
     return islice(read_chunks(FrameReader(video), long_side), n)
 
 
-def serial(chain: Chain, path: Path, n: int, tick: Callable[[], None]) -> list[list[float]]:
+def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
     """Seconds of each stage for each chunk after the warm-up; nothing overlaps but the flow fields of a chunk."""
-    twostream, taken = chain.twostream, []
-    with closed_after(chunks_of(path, twostream.recipe.long_side, n)) as chunks:
+    twostream = chain.twostream
+    taken: list[list[float]] = []
+    with closed_after(first_chunks(path, twostream.recipe.long_side, n)) as chunks:
         while True:
             marks = [perf_counter()]
             chunk = next(chunks, None)
@@ -199,24 +247,25 @@ def serial(chain: Chain, path: Path, n: int, tick: Callable[[], None]) -> list[l
             chain.decide(FeatureRow(chunk.index, chunk.end_time, rgb, flow))
             marks.append(perf_counter())
             taken.append([end - start for start, end in pairwise(marks)])
-            tick()
+            yield
 
 
-def overlap(chain: Chain, path: Path, n: int, tick: Callable[[], None]) -> tuple[int, float]:
+def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
     """Chunks, and seconds from opening the file to the last decision."""
     start, count = perf_counter(), 0
-    chunks = chunks_of(path, chain.twostream.recipe.long_side, n)
+    chunks = first_chunks(path, chain.twostream.recipe.long_side, n)
     with torch_threads(1), closed_after(chain.twostream.rows(chunks, chain.workers)) as rows:
         for row in rows:
             chain.decide(row)
             count += 1
-            tick()
+            yield
     return count, perf_counter() - start
 
 
-def live(chain: Chain, path: Path, n: int, tick: Callable[[], None]) -> list[float]:
+def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
     """Seconds from the last frame of each chunk after the warm-up to its decision, the frames coming in real time."""
-    frames, delays = Paced(FrameReader(probe(path))), []
+    frames = Paced(probe(path))
+    delays: list[float] = []
     due: dict[int, float] = {}
 
     def timed() -> Iterator[Chunk]:
@@ -229,27 +278,21 @@ def live(chain: Chain, path: Path, n: int, tick: Callable[[], None]) -> list[flo
         for row in source:
             chain.decide(row)
             delays.append(perf_counter() - due.pop(row.index))
-            tick()
+            yield
     return delays[WARM_UP:]
 
 
-def peak_memory_mb() -> float:
-    """The most memory this process has held, in units of 10^6 bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-
-
 def compare_kernels(inputs: list[Path], long_side: int) -> dict:
-    """The compiled TV-L1 kernel and OpenCV's, turn about on the same pairs of neighbouring frames, one thread each.
+    """The compiled TV-L1 kernel and OpenCV's in turn on the same pairs of neighbouring frames, one thread each.
 
-    Raises FlowError where there is no compiled kernel.
+    Raises FlowError where the kernel was not compiled.
     """
     if not tvl1.available():
         raise FlowError("The compiled TV-L1 kernel was not built here.", "see `lstr doctor`; leave --against out.")
     pairs = []
     for path in inputs:
         n = min(probe(path).n_chunks, KERNEL_PAIRS)
-        for chunk in chunks_of(path, long_side, n):
+        for chunk in first_chunks(path, long_side, n):
             pairs.append([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in chunk.frames[:2]])
     opencv_threads = cv2.getNumThreads()
     cv2.setNumThreads(1)
@@ -270,7 +313,7 @@ def compare_kernels(inputs: list[Path], long_side: int) -> dict:
     }
 
 
-def _both(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float]:
+def _both(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> tuple[float, float, float]:
     """Seconds of the compiled kernel, of OpenCV, and their mean end-point difference in pixels."""
     marks = [perf_counter()]
     fields = []

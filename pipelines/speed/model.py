@@ -1,30 +1,31 @@
 """How fast the model decides, measured on this machine: what `lstr bench lstr` records.
 
-Weights, features and memories are random numbers, for speed does not depend on them. Rows that are compared take turns
-in short rounds, so that whatever else the machine does hits all of them alike.
+Weights, features and memories are random numbers, for speed does not depend on them.
 """
 
-import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from extractors.errors import MissingPathError, OutputError
 from lstr import checkpoint, streaming
 from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
 from lstr.errors import CheckpointError
-from lstr.kinds import Model, make_model
+from lstr.kind import Model
+from lstr.kinds import make_model
+from lstr.labels import THUMOS_CLASSES
 from lstr.plan import make_plan
 from lstr.streaming import StreamState
 from lstr.windows import gather
 from pipelines.files.atomic import unwritable
-from pipelines.progress import Tell
+from pipelines.progress import Finished, Progress
 from pipelines.provenance import about_machine
+from pipelines.speed.turns import Measuring, Row, counted, interleave, ratio, summary, whole
 
 ROUNDS = 10  # turns of each of the headline rows
 FEW_ROUNDS = 5  # turns of a design or a memory length
@@ -36,65 +37,66 @@ LOGIT_SPREAD = 3.0  # standard deviation of logits that favour few classes, as t
 PAPER = {"stream_fps": 91.6, "device": "V100"}
 """The paper's runtime table: LSTR alone, streaming, batch 1."""
 GOLDEN_SHAPE = {"n_heads": "4", "long_length": "128"}
-"""What the tensors of the golden model do not say."""
+"""What the tensors of the golden model do not tell."""
 
-Video = tuple[np.ndarray, np.ndarray]
+Video = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Row:
-    """Something that is timed a step at a time."""
+class ModelBench:
+    """Which model is measured, and for how long."""
 
-    step: Callable[[], object]
-    burst: int = 1
-    """Steps always taken together: a stride of a stream, so that every round has its share of updates"""
+    config: LSTRConfig = LSTRConfig()
+    n_classes: int = len(THUMOS_CLASSES)
+    seconds: float = 5.0
+    """Rough time of a headline row; a third of it for the others"""
+    threads: int | None = None
+    """torch's; None for its own choice"""
+    golden: Path | None = None
+    """Folder with lstr_small.pth and lstr_small.npz, on which bf16 is compared too"""
 
 
-def bench_lstr(
-    config: LSTRConfig,
-    n_classes: int,
-    seconds: float,
-    progress: Tell,
-    threads: int | None = None,
-    golden: str | Path | None = None,
-) -> dict:
-    """The record of an LSTR of one shape: headline rows, memory lengths, designs, and what bf16 changes.
+def bench_lstr(options: ModelBench) -> Iterator[Progress | Finished[dict]]:
+    """Measure an LSTR of one shape: headline rows, memory lengths, designs, and what bf16 changes; gives the record.
 
-    seconds is the rough time of a headline row, a third of it that of the others; threads are torch's, None for its
-    own choice. `golden` is a folder with lstr_small.pth and lstr_small.npz, on which bf16 is compared too. Where there
-    is a GPU, "gpu" holds the same rows measured on it. Raises CheckpointError for a shape without streaming to
+    Where a GPU is, "gpu" holds the same rows measured on it. Raises CheckpointError for a shape without streaming to
     measure, MissingPathError without the golden files.
     """
+    config = options.config
     if config.kind != "lstr" or not config.n_long:
         raise CheckpointError(
             f"The model is of kind {config.kind} with {config.n_long} slots of long memory, no LSTR to measure.",
             "leave -c out to measure the published size, whose designs include every kind.",
         )
-    recorded = None if golden is None else read_golden(Path(golden))
-    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    total = len(devices) * (ROUNDS + 1 + len(_lengths(config)) + len(designs(config)))
-    done = 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        progress("measuring", done, total)
-
+    recorded = None if options.golden is None else read_golden(options.golden)
     threads_before = torch.get_num_threads()
     try:
-        torch.set_num_threads(threads or threads_before)
+        torch.set_num_threads(options.threads or threads_before)
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            threads_used = torch.get_num_threads()
-            on_cpu, *on_gpu = (_measure(config, n_classes, seconds, device, tick) for device in devices)
+            threads = torch.get_num_threads()
+            on_cpu, on_gpu = yield from counted(measure(options), n_parts(config))
             if recorded:
                 on_cpu["bf16_difference"]["golden"] = bf16_difference(*recorded)
     finally:
         torch.set_num_threads(threads_before)
-    gpu = {"gpu": {"name": torch.cuda.get_device_name(), **on_gpu[0]}} if on_gpu else {}
-    about = {"device": "cpu", "threads": threads_used, "seconds_a_row": seconds, "weights": "random"}
-    shape = {"config": asdict(config), "classes": n_classes}
-    return {**about_machine(), **about, **shape, **on_cpu, **gpu, "paper": PAPER}
+    gpu = {"gpu": {"name": torch.cuda.get_device_name(), **on_gpu}} if on_gpu else {}
+    about = {"device": "cpu", "threads": threads, "seconds_a_row": options.seconds, "weights": "random"}
+    shape = {"config": asdict(config), "classes": options.n_classes}
+    yield Finished({**about_machine(), **about, **shape, **on_cpu, **gpu, "paper": PAPER})
+
+
+def n_parts(config: LSTRConfig) -> int:
+    """How often `measure` yields."""
+    devices = 2 if torch.cuda.is_available() else 1
+    return devices * (ROUNDS + 1 + len(_lengths(config)) + len(designs(config)))
+
+
+def measure(options: ModelBench) -> Measuring[tuple[dict, dict | None]]:
+    """Every row on the CPU, and on the GPU where one is."""
+    on_cpu = yield from measure_on("cpu", options)
+    on_gpu = (yield from measure_on("cuda", options)) if torch.cuda.is_available() else None
+    return on_cpu, on_gpu
 
 
 def check_output(path: Path) -> None:
@@ -108,23 +110,24 @@ def check_output(path: Path) -> None:
         raise unwritable(path.parent, error) from error
 
 
-def _measure(config: LSTRConfig, n_classes: int, seconds: float, device: str, tick: Callable[[], None]) -> dict:
+def measure_on(device: str, options: ModelBench) -> Measuring[dict]:
     """Every row on one device."""
-    rows = headline(config, n_classes, seconds, device, tick)
+    config, n_classes = options.config, options.n_classes
+    rows = yield from headline(config, n_classes, options.seconds, device)
     difference = bf16_difference(decided_model(config, n_classes, device), random_video(config, COMPARED_CHUNKS))
-    tick()
-    few = seconds * FEW_SHARE
+    yield
+    few = options.seconds * FEW_SHARE
     lengths, shapes = {}, {}
     for length in _lengths(config):
         lengths[str(length)] = memory_row(replace(config, grid="fixed", long_length=length), n_classes, few, device)
-        tick()
+        yield
     for name, design in designs(config).items():
         shapes[name] = design_row(design, n_classes, few, device)
-        tick()
+        yield
     return {**rows, "bf16_difference": difference, "memory_length": lengths, "designs": shapes}
 
 
-def headline(config: LSTRConfig, n_classes: int, seconds: float, device: str, tick: Callable[[], None]) -> dict:
+def headline(config: LSTRConfig, n_classes: int, seconds: float, device: str) -> Measuring[dict]:
     """The window recomputed, and the streams that replace it, in the same rounds."""
     fixed = build(replace(config, grid="fixed"), n_classes, device)
     sliding = build(replace(config, grid="sliding"), n_classes, device)
@@ -144,7 +147,7 @@ def headline(config: LSTRConfig, n_classes: int, seconds: float, device: str, ti
         captured = filled(streaming.create(fixed, like=first))
         streaming.capture(fixed, captured)
         rows["stream_captured"] = stream_row(fixed, captured)
-    taken = interleave(rows, seconds, ROUNDS, device, tick)
+    taken = yield from interleave(rows, seconds, ROUNDS, device)
     batched, one_by_one = taken.pop("batched"), taken.pop("singles")
     result = {name: {**summary(rounds), "ratio": ratio(taken["recompute"], rounds)} for name, rounds in taken.items()}
     # A stream whose memory changes once a stride has two kinds of steps, and its p95 is that of an update.
@@ -162,7 +165,7 @@ def memory_row(config: LSTRConfig, n_classes: int, seconds: float, device: str) 
     """A stream with a long memory of config.long_length chunks: what grows with it, and what does not."""
     model = build(config, n_classes, device)
     state = filled(streaming.create(model))
-    rounds = interleave({"stream": stream_row(model, state)}, seconds, FEW_ROUNDS, device)["stream"]
+    rounds = whole(interleave({"stream": stream_row(model, state)}, seconds, FEW_ROUNDS, device))["stream"]
     n_bytes = sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
     return {
         **by_kind(rounds, config),
@@ -176,7 +179,7 @@ def designs(config: LSTRConfig) -> dict[str, LSTRConfig]:
     proposed = replace(config, grid="fixed", encoder="two-stage", integration="cross-attention", anticipation=0)
     encoders = {name: replace(proposed, encoder=name) for name in ENCODERS}
     integrations = {name: replace(proposed, integration=name) for name in INTEGRATIONS[1:]}
-    kinds = {name: replace(proposed, kind=name) for name in KINDS[1:]}
+    kinds = {name: replace(proposed, kind=name) for name in KINDS if name != proposed.kind}
     return encoders | integrations | kinds
 
 
@@ -186,10 +189,8 @@ def design_row(config: LSTRConfig, n_classes: int, seconds: float, device: str) 
     rows = {"stream": stream_row(model, filled(streaming.create(model)))}
     if config.kind == "lstr":  # the window of another kind is not what its stream computes
         rows["recompute"] = recompute_row(model)
-    speeds = {
-        name: summary(rounds)["steps_per_second"]
-        for name, rounds in interleave(rows, seconds, FEW_ROUNDS, device).items()
-    }
+    taken = whole(interleave(rows, seconds, FEW_ROUNDS, device))
+    speeds = {name: summary(rounds)["steps_per_second"] for name, rounds in taken.items()}
     result = {"parameters": sum(p.numel() for p in model.parameters()), "steps_per_second": speeds["stream"]}
     return result | ({"recompute_steps_per_second": speeds["recompute"]} if "recompute" in speeds else {})
 
@@ -211,14 +212,14 @@ def filled(state: StreamState, offset: int = 0) -> StreamState:
     step. Its scores are finite and mean nothing.
     """
     for tensor in state.tensors.values():
-        if tensor.is_floating_point():  # masks say what is visible, which is everything
+        if tensor.is_floating_point():  # masks stay: everything is visible
             tensor.normal_()
     state.chunks[:] = full_age(state.config) + offset + np.arange(len(state.chunks))
     return state
 
 
 def stream_row(model: Model, state: StreamState) -> Row:
-    """A chunk more for every stream of a state."""
+    """A step of every stream of a state."""
     config = model.config
     rgb, flow = torch.randn(len(state.chunks), config.input_dim).split([config.rgb_dim, config.flow_dim], dim=1)
     return Row(lambda: streaming.step(model, state, rgb, flow), config.long_stride)
@@ -237,54 +238,8 @@ def recompute_row(model: Model) -> Row:
     return Row(step)
 
 
-def interleave(
-    rows: dict[str, Row], seconds: float, n_rounds: int, device: str, tick: Callable[[], None] = lambda: None
-) -> dict[str, list[list[float]]]:
-    """Seconds of every step, by row and round; a row has `seconds` altogether, but always a burst a round."""
-    finish = torch.cuda.synchronize if device == "cuda" else lambda: None
-    for row in rows.values():
-        for _ in range(2 * row.burst):  # the first steps pack weights and wake the processor
-            row.step()
-    taken: dict[str, list[list[float]]] = {name: [] for name in rows}
-    for _ in range(n_rounds):
-        for name, row in rows.items():
-            times: list[float] = []
-            finish()
-            until = perf_counter() + seconds / n_rounds
-            while not times or perf_counter() < until:
-                for _ in range(row.burst):
-                    start = perf_counter()
-                    row.step()
-                    finish()
-                    times.append(perf_counter() - start)
-            taken[name].append(times)
-        tick()
-    return taken
-
-
-def summary(rounds: list[list[float]], n_streams: int = 1) -> dict:
-    """Speed in steps of a stream a second, and the milliseconds of a step that takes all n_streams at once.
-
-    The speed is that of the median round, as in `ratio`, so that one disturbed round does not make it.
-    """
-    ms = 1000 * np.concatenate(rounds)
-    return {
-        "steps_per_second": round(n_streams / statistics.median(map(statistics.fmean, rounds)), 2),
-        "mean_ms": round(float(ms.mean()), 3),
-        "p50_ms": round(float(np.median(ms)), 3),
-        "p95_ms": round(float(np.percentile(ms, 95)), 3),
-        "steps": len(ms),
-    }
-
-
-def ratio(baseline: list[list[float]], rounds: list[list[float]], n_streams: int = 1) -> float:
-    """How many times as fast as the baseline: the median over rounds, in each of which both met the same machine."""
-    each = [statistics.fmean(slow) / statistics.fmean(fast) for slow, fast in zip(baseline, rounds, strict=True)]
-    return round(n_streams * statistics.median(each), 2)
-
-
 def by_kind(rounds: list[list[float]], config: LSTRConfig) -> dict:
-    """Median milliseconds of the steps that update the long memory and of the others; None where there are none."""
+    """Median milliseconds of the steps that update the long memory and of the others; None without such steps."""
     first = full_age(config)
     plans = (make_plan(config, np.array([first + i])) for i in range(config.long_stride))
     updates = np.array([len(plan.changed) > 0 for plan in plans])  # (stride,), the same in every burst
@@ -305,7 +260,7 @@ def random_video(config: LSTRConfig, n_chunks: int) -> Video:
 
 
 def decided_model(config: LSTRConfig, n_classes: int, device: str) -> Model:
-    """A model with random weights whose scores favour few classes; fresh ones say nearly the same of every class."""
+    """A model with random weights whose scores favour few classes; fresh ones score all classes nearly alike."""
     model = build(replace(config, grid="fixed"), n_classes, device)
     weight = model.classifier.weight
     torch.nn.init.normal_(weight, std=LOGIT_SPREAD * weight.shape[1] ** -0.5)  # what it multiplies is normalised

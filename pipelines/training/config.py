@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lstr.config import PRESETS as MODELS
-from lstr.config import LSTRConfig, override
+from lstr.config import LSTRConfig, check_range, override
 from lstr.errors import ConfigError
 
 
@@ -57,21 +57,12 @@ class TrainConfig:
     save_seconds: float = 30.0
     """Seconds between two saves, more where a save takes over a twentieth of that; has no part in the result."""
 
-    def __post_init__(self):
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"train.{name} is {getattr(self, name)!r}.", f"use {' or '.join(choices)}.")
+    def __post_init__(self) -> None:
         least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every"), 1)
         least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
         least |= dict.fromkeys(("save_seconds", "warmup", "hide_long"), 0)
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ConfigError(f"train.{name} is {getattr(self, name)}.", f"use {bound} or more.")
-        if self.lr <= 0:
-            raise ConfigError(f"train.lr is {self.lr}.", "use a rate above 0.")
-        for name in ("warmup", "hide_long"):
-            if getattr(self, name) >= 1:
-                raise ConfigError(f"train.{name} is {getattr(self, name)}.", "use a share below 1.")
+        below = {"warmup": 1, "hide_long": 1}
+        check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
             raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
 

@@ -2,8 +2,6 @@
 
 import json
 import math
-import resource
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TypeVar
 import torch
 
 from pipelines.files.atomic import write_text
+from pipelines.provenance import peak_memory_mb
 from pipelines.training.ranks import Ranks
 
 Item = TypeVar("Item")
@@ -86,8 +85,7 @@ def memory_mb(device: torch.device) -> float:
     """Most memory held so far, in MB: of the GPU, else of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
-    unit = 1e6 if sys.platform == "darwin" else 1e3
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    return peak_memory_mb()
 
 
 def summary_of(result: dict) -> dict:

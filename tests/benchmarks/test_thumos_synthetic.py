@@ -139,9 +139,9 @@ def test_rows_run_once_and_resume(script, synthetic, published, tmp_path, monkey
     streams = {name: replace(getattr(synthetic.Generator(), name), width=48) for name in ("rgb", "flow")}
     monkeypatch.setattr(script, "Generator", lambda: synthetic.Generator(**streams))
     output = tmp_path / "record.json"
-    given = [str(published), "--work", str(tmp_path / "work"), "--width", "32", "--epochs", "1", "-o", str(output)]
-    script.main([*given, "--rows", "memory-0"])
-    script.main([*given, "--rows", "memory-0", "memory-8"])
+    arguments = [str(published), "--work", str(tmp_path / "work"), "--width", "32", "--epochs", "1", "-o", str(output)]
+    script.main([*arguments, "--rows", "memory-0"])
+    script.main([*arguments, "--rows", "memory-0", "memory-8"])
     record = json.loads(output.read_text())
     assert [entry["row"] for entry in record["rows"]] == ["memory-0", "memory-8"]
     assert record["what"] == "synthetic features on THUMOS'14 labels"
@@ -152,10 +152,10 @@ def test_rows_run_once_and_resume(script, synthetic, published, tmp_path, monkey
     assert record["rows"][1]["model"]["long_length"] == 32
     capsys.readouterr()
     monkeypatch.setattr(script, "train", lambda *_, **__: pytest.fail("a row of the record was run again"))
-    script.main([*given, "--rows", "memory-0", "memory-8"])
+    script.main([*arguments, "--rows", "memory-0", "memory-8"])
     assert "| memory-8 |" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="another size"):
-        script.main([*given[:-4], "--epochs", "2", "-o", str(output), "--rows", "memory-0"])
+        script.main([*arguments[:-4], "--epochs", "2", "-o", str(output), "--rows", "memory-0"])
 
 
 def test_every_row_of_the_study_is_a_model(script):

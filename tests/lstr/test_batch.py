@@ -99,12 +99,12 @@ def test_entry_h_speaks_of_the_chunk_h_ahead(changes):
     windows = gather(features, ends, model.config)
     at = np.where(outputs.slots < 0, ends[:, None], ends[:, None] - 5 + outputs.slots)  # (B, N)
     about = torch.from_numpy(at + outputs.ahead)
-    there = about < n_chunks
-    assert not there.all()  # the last windows look past the end
+    inside = about < n_chunks
+    assert not inside.all()  # the last windows look past the end
     targets = labels[about.clamp(max=n_chunks - 1)]
     optimizer = torch.optim.Adam(model.train().parameters(), lr=0.01)
     for _ in range(50):
-        loss = F.cross_entropy(model(windows)[there], targets[there])
+        loss = F.cross_entropy(model(windows)[inside], targets[inside])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

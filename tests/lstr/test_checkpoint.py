@@ -86,7 +86,7 @@ def test_round_trip_of_every_kind(changes, tmp_path):
 
 def test_a_model_of_another_kind_is_refused_by_its_tensors(tmp_path):
     """A design says less by its shapes than the proposed one, but its tensors have names."""
-    for changes, asked, words in (
+    for changes, overrides, words in (
         ({"encoder": "one-stage"}, {"encoder": "none"}, r"unknown tensors: enc_modules\.0"),
         ({"integration": "average"}, {"integration": "concatenation"}, r"classifier\.weight has shape \(3, 16\)"),
         ({"encoder": "projection"}, {"n1": 5}, r"enc_projection\.weight has shape \(4, 4\), the model takes \(5, 4\)"),
@@ -100,7 +100,7 @@ def test_a_model_of_another_kind_is_refused_by_its_tensors(tmp_path):
     ):
         checkpoint.save(tmp_path / "a.pt", tiny(**changes), CLASSES, None, {})
         with pytest.raises(CheckpointError, match=words) as caught:
-            checkpoint.load(tmp_path / "a.pt", asked)
+            checkpoint.load(tmp_path / "a.pt", overrides)
         assert caught.value.hint
 
 
@@ -149,8 +149,8 @@ def test_published_file(tmp_path):
     model = published(tmp_path / "epoch-7.pth")
     loaded = checkpoint.load(tmp_path / "epoch-7.pth", {"n_heads": "4", "work_length": "6", "long_length": 16})
     assert (loaded.config.grid, loaded.config.positions) == ("sliding", "slot")
-    said = {name: getattr(loaded.config, name) for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec")}
-    assert said == dict(d_model=16, d_feedforward=24, n0=3, n1=4, l_enc=2, l_dec=2)
+    known = {name: getattr(loaded.config, name) for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec")}
+    assert known == dict(d_model=16, d_feedforward=24, n0=3, n1=4, l_enc=2, l_dec=2)
     assert (loaded.config.rgb_dim, loaded.config.flow_dim) == (2048, 1024)
     assert loaded.classes == checkpoint.THUMOS_CLASSES and len(set(loaded.classes)) == 22
     assert loaded.extra == {"epoch": 7} and loaded.format == "published" and loaded.assumed == {"long_stride": 4}
@@ -195,7 +195,7 @@ def test_contradictions_name_both_values(saved, tmp_path):
 def test_what_a_published_file_contradicts(tmp_path):
     """Whoever runs it must learn that the setting is wrong, not see scores of something else."""
     published(tmp_path / "a.pth")
-    for asked, words in (
+    for overrides, words in (
         ({"d_model": "32"}, "d_model is 32 .* but 16"),
         ({"d_feedforward": 16}, "d_feedforward is 16 .* but 24"),
         ({"n0": "5"}, "n0 is 5 .* but 3"),
@@ -209,7 +209,7 @@ def test_what_a_published_file_contradicts(tmp_path):
         ({"gru": "yes"}, r"lacks tensors: gru\."),
     ):
         with pytest.raises(CheckpointError, match=words) as caught:
-            checkpoint.load(tmp_path / "a.pth", {"n_heads": 4, **asked})
+            checkpoint.load(tmp_path / "a.pth", {"n_heads": 4, **overrides})
         assert caught.value.hint
 
 

@@ -61,7 +61,7 @@ def test_equal_long_memories_are_encoded_once(monkeypatch):
 
     encoded = []
     encode = caches.encode
-    monkeypatch.setattr(caches, "encode", lambda *given: encoded.append(encode(*given)) or encoded[-1])
+    monkeypatch.setattr(caches, "encode", lambda *arguments: encoded.append(encode(*arguments)) or encoded[-1])
     batch.predict(tiny(grid="fixed"), video(61), 61)
     assert len(encoded) == 1
     # chunk 0 alone up to T = 9, then another memory every fourth chunk

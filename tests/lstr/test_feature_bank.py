@@ -130,7 +130,7 @@ def test_every_slot_of_the_first_window():
 @each_stride
 @each_grid
 def test_stream_equals_batch(grid, stride):
-    """Streams of all ages in one batch, each beginning anew in the middle, over what earlier videos left there."""
+    """Streams of all ages in one batch, each beginning anew in the middle, over what earlier videos left behind."""
     model = tiny(grid=grid, long_stride=stride)
     playlists = playlists_of([1, 2, W - 1, W, W + 1, L - 1, L, L + 1, 3 * L], 3 * L + 1)
     expected = defined(model, playlists)
@@ -306,8 +306,8 @@ def test_learns_what_only_the_chunk_before_tells(work_length):
     losses = train(model, windows, targets, steps=60)
     assert losses[-1] < 0.05 < 0.5 < losses[0]
     with torch.no_grad():
-        said = model.video_logits(videos[1], 7)[1:, 0].argmax(dim=-1)
-    assert torch.equal(said, labels[1][1:])  # a video it was not trained on
+        decided = model.video_logits(videos[1], 7)[1:, 0].argmax(dim=-1)
+    assert torch.equal(decided, labels[1][1:])  # a video it was not trained on
 
 
 def test_learns_what_only_the_long_memory_tells():
@@ -328,5 +328,5 @@ def test_learns_what_only_the_long_memory_tells():
     losses = train(model, windows, targets, steps=60)
     assert losses[-1] < 0.05 < 0.5 < losses[0]
     with torch.no_grad():
-        said = model.video_logits(videos[1], 50)[:, 0].argmax(dim=-1)
-    assert torch.equal(said, labels[1])
+        decided = model.video_logits(videos[1], 50)[:, 0].argmax(dim=-1)
+    assert torch.equal(decided, labels[1])

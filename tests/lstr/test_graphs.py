@@ -53,7 +53,7 @@ def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     """Meta tensors hold nothing, so any such look, which on a GPU would wait and cannot be captured, raises."""
     model = tiny(**changes).to("meta")
     with torch.no_grad():
-        constants, tensors = caches.constants(model), caches.begin(model, 2)
+        constants, tensors = model.constants(), model.begin(2)
         for k in (0, 3, 40, 41, 42, 43):
             plan = make_plan(model.config, torch.tensor([k, k + 5]).numpy(), whole=True).to("meta")
             logits = caches.run(constants, tensors, plan, torch.zeros(2, 8, device="meta"))

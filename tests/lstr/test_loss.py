@@ -70,7 +70,7 @@ def test_a_chunk_without_a_label_counts_in_the_mean():
 
 
 def test_an_all_ambiguous_batch_of_windows():
-    """As training has it: windows (B, N, C), of which no output has a class and some are not there."""
+    """As training has it: windows (B, N, C), of which no output has a class and some are not present."""
     logits = torch.randn(2, 3, 4, requires_grad=True)
     targets = torch.zeros(2, 3, 4)
     targets[..., 3] = 1

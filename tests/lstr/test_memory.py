@@ -119,12 +119,15 @@ def test_older_chunks_are_those_before_both_memories():
     assert memory.older_ends(20, config) == expected[20]
 
 
+def present(T, config) -> list[int]:
+    indices, mask = memory.work_indices(int(T), config)
+    return indices[mask].tolist()
+
+
 def test_work_memory_fills_from_slot_0():
     config = LSTRConfig(long_stride=4, **SMALL)
     for T, chunks in ((0, [0]), (2, [0, 1, 2]), (3, [0, 1, 2, 3]), (9, [6, 7, 8, 9])):
-        indices, slots = memory.work_indices(T, config)
-        assert indices.tolist() == chunks and slots.tolist() == list(range(len(chunks)))
-        padded, mask = memory.padded_work_indices(T, config)
+        padded, mask = memory.work_indices(T, config)
         assert padded[mask].tolist() == chunks and padded.shape == (4,) and mask[: len(chunks)].all()
 
 
@@ -132,7 +135,7 @@ def test_work_memory_fills_from_slot_0():
 def test_a_batch_of_windows_is_its_windows(grid):
     config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
     ends = np.arange(50)
-    for function in (memory.long_indices, memory.stretched_indices, memory.padded_work_indices):
+    for function in (memory.long_indices, memory.stretched_indices, memory.work_indices):
         together = function(ends, config)
         for T in ends:
             for batched, single in zip(together, function(int(T), config), strict=True):
@@ -166,7 +169,7 @@ def test_training_windows_supervise_every_chunk():
             ends = memory.window_ends(n_chunks, offset, config)
             assert (np.diff(ends) > 0).all() and ends[-1] == n_chunks - 1
             first = min(offset, max(n_chunks - config.work_length, 0))
-            seen = {chunk for T in ends for chunk in memory.work_indices(int(T), config)[0].tolist()}
+            seen = {chunk for T in ends for chunk in present(T, config)}
             assert seen == set(range(first, n_chunks))
     assert len(memory.window_ends(0, 0, config)) == 0
 

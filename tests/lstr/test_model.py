@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
-from lstr.model import LSTR, mean_token
+from lstr.model import LSTR
+from lstr.network import mean_token
 from lstr.transformer import Attention, DecoderLayer, EncoderLayer
 from lstr.windows import gather, join
 
@@ -46,7 +47,7 @@ def video(length, seed=0, width=8):
 
 
 @torch.no_grad()
-def said(model, windows):
+def logits_of(model, windows):
     return model(windows)
 
 
@@ -171,9 +172,9 @@ def test_layers_of_each_design():
 def test_no_output_sees_a_later_work_chunk(encoder, integration):
     model = design(encoder, integration)
     windows = gather(video(60), [59, 2], model.config)
-    before = said(model, windows)
-    windows.work[:, 4:] = 100.0  # in the second window these slots are not there
-    after = said(model, windows)
+    before = logits_of(model, windows)
+    windows.work[:, 4:] = 100.0  # in the second window these slots are not present
+    after = logits_of(model, windows)
     torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
     changed = (after - before).abs().amax(dim=-1)
     assert (changed[0, 4:] > 1e-3).all() and (changed[1, W:] < 1e-6).all()
@@ -184,20 +185,20 @@ def test_hidden_long_slots_do_not_matter_and_visible_ones_do(encoder, integratio
     model = design(encoder, integration)
     windows = gather(video(60), [12], model.config)
     assert 1 < windows.long_mask.sum() < model.config.n_long
-    before = said(model, windows)
+    before = logits_of(model, windows)
     windows.long[~windows.long_mask] = 100.0
-    torch.testing.assert_close(said(model, windows), before, atol=1e-6, rtol=0)
+    torch.testing.assert_close(logits_of(model, windows), before, atol=1e-6, rtol=0)
     for slot in windows.long_mask[0].nonzero():
         other = windows.map(torch.clone)
         other.long[:, slot] += 1.0
-        assert ((said(model, other) - before).abs().amax(dim=-1) > 1e-4).all()
+        assert ((logits_of(model, other) - before).abs().amax(dim=-1) > 1e-4).all()
 
 
 @pytest.mark.parametrize("positions", ["slot", "distance"])
 @each_design
 def test_a_window_that_is_not_full_equals_the_start_of_the_first_full_one(encoder, integration, positions):
     model = design(encoder, integration, positions=positions)
-    logits = said(model, gather(video(W), np.arange(W), model.config))
+    logits = logits_of(model, gather(video(W), np.arange(W), model.config))
     for T in range(W):
         torch.testing.assert_close(logits[T, : T + 1], logits[-1, : T + 1], atol=1e-5, rtol=0)
 
@@ -209,10 +210,12 @@ def test_the_mean_of_the_memory_moves_every_output_alike(integration):
     windows = gather(video(60), [59], model.config)
     other = windows.map(torch.clone)
     other.long.normal_(generator=torch.Generator().manual_seed(1))
-    moved = said(model, other) - said(model, windows)
+    moved = logits_of(model, other) - logits_of(model, windows)
     torch.testing.assert_close(moved, moved[:, :1].expand_as(moved), atol=1e-5, rtol=0)
     assert moved.abs().max() > 1e-3
-    moved = [said(m, other) - said(m, windows) for m in (tiny(), tiny(integration="mlp"), tiny(encoder="joined"))]
+    moved = [
+        logits_of(m, other) - logits_of(m, windows) for m in (tiny(), tiny(integration="mlp"), tiny(encoder="joined"))
+    ]
     assert all((m - m[:, :1]).abs().max() > 1e-3 for m in moved), "in the other designs it depends on the chunk"
 
 
@@ -227,9 +230,9 @@ def test_how_the_mean_of_the_memory_joins():
 def test_an_mlp_sees_one_work_chunk():
     model = tiny(integration="mlp")
     windows = gather(video(60), [59], model.config)
-    before = said(model, windows)
+    before = logits_of(model, windows)
     windows.work[:, 2] += 1.0
-    changed = (said(model, windows) - before).abs().amax(dim=-1)[0]
+    changed = (logits_of(model, windows) - before).abs().amax(dim=-1)[0]
     assert changed[2] > 1e-3 and changed.nonzero().flatten().tolist() == [2]
 
 
@@ -271,9 +274,9 @@ def test_positions_are_slots_or_distances():
 def test_tokens_of_the_future_have_positions_of_their_own():
     model = tiny(anticipation=3)
     windows = gather(video(60), [59], model.config)
-    before = said(model, windows)
+    before = logits_of(model, windows)
     model.pos_encoding.pe[model.config.n_long + W + 1] += 1.0  # that of the chunk 2 ahead
-    changed = (said(model, windows) - before).abs().amax(dim=-1)[0]
+    changed = (logits_of(model, windows) - before).abs().amax(dim=-1)[0]
     assert (changed[: W + 1] < 1e-6).all() and (changed[W + 1 :] > 1e-3).all()
 
 
@@ -314,10 +317,10 @@ def test_a_step_reaches_every_parameter(encoder, integration):
 
 @each_design
 def test_every_design_learns_a_small_problem_by_heart(encoder, integration):
-    """Random classes of random features, of chunks that are there and of chunks to come."""
+    """Random classes of random features, of chunks present and of chunks to come."""
     model = design(encoder, integration, dropout=0.0, l_enc=1, l_dec=1)
     windows = gather(video(34), [25, 29, 33], model.config)
     targets = torch.randint(5, (3, len(model.outputs().slots)), generator=torch.Generator().manual_seed(1))
     losses = list(learn(model, windows, targets, steps=40))
     assert losses[-1] < 0.3 < 1.4 < losses[0]
-    assert torch.equal(said(model, windows).argmax(dim=-1), targets)
+    assert torch.equal(logits_of(model, windows).argmax(dim=-1), targets)

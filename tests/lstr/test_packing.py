@@ -68,9 +68,9 @@ def test_packed_layer_equals_a_plain_one(operator, shape, bias):
     x = torch.randn(shape)
     packed = PackedLinear(layer.weight, layer.bias, torch.float32)
     assert packed.packed == operator
-    given = x.clone()
+    untouched = x.clone()
     torch.testing.assert_close(packed(x), layer(x).detach(), atol=1e-5, rtol=0)
-    assert torch.equal(x, given)
+    assert torch.equal(x, untouched)
     transposed = x.transpose(-1, -2).contiguous().transpose(-1, -2)
     torch.testing.assert_close(packed(transposed), layer(x).detach(), atol=1e-5, rtol=0)
 
@@ -81,11 +81,11 @@ def test_bf16_rounds_the_weights_and_the_input_of_a_layer(operator, shape):
     layer = torch.nn.Linear(8, 12)
     x = torch.randn(shape)
     packed = PackedLinear(layer.weight, layer.bias, torch.bfloat16)
-    said = packed(x)
-    assert said.dtype == torch.float32 and said.shape == (*shape[:-1], 12)
+    outcome = packed(x)
+    assert outcome.dtype == torch.float32 and outcome.shape == (*shape[:-1], 12)
     rounded = F.linear(x.bfloat16().double(), layer.weight.bfloat16().double(), layer.bias.bfloat16().double())
-    torch.testing.assert_close(said.double(), rounded, atol=1e-6, rtol=2.0**-8)  # the result is rounded as well
-    assert not torch.equal(said, layer(x)), "float32 would be another precision than asked for"
+    torch.testing.assert_close(outcome.double(), rounded, atol=1e-6, rtol=2.0**-8)  # the result is rounded as well
+    assert not torch.equal(outcome, layer(x)), "float32 would be another precision than requested"
 
 
 @pytest.mark.parametrize("first, last", [(0, 1), (1, 3), (0, 3)])
@@ -115,9 +115,9 @@ def test_packed_model_equals_the_plain_one(encoder, integration):
         for features in (video(1), video(33, 1)):
             logits = packed.video_logits(features, 7), model.video_logits(features, 7)
             torch.testing.assert_close(*logits, atol=1e-5, rtol=0)
-        said = rounded(windows)
-    assert said.dtype == torch.float32 and said.shape == expected.shape
-    assert 1e-5 < (said - expected).abs().max() < BF16_LOGITS
+        outcome = rounded(windows)
+    assert outcome.dtype == torch.float32 and outcome.shape == expected.shape
+    assert 1e-5 < (outcome - expected).abs().max() < BF16_LOGITS
 
 
 def test_without_the_operator_a_stream_says_the_same(operator):
@@ -199,8 +199,8 @@ def test_a_saved_stream_keeps_its_precision(tmp_path):
         streaming.save(tmp_path / "a.stream", state)
         restored = streaming.restore(tmp_path / "a.stream", model)
         for row in features[20:]:
-            given = (row[:5], row[5:])
-            assert torch.equal(streaming.step(model, state, *given), streaming.step(model, restored, *given))
+            chunk = (row[:5], row[5:])
+            assert torch.equal(streaming.step(model, state, *chunk), streaming.step(model, restored, *chunk))
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16", "", None])

@@ -67,7 +67,7 @@ def test_rings_hold_the_chunks_of_every_window(changes, whole):
         if len(plan.storing):
             long.reshape(-1)[plan.long_row] = stamp[plan.storing]
         read = work.reshape(-1)[plan.work_rows].reshape(B, width + config.anticipation)
-        expected, present = memory.padded_work_indices(chunks, config)
+        expected, present = memory.work_indices(chunks, config)
         assert (read[:, :width] == 1000 * np.arange(B)[:, None] + expected)[present].all()
         assert (read[:, width:] == -1).all() and (work[:, width] == -1).all(), "tokens of the future start from zeros"
         assert present.all() if plan.work_mask is None else (plan.work_mask.numpy() == present).all()
@@ -170,17 +170,17 @@ def test_whole_plans_give_the_same_scores(encoder, integration, grid, positions)
     shape = {"grid": grid, "positions": positions, "work_length": 3, "long_length": 8}  # full, and gone round, sooner
     added = {"gru": True, "anticipation": 0 if integration == "mlp" else 2}
     model = tiny(encoder=encoder, integration=integration, **shape, **added)
-    constants = caches.constants(model)
+    constants = model.constants()
     plain, whole = caches.begin(model, 3), caches.begin(model, 3)
     videos = torch.randn(3, 28, 8, generator=torch.Generator().manual_seed(1))
-    said = []
+    outcome = []
     with torch.no_grad():
         for step, chunks in enumerate(ages(28)):
             features = videos[:, step]
             a = caches.run(constants, plain, make_plan(model.config, chunks), features)
             b = caches.run(constants, whole, make_plan(model.config, chunks, whole=True), features)
             torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
-            said.append(b.softmax(dim=-1))
+            outcome.append(b.softmax(dim=-1))
     for stream, begin, end in ((0, 0, 28), (1, 0, 19), (1, 19, 28), (2, 11, 28)):
         expected = batch.predict_ahead(model, videos[stream, begin:end])
-        torch.testing.assert_close(torch.stack(said)[begin:end, stream], expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.stack(outcome)[begin:end, stream], expected, atol=1e-5, rtol=0)

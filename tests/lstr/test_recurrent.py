@@ -101,7 +101,7 @@ def test_outputs(kind, changes):
 
 @each_shape
 def test_stream_equals_batch(kind, changes):
-    """Streams of all ages in one batch, each beginning anew in the middle, over what earlier videos left there."""
+    """Streams of all ages in one batch, each beginning anew in the middle, over what earlier videos left behind."""
     model = tiny(kind, **changes)
     playlists = playlists_of([1, 2, W - 1, W, W + 1, L - 1, L, L + 1, 3 * L], 3 * L + 1)
     expected = defined(model, playlists)
@@ -229,10 +229,10 @@ def test_learns_what_only_the_past_tells(kind, changes):
     losses = train(model, windows, targets, valid & torch.from_numpy(known), steps=60)
     assert losses[-1] < 0.05 < 0.5 < losses[0]
     with torch.no_grad():
-        said = model.video_logits(videos[4], 1).argmax(dim=-1)  # (L, 1 + n_ahead)
-    assert torch.equal(said[1:, 0], labels[4][1:])  # a video it was not trained on
+        outcome = model.video_logits(videos[4], 1).argmax(dim=-1)  # (L, 1 + n_ahead)
+    assert torch.equal(outcome[1:, 0], labels[4][1:])  # a video it was not trained on
     if kind == "trn":
-        assert torch.equal(said[:-1, 1], labels[4][1:])
+        assert torch.equal(outcome[:-1, 1], labels[4][1:])
 
 
 def test_decoder_step_h_speaks_of_the_chunk_h_ahead():
@@ -247,9 +247,9 @@ def test_decoder_step_h_speaks_of_the_chunk_h_ahead():
     losses = train(model, *task, steps=50)
     assert losses[-1] < 0.1
     with torch.no_grad():
-        said = model.video_logits(features, 1).argmax(dim=-1)  # (L, 1 + n_ahead)
+        outcome = model.video_logits(features, 1).argmax(dim=-1)  # (L, 1 + n_ahead)
     for h in range(1 + n_ahead):
-        assert torch.equal(said[: 41 - h, h], labels[h:])
+        assert torch.equal(outcome[: 41 - h, h], labels[h:])
 
 
 @torch.no_grad()
@@ -262,16 +262,16 @@ def test_trn_by_its_equations():
     for row in features:
         token = model.feature_head_work(row[None])
         hidden, cell = model.accumulator(torch.cat([token, future], dim=1), (hidden, cell))
-        said = [model.classifier(hidden)]
+        outcome = [model.classifier(hidden)]
         h, c = model.decoder_hidden(hidden), model.decoder_cell(cell)
         assert (h >= 0).all() and (c >= 0).all()
         taken, future = torch.zeros(1, 16), torch.zeros(1, 16)
         for _ in range(3):
             h, c = model.decoder(taken, (h, c))
-            said.append(model.future_classifier(h))
-            taken = F.relu(model.decoder_input[0](said[-1]))
+            outcome.append(model.future_classifier(h))
+            taken = F.relu(model.decoder_input[0](outcome[-1]))
             future = future + F.relu(model.future_gate[0](h)) / 3
-        rows.append(torch.cat(said))
+        rows.append(torch.cat(outcome))
     torch.testing.assert_close(model.video_logits(features, 1), torch.stack(rows))
 
 

@@ -113,7 +113,7 @@ def check(model, lengths):
     [(*design, *extra) for i, design in enumerate(DESIGNS) for extra in EXTRAS[i % 2]],
 )
 def test_stream_equals_batch(encoder, integration, grid, positions, gru, anticipation, stride):
-    """Streams of all ages in one state, each beginning anew in the middle, over what earlier videos left there."""
+    """Streams of all ages in one state, each beginning anew in the middle, over what earlier videos left behind."""
     anticipation = 0 if integration == "mlp" else anticipation
     added = {"gru": gru, "anticipation": anticipation, "long_stride": stride}
     expected = check(tiny(encoder=encoder, integration=integration, grid=grid, positions=positions, **added), PLAYLISTS)
@@ -189,8 +189,8 @@ def test_one_feature_stream(missing):
     model = tiny(**{f"{missing}_dim": 0})
     features = video(30, width=model.config.input_dim).numpy()
     state = streaming.create(model)
-    given = [(None, row) if missing == "rgb" else (row, None) for row in features]
-    scores = torch.stack([streaming.step(model, state, *pair) for pair in given])
+    pairs = [(None, row) if missing == "rgb" else (row, None) for row in features]
+    scores = torch.stack([streaming.step(model, state, *pair) for pair in pairs])
     torch.testing.assert_close(scores, batch.predict(model, features), atol=1e-5, rtol=0)
 
 
@@ -241,7 +241,7 @@ def test_interleaved_streams_do_not_mix(changes):
 
 @pytest.mark.parametrize("encoder, integration", DESIGNS)
 def test_the_future_never_changes_the_past(encoder, integration):
-    """Two streams of one state see the same up to a chunk: they say the same up to there, and then never again."""
+    """Two streams of one state see the same up to a chunk: their scores are equal up to it, and never after."""
     model = tiny(encoder=encoder, integration=integration, gru=True, anticipation=0 if integration == "mlp" else 2)
     features = torch.stack([video(25), torch.cat([video(25)[:20], video(5, 1)])], dim=1)
     scores = run(model, features)

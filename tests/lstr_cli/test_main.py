@@ -43,6 +43,37 @@ def test_help_answers_at_once():
     assert result.stdout.splitlines()[-1] == "[]"
 
 
+def complete(shell: str, *words: str) -> list[str]:
+    """What a shell is offered for the last of the words, by Click's own protocol; fails when torch was imported."""
+    code = (
+        "import sys\n"
+        "from lstr_cli.main import main\n"
+        "try: main()\n"
+        "finally: assert not {'torch', 'cv2', 'numpy'} & sys.modules.keys()\n"
+    )
+    request = {"_LSTR_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    environment = os.environ | request
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    return run.stdout.splitlines()
+
+
+def test_the_shell_completes():
+    assert complete("bash", "lstr", "ext") == ["plain,extract"]
+    assert complete("bash", "lstr", "extract", "--flow-b") == ["plain,--flow-backend"]
+    assert complete("bash", "lstr", "weights", "fe") == ["plain,fetch"]
+    assert complete("zsh", "lstr", "") == [line for name, text in COMMANDS.items() for line in ("plain", name, text)]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_its_script(shell):
+    if shell == "bash" and not shutil.which("bash"):
+        pytest.skip("Click asks bash for its version")
+    environment = os.environ | {"_LSTR_COMPLETE": f"{shell}_source"}
+    command = [sys.executable, "-m", "lstr_cli.main"]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert "_LSTR_COMPLETE" in run.stdout and "lstr" in run.stdout
+
+
 def test_version(lstr):
     from lstr import __version__
 
@@ -287,7 +318,7 @@ def test_progress_is_quiet_when_piped(lstr, small_set, tmp_path):
 
 
 def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
-    """A file in the published layout: named in the folder, asked for by detect, refused when it is another."""
+    """A file in the published layout: named in the folder, needed by detect, refused when it is another."""
     import torch
 
     from extractors.networks.backbones import build_backbone
@@ -316,8 +347,8 @@ def test_a_ctrl_c_that_falls_into_a_destructor_is_not_lost():
     """It once came while decord freed a video, and extraction went on to its end with exit code 0."""
     code = (
         "import sys, time\n"
-        "from lstr_cli.main import insist\n"
-        "sys.unraisablehook = insist\n"
+        "from lstr_cli.main import resend_interrupt\n"
+        "sys.unraisablehook = resend_interrupt\n"
         "class Reader:\n"
         "    def __del__(self):\n"
         "        raise KeyboardInterrupt\n"
@@ -327,6 +358,6 @@ def test_a_ctrl_c_that_falls_into_a_destructor_is_not_lost():
         "except KeyboardInterrupt:\n"
         "    print('heard')\n"
     )
-    given = {"capture_output": True, "text": True, "timeout": 60, "preexec_fn": heed_interrupts}
-    result = subprocess.run([sys.executable, "-c", code], **given)
+    how = {"capture_output": True, "text": True, "timeout": 60, "preexec_fn": heed_interrupts}
+    result = subprocess.run([sys.executable, "-c", code], **how)
     assert (result.stdout, result.stderr) == ("heard\n", "")

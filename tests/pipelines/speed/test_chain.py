@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from extractors.flow import tvl1
-from extractors.video.file_reader import FrameReader, probe
+from extractors.video.file_reader import probe
 from pipelines.speed.chain import STAGES, Paced, rendered
 
 CHUNKS = 10
@@ -64,18 +64,18 @@ def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
 
 
 def test_paced_frames_come_at_their_time_and_not_before(video):
-    frames = Paced(FrameReader(probe(video)))
+    frames = Paced(probe(video))
     start = perf_counter()
-    given = []
+    received = []
     for frame in frames.frames(320):
-        given.append((frame.time, perf_counter() - start, frames.before - start))
-        if len(given) == 8:
+        received.append((frame.time, perf_counter() - start, frames.before - start))
+        if len(received) == 8:
             break
-    assert [time for time, _, _ in given] == [Fraction(i, 30) for i in range(8)]
-    assert all(clock >= time for time, clock, _ in given)
-    due = [before for _, _, before in given]
+    assert [time for time, _, _ in received] == [Fraction(i, 30) for i in range(8)]
+    assert all(clock >= time for time, clock, _ in received)
+    due = [before for _, _, before in received]
     assert np.allclose(np.diff(due[1:]), 1 / 30, atol=1e-6), "due times are the video's own, however late a frame is"
-    assert due[7] == pytest.approx(given[6][0], abs=0.1) or due[7] > given[6][0]
+    assert due[7] == pytest.approx(received[6][0], abs=0.1) or due[7] > received[6][0]
 
 
 def test_without_an_input_videos_are_rendered(tmp_path):

@@ -1,4 +1,4 @@
-"""The benchmark's record: every row is there and means what it says. None of this looks at how fast the machine is."""
+"""The benchmark's record: every row exists and means what it is called. How fast the machine is does not matter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from lstr import checkpoint, streaming
 from lstr.config import ENCODERS, LSTRConfig
 from lstr.kinds import make_model
 from lstr.plan import make_plan
+from pipelines.progress import Finished, Progress, result_of
 from pipelines.speed import model as bench
+from pipelines.speed import turns
 
 TINY = LSTRConfig(
     rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4
@@ -34,14 +36,14 @@ def short_runs():
 
 
 @pytest.fixture(scope="module")
-def said() -> list[tuple[str, int, int]]:
-    """Progress of the record's run."""
+def events() -> list[Progress | Finished]:
+    """What the record's run tells."""
     return []
 
 
 @pytest.fixture(scope="module")
-def record(said) -> dict:
-    return bench.bench_lstr(TINY, 5, SECONDS, lambda *what: said.append(what), threads=2)
+def record(events) -> dict:
+    return result_of(bench.bench_lstr(bench.ModelBench(TINY, 5, SECONDS, threads=2)), events.append)
 
 
 def check(record: dict, threads: int) -> None:
@@ -83,9 +85,11 @@ def test_lengths_of_the_published_size():
     assert bench._lengths(LSTRConfig()) == [256, 512, 1024, 2048, 4096, 8192]
 
 
-def test_progress_ends_at_its_total_and_threads_are_put_back(record, said):
+def test_progress_ends_at_its_total_and_threads_are_put_back(record, events):
     assert record["threads"] == 2 and torch.get_num_threads() == 1  # tests/conftest.py sets it
-    assert [done for _, done, _ in said] == list(range(1, said[-1][2] + 1))
+    *steps, last = events
+    assert last == Finished(record)
+    assert [step.done for step in steps] == list(range(1, steps[-1].total + 1))
 
 
 @pytest.mark.parametrize("name", bench.designs(TINY))
@@ -112,14 +116,14 @@ def test_updates_are_told_from_other_steps():
 
 def test_one_disturbed_round_makes_neither_speed_nor_ratio():
     slow, fast = [[2.0], [2.0], [2.0]], [[1.0, 1.0], [1.0, 99.0], [1.0, 1.0]]
-    assert bench.summary(fast)["steps_per_second"] == 1 and bench.ratio(slow, fast) == 2
-    assert bench.summary(fast, n_streams=16)["steps_per_second"] == 16
+    assert turns.summary(fast)["steps_per_second"] == 1 and turns.ratio(slow, fast) == 2
+    assert turns.summary(fast, n_streams=16)["steps_per_second"] == 16
 
 
 def test_rows_take_turns_in_whole_bursts():
     order = []
-    rows = {"a": bench.Row(lambda: order.append("a"), 4), "b": bench.Row(lambda: order.append("b"))}
-    taken = bench.interleave(rows, 1e-9, 3, "cpu")
+    rows = {"a": turns.Row(lambda: order.append("a"), 4), "b": turns.Row(lambda: order.append("b"))}
+    taken = turns.whole(turns.interleave(rows, 1e-9, 3, "cpu"))
     assert "".join(order) == "a" * 8 + "b" * 2 + ("a" * 4 + "b") * 3
     assert [len(times) for times in taken["a"]] == [4] * 3 and [len(times) for times in taken["b"]] == [1] * 3
 
@@ -151,8 +155,8 @@ def tiny_checkpoint(tmp_path_factory):
 
 def test_command(lstr, tiny_checkpoint, tmp_path):
     path = tmp_path / "new folder" / "record.json"
-    given = ("bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--threads", 1, "-o", path)
-    code, out, err = lstr(*given, "--json")
+    arguments = ("bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--threads", 1, "-o", path)
+    code, out, err = lstr(*arguments, "--json")
     assert code == 0 and "random weights" in err and str(path) in err
     record = json.loads(out)
     check(record, threads=1)
@@ -163,7 +167,7 @@ def test_command(lstr, tiny_checkpoint, tmp_path):
 
 def test_command_prints_tables(lstr, monkeypatch, record):
     on_gpu = record | {"gpu": {"name": "some GPU", **record}}
-    monkeypatch.setattr(bench, "bench_lstr", lambda *_: on_gpu)
+    monkeypatch.setattr(bench, "bench_lstr", lambda _: iter([Finished(on_gpu)]))
     code, out, err = lstr("bench", "lstr")
     assert code == 0 and "THUMOS" in err and "some GPU" in out and "2 threads" in out
     for words in (*HEADLINE, "updates the long memory", "16 streams at once", "bf16", "two-stage", "bytes a stream"):

@@ -1,0 +1,78 @@
+"""What every kind of model answers: to training, for the scores of a whole video, and in a stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lstr.config import LSTRConfig
+from lstr.errors import ConfigError, LstrError
+from lstr.windows import Outputs, Windows
+
+Tensors = dict[str, Tensor]
+Advance = Callable[[NDArray[np.int64], Tensor], Tensor]
+"""`Model.advance` of some streams, which are bound to it: chunks seen (B,) and features (B, D) to logits."""
+
+
+class Model(nn.Module, ABC):
+    """One kind of model. A new kind is a subclass, its entry in `lstr.config.KINDS` and in `lstr.kinds.CLASSES`.
+
+    Features enter through layers named `feature_head_work` and `feature_head_long` (`lstr.network.FeatureHead`):
+    training folds the mean and variance of the features into them.
+    """
+
+    classifier: nn.Linear
+    """The last layer; the model's device and dtype are those of its weight."""
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.n_classes = n_classes
+
+    @abstractmethod
+    def outputs(self) -> Outputs:
+        """Which chunks the N outputs of a window are about."""
+
+    @abstractmethod
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, N, C) of B windows, for training."""
+
+    @abstractmethod
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1 + n_ahead, C) of a video's features (L, D): the definition of the scores.
+
+        batch_size windows are computed together.
+        """
+
+    def dense_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """As `video_logits`, as fast as this kind can; `constants` are those of `constants()`, None to compute them."""
+        return self.video_logits(features, batch_size)
+
+    def constants(self, precision: str = "float32") -> Any:
+        """What follows from the weights alone, for streams and videos to share; None where nothing does.
+
+        precision is that of the weights of linear layers. Raises ConfigError for one that this kind does not have.
+        """
+        if precision != "float32":
+            raise ConfigError(f"A model of kind {self.config.kind} has no precision {precision!r}.", "Use float32.")
+        return None
+
+    @abstractmethod
+    def begin(self, n_streams: int) -> Tensors:
+        """Tensors of B streams before their first chunk, by name, each (B, ...), of a size that never changes."""
+
+    @abstractmethod
+    def advance(self, constants: Any, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D); changes `tensors` in place.
+
+        `chunks` (B,) counts the chunks each stream has seen; a stream at 0 begins anew.
+        """
+
+    def capture(self, constants: Any, tensors: Tensors) -> Advance:
+        """`advance` of these streams as CUDA graphs. Raises LstrError where this kind or device has none."""
+        raise LstrError("Only the steps of an LSTR on a GPU can be captured.", "Move it first: model.to('cuda').")
