@@ -15,7 +15,8 @@ import numpy as np
 
 from extractors.flow import tvl1
 from extractors.flow.workers import opencv_flow
-from extractors.video.file_reader import FrameReader, probe, read_chunks
+from extractors.video.file_reader import FrameReader, read_chunks
+from extractors.video.probe import probe
 from pipelines.files.json_files import write_json
 
 SIZES = ((320, 180), (320, 240), (340, 256))

@@ -12,7 +12,7 @@ from pathlib import Path
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import ALGORITHMS
 from extractors.recipe import CROPS, FEATURES, PRECISIONS, RGB_FRAME, STREAMS
-from extractors.video.file_reader import CHUNK
+from extractors.video.frames import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from extractors.errors import RecipeError
 from extractors.flow.workers import ALGORITHMS, BOUND
-from extractors.video.file_reader import CHUNK, FPS
+from extractors.video.frames import CHUNK, FPS
 
 STREAMS = ("rgb", "flow")
 FEATURES = {"resnet50": 2048, "bninception": 1024}  # channels of the pooled features

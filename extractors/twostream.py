@@ -20,7 +20,7 @@ from extractors.networks.weights import statistics
 from extractors.prefetch import ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset
 from extractors.recipe import STREAMS, NetworkRecipe, Recipe
-from extractors.video.file_reader import Chunk
+from extractors.video.frames import Chunk
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
 

@@ -114,7 +114,8 @@ def _lstr(console, checkpoint, seconds, threads, golden, **_) -> dict:
 
 def _chain(console, inputs, recipe, precision, algorithm, workers, flow_backend, device, chunks, against, **_) -> dict:
     from extractors.flow.workers import flow_workers
-    from extractors.twostream import WeightSources, build_twostream, default_device
+    from extractors.networks.build import WeightSources
+    from extractors.twostream import build_twostream, default_device
     from pipelines.networks.recipes import choose_recipe
     from pipelines.speed.chain import bench_chain, rendered
 

@@ -29,26 +29,9 @@ from pathlib import Path
 from extractors.errors import VideoError
 from extractors.video.decord_process import DecordError
 from extractors.video.decord_reader import DecordReader
-from extractors.video.frames import CHUNK, CHUNK_SECONDS, FPS, Chunk, SourceFrame, chunks_of
-from extractors.video.inputs import LANES_SUFFIX, PROXY_SUFFIX, find_videos
+from extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of
 from extractors.video.probe import Video, damaged, probe
 from extractors.video.pyav_reader import PyAVReader
-
-__all__ = [
-    "CHUNK",
-    "CHUNK_SECONDS",
-    "FPS",
-    "LANES_SUFFIX",
-    "PROXY_SUFFIX",
-    "Chunk",
-    "FrameReader",
-    "PyAVReader",
-    "Video",
-    "VideoError",
-    "find_videos",
-    "probe",
-    "read_chunks",
-]
 
 AHEAD_BYTES = 256 * 2**20  # of decoded frames, all of which decord may hold at once
 SMALLEST = 16  # pixels

@@ -12,7 +12,8 @@ from extractors.errors import ExtractorError, MissingPathError, VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.networks.published_files import sha256_of
 from extractors.twostream import FeatureRow, StageSeconds, TwoStream
-from extractors.video.file_reader import CHUNK, open_chunks
+from extractors.video.file_reader import open_chunks
+from extractors.video.frames import CHUNK
 from pipelines.extraction.chunk_cache import CacheError, ChunkCache
 from pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
 from pipelines.extraction.outcome import REPORT, Outcome, described, failed

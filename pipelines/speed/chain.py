@@ -19,8 +19,10 @@ from extractors.flow import tvl1
 from extractors.flow.workers import PAIRS, FlowWorkers, opencv_flow
 from extractors.prefetch import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream
-from extractors.video.file_reader import CHUNK, CHUNK_SECONDS, Chunk, FrameReader, find_videos, probe, read_chunks
-from extractors.video.frames import SourceFrame
+from extractors.video.file_reader import FrameReader, read_chunks
+from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
+from extractors.video.inputs import find_videos
+from extractors.video.probe import probe
 from lstr import streaming
 from lstr.config import LSTRConfig
 from lstr.kinds import Model

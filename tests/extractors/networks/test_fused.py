@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from extractors.networks.backbones import build_backbone
+from extractors.networks.build import WeightSources
 from extractors.networks.fused import DTYPES, FoldedConv, fast_precision, fold
 from extractors.networks.weights import fingerprint, randomise
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, build_twostream
+from extractors.twostream import build_twostream
 
 SIDE = 64
 

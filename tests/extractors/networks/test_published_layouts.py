@@ -13,10 +13,11 @@ from torch import Tensor
 
 from extractors.errors import WeightsError
 from extractors.networks.backbones import CONFIGS, build_backbone
+from extractors.networks.build import WeightSources
 from extractors.networks.weights import fingerprint, load_weights, randomise
 from extractors.presets import PRESETS
-from extractors.twostream import TwoStream, WeightSources, build_twostream, fit, ten_crops
-from extractors.video.file_reader import Chunk
+from extractors.twostream import TwoStream, build_twostream, fit, ten_crops
+from extractors.video.frames import Chunk
 
 BN_EPSILON = 1e-5
 

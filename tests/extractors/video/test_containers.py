@@ -12,7 +12,8 @@ import pytest
 
 from extractors.errors import VideoError
 from extractors.video.containers import open_container
-from extractors.video.file_reader import FrameReader, probe, suits_decord
+from extractors.video.file_reader import FrameReader, suits_decord
+from extractors.video.probe import probe
 from extractors.video.pyav_reader import PyAVReader
 from tests.support.http_folder import Server
 from tests.support.videos import remux, write_video
@@ -191,7 +192,8 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 from extractors.errors import VideoError
-from extractors.video.file_reader import FrameReader, probe
+from extractors.video.file_reader import FrameReader
+from extractors.video.probe import probe
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     print(sum(frame.image.size > 0 for frame in FrameReader(probe(Path(sys.argv[1]))).frames(64)))

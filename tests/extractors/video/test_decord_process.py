@@ -13,7 +13,8 @@ import pytest
 from extractors.errors import VideoError
 from extractors.video import decord_process
 from extractors.video.decord_reader import DecordReader
-from extractors.video.file_reader import FrameReader, probe
+from extractors.video.file_reader import FrameReader
+from extractors.video.probe import probe
 from tests.support.videos import FULL, write_video
 
 FAKE = """
@@ -99,7 +100,7 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
         "import sys\n"
         "from dataclasses import replace\n"
         "from extractors.video import decord_process, decord_reader\n"
-        "from extractors.video.file_reader import probe\n"
+        "from extractors.video.probe import probe\n"
         "decord_process.ALARM = 1.5\n"
         "start = decord_process.DecordProcess.__init__\n"
         "def told(self):\n"

@@ -12,8 +12,10 @@ import pytest
 
 from extractors.errors import MissingPathError, StalledError, VideoError
 from extractors.video.decord_reader import DecordReader
-from extractors.video.file_reader import CHUNK, FrameReader, find_videos, probe, read_chunks
-from extractors.video.frames import chunks_of, resample, shrink, working_size
+from extractors.video.file_reader import FrameReader, read_chunks
+from extractors.video.frames import CHUNK, chunks_of, resample, shrink, working_size
+from extractors.video.inputs import find_videos
+from extractors.video.probe import probe
 from extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import FULL, ffmpeg_24, write_video
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from extractors.flow import tvl1
-from extractors.video.file_reader import FrameReader, probe
+from extractors.video.file_reader import FrameReader
+from extractors.video.probe import probe
 from pipelines.speed.chain import STAGES, Paced, rendered
 
 CHUNKS = 10
