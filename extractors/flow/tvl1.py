@@ -3,8 +3,6 @@
 The image pyramid is OpenCV's own resize; everything else is in tvl1.c. Threads run it side by side: it holds no lock.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-
 import cv2
 import numpy as np
 
@@ -75,18 +73,3 @@ def flow(before: np.ndarray, after: np.ndarray, variant: str = "") -> np.ndarray
         raise ValueError(f"the two frames differ in size: {before.shape} and {after.shape}")
     number = variants().index(variant) if variant else len(variants()) - 1
     return _solve(_pyramid(before), _pyramid(after), number)
-
-
-def flow_pairs(images: np.ndarray, threads: int = 1) -> np.ndarray:
-    """Flow (N, H, W, 2) float32 between neighbours of a stack of grey images (N + 1, H, W) uint8, N >= 1."""
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 3 or len(images) < 2:
-        raise ValueError("frames must be a grey uint8 array (N + 1, H, W), at least two frames")
-    _check(images[0])
-    pyramids = [_pyramid(image) for image in images]
-    number = len(variants()) - 1
-    if threads <= 1:
-        fields = [_solve(a, b, number) for a, b in zip(pyramids, pyramids[1:], strict=False)]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            fields = list(pool.map(lambda a, b: _solve(a, b, number), pyramids, pyramids[1:]))
-    return np.stack(fields)
