@@ -101,7 +101,7 @@ def test_dis_refuses_what_would_crash_it():
     """OpenCV's DIS ends the whole process on some images of fewer than 16 pixels a side."""
     with FlowWorkers(1, "dis") as workers:
         frames = np.zeros((6, 12, 320, 3), np.uint8)
-        with pytest.raises(FlowError, match="16 pixels a side"):
+        with pytest.raises(FlowError, match="16 pixels per side"):
             workers.submit(frames).result()
 
 
