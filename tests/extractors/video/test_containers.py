@@ -11,7 +11,7 @@ import av
 import pytest
 
 from extractors.errors import VideoError
-from extractors.video.containers import open_container
+from extractors.video.containers import Opening, open_container
 from extractors.video.file_reader import FrameReader, suits_decord
 from extractors.video.probe import probe
 from extractors.video.pyav_reader import PyAVReader
@@ -44,7 +44,7 @@ def followed(source) -> int:
 
 
 def read(source) -> int:
-    return sum(1 for _ in PyAVReader(source, damage="skip", timeout=20).frames(64))
+    return sum(1 for _ in PyAVReader(source, damage="skip", opening=Opening(timeout=20)).frames(64))
 
 
 LISTS = {

@@ -136,3 +136,14 @@ def alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_the_process_loads_neither_pyav_nor_torch():
+    """It starts in a third of a second, and decord's FFmpeg meets no other one in it."""
+    code = (
+        "import sys\n"
+        "import extractors.video.decord_process\n"
+        "print(*sorted({'av', 'torch', 'mmaction', 'mmcv', 'mmengine'} & sys.modules.keys()))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "\n"
