@@ -19,7 +19,7 @@ from tests.support.videos import FULL, write_video
 
 
 def test_chunks(tmp_path):
-    video = probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20)))  # 50 frames at 30 a second: 40 at 24
+    video = probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20)))  # 50 frames at 30 per second: 40 at 24
     reader = FrameReader(video)
     chunks = list(read_chunks(reader, 320))
     assert video.n_frames == 40 and len(chunks) == video.n_chunks == 6
@@ -42,7 +42,7 @@ def test_a_chunk_needs_nothing_after_the_frame_that_closes_it(tmp_path):
 
 
 def test_a_pipe_gives_chunks_while_it_is_still_written(noise):
-    """The source never ends here: what is given needs no end, no seeking and no full buffer."""
+    """The source never ends here: what comes needs no end, no seeking and no full buffer."""
     data = noise[".ts"].read_bytes()
     end, start = os.pipe()
     written = threading.Thread(target=os.write, args=(start, data), daemon=True)  # the pipe stays open
