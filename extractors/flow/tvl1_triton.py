@@ -15,8 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from extractors.flow import tvl1_spec
-from extractors.flow.tvl1_spec import FIND_MEDIAN, INNER, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
+from extractors.flow.tvl1_spec import FIND_MEDIAN, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
 
+INNER = tl.constexpr(tvl1_spec.INNER)
 TAUT = tl.constexpr(tvl1_spec.TAUT)
 L_T = tl.constexpr(tvl1_spec.L_T)
 THETA = tl.constexpr(tvl1_spec.THETA)
@@ -32,7 +33,7 @@ OUT_WIRE = tl.constexpr(MEDIAN_WIRE)
 SIZES = ("h", "w", "n_pairs")  # one compilation serves all of them
 BUSY = tl.constexpr(65536)  # a barrier counts programs that arrived below this, and those with work above it
 
-TILE = 512  # pixels that a program works on at a time, one per thread
+TILE = tl.constexpr(512)  # pixels that a program works on at a time, one per thread
 PROGRAMS_PER_PROCESSOR = 2  # with REGISTERS this many are sure to run at once
 REGISTERS = 64  # per thread; all that is needed
 
@@ -47,20 +48,20 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     dual = u.new_zeros(2, n_pairs, 4, n)
     data = u.new_empty(n_pairs, 3, n)
     # the squared change after each iteration; zero where the pair had stopped before
-    errors = torch.zeros(WARPS, OUTER * INNER + 1, n_pairs, dtype=torch.int64, device=u.device)
+    errors = torch.zeros(WARPS, OUTER * INNER.value + 1, n_pairs, dtype=torch.int64, device=u.device)
     errors[:, 0] = MOVES
-    arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER), dtype=torch.int32, device=u.device)
+    arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER.value), dtype=torch.int32, device=u.device)
     bound = tvl1_spec.stop_bound(h, w) * UNIT.value
-    tiles = triton.cdiv(n, TILE)
+    tiles = triton.cdiv(n, TILE.value)
     programs = min(programs_at_once(u.device), n_pairs * tiles)
-    strict = dict(enable_fp_fusion=False, num_warps=TILE // 32)
+    strict = dict(enable_fp_fusion=False, num_warps=TILE.value // 32)
     for warp in range(WARPS):
-        warp_kernel[tiles, n_pairs](planes, i0, flow, data, h, w, TILE, **strict)
+        warp_kernel[tiles, n_pairs](planes, i0, flow, data, h, w, **strict)
         for outer in range(OUTER):
-            step = outer * INNER
-            median_kernel[tiles, 2 * n_pairs](flow, errors[warp, step], h, w, n_pairs, bound, TILE, **strict)
+            step = outer * INNER.value
+            median_kernel[tiles, 2 * n_pairs](flow, errors[warp, step], h, w, n_pairs, bound, **strict)
             iterate_kernel[programs,](
-                flow, dual, data, errors[warp, step], arrivals[warp, outer], h, w, n_pairs, bound, INNER, TILE,
+                flow, dual, data, errors[warp, step], arrivals[warp, outer], h, w, n_pairs, bound,
                 launch_cooperative_grid=programs > 1, maxnreg=REGISTERS, **strict,
             )  # fmt: skip
     return flow[0].view(u.shape)
@@ -123,19 +124,7 @@ def wait_for_all(arrival, busy):
 
 
 @triton.jit(do_not_specialize=SIZES)
-def iterate_kernel(
-    flow: tl.tensor,
-    dual: tl.tensor,
-    data: tl.tensor,
-    errors: tl.tensor,
-    arrivals: tl.tensor,
-    h: tl.tensor,
-    w: tl.tensor,
-    n_pairs: tl.tensor,
-    bound: tl.tensor,
-    INNER: tl.constexpr,
-    TILE: tl.constexpr,
-) -> None:
+def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound):
     """Up to INNER iterations of flow (3, B, 2, N) and dual (2, B, 4, N) by programs that all run at once.
 
     It begins with the flow in copy 2 and leaves it in copy 0. errors (INNER + 1, B) begins with that before the first
@@ -212,15 +201,7 @@ def compare(v: tl.tuple, i: tl.constexpr, j: tl.constexpr) -> tl.tuple:
 
 
 @triton.jit(do_not_specialize=SIZES)
-def median_kernel(
-    flow: tl.tensor,
-    errors: tl.tensor,
-    h: tl.tensor,
-    w: tl.tensor,
-    n_pairs: tl.tensor,
-    bound: tl.tensor,
-    TILE: tl.constexpr,
-) -> None:
+def median_kernel(flow, errors, h, w, n_pairs, bound):
     """Copy 2 of flow (3, B, 2, N) from copy 0: medians of 5 x 5 windows, edges replicated, of pairs that move."""
     n = h * w
     plane = tl.program_id(1).to(tl.int64)
@@ -260,15 +241,7 @@ def across(image, y, x, h, w, inside, weights):
 
 
 @triton.jit(do_not_specialize=SIZES)
-def warp_kernel(
-    planes: tl.tensor,
-    i0: tl.tensor,
-    flow: tl.tensor,
-    data: tl.tensor,
-    h: tl.tensor,
-    w: tl.tensor,
-    TILE: tl.constexpr,
-) -> None:
+def warp_kernel(planes, i0, flow, data, h, w):
     """Data (B, 3, N) of a warp: gradient and constant part of the brightness error where copy 0 of the flow points."""
     n = h * w
     pair = tl.program_id(1).to(tl.int64)

@@ -180,12 +180,14 @@ def test_pyramid_and_median_are_opencvs(h, w):
 
 TRITON_EQUALS_TORCH = """
 import torch
+import triton.language as tl
 from extractors.flow import tvl1_torch
 from extractors.flow import tvl1_triton
 
 for module in (tvl1_torch, tvl1_triton):
-    module.WARPS, module.OUTER, module.INNER = 1, 2, 8  # the interpreter is slow
-tvl1_triton.TILE = 256  # two tiles, the last one not full
+    module.WARPS, module.OUTER = 1, 2  # the interpreter is slow
+tvl1_torch.INNER, tvl1_triton.INNER = 8, tl.constexpr(8)
+tvl1_triton.TILE = tl.constexpr(256)  # two tiles, the last one not full
 
 moving, iterate = [], tvl1_torch.iterate
 def iterate_and_note(*state):
@@ -227,12 +229,11 @@ def test_the_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     types = {"errors": "*i64", "arrivals": "*i32", "bound": "fp32", **dict.fromkeys(tvl1_triton.SIZES, "i32")}
-    fixed = {"TILE": tvl1_triton.TILE, "INNER": tvl1_torch.INNER}
-    options = dict(num_warps=tvl1_triton.TILE // 32, maxnreg=tvl1_triton.REGISTERS, enable_fp_fusion=False)
+    warps = tvl1_triton.TILE.value // 32
+    options = dict(num_warps=warps, maxnreg=tvl1_triton.REGISTERS, enable_fp_fusion=False)
     for kernel in (tvl1_triton.warp_kernel, tvl1_triton.median_kernel, tvl1_triton.iterate_kernel):
-        constants = {name: fixed[name] for name in kernel.arg_names if name in fixed}
-        signature = {name: "constexpr" if name in fixed else types.get(name, "*fp32") for name in kernel.arg_names}
-        source = ASTSource(kernel, signature=signature, constexprs=constants)
+        signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
+        source = ASTSource(kernel, signature=signature)
         assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"]
 
 
