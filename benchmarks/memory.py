@@ -21,9 +21,11 @@ from pathlib import Path
 import av
 
 from extractors.flow.workers import FlowWorkers
+from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, build_twostream
-from extractors.video.file_reader import open_chunks, probe
+from extractors.twostream import build_twostream
+from extractors.video.file_reader import open_chunks
+from extractors.video.probe import probe
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers
+from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
-from extractors.twostream import TwoStream, WeightSources, build_twostream
+from extractors.twostream import TwoStream, build_twostream
 from extractors.video.file_reader import open_chunks
 from extractors.video.frames import n_frames_until
 from pipelines.files.json_files import write_json

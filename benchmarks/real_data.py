@@ -21,9 +21,10 @@ import numpy as np
 from held_out import HeldOut, Scores, Settings, chosen_without, folds_of
 
 from extractors.flow.workers import FlowWorkers, choose_backend, default_workers
+from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, default_device
-from extractors.video.file_reader import find_videos
+from extractors.twostream import default_device
+from extractors.video.inputs import find_videos
 from lstr import bootstrap, metrics
 from lstr.labels import read_labels
 from pipelines.extraction.extract import extract

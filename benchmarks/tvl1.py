@@ -12,7 +12,8 @@ import numpy as np
 
 from extractors.flow import tvl1
 from extractors.flow.workers import opencv_flow
-from extractors.video.file_reader import FrameReader, probe, read_chunks
+from extractors.video.file_reader import FrameReader, read_chunks
+from extractors.video.probe import probe
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 

@@ -12,19 +12,19 @@ class ExtractorError(Exception):
 
 
 class VideoError(ExtractorError):
-    """A source that is not there, is no video, or breaks while it is read."""
+    """A source that does not exist, is no video, or breaks while it is read."""
 
     exit_code = 3
 
 
 class StalledError(VideoError):
-    """A live source that sends nothing for longer than it may."""
+    """A live source that sends nothing for longer than the timeout."""
 
     exit_code = 1
 
 
 class MissingPathError(ExtractorError):
-    """An input path that is not there or is of the wrong kind."""
+    """An input path that does not exist or is of the wrong kind."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""Stages of a chain that work at the same time on different items, each in a thread of its own."""
+"""Steps of a pipeline that work at the same time on different items, each in a thread of its own."""
 
 import threading
 from collections import deque
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @contextmanager
 def closed_after(items: Iterable[T]) -> Iterator[Iterator[T]]:
-    """An iterator over items that is closed afterwards, if it is of the kind that can be."""
+    """An iterator over items that is closed afterwards, if it can be."""
     source = iter(items)
     try:
         yield source

@@ -1,7 +1,7 @@
-"""What a recipe is asked to be, before there are weights: the published ones, and files of one's own.
+"""The choices of a recipe, before it has weights: those of the published features, and files of one's own.
 
-`kinetics` is what the published features of LSTR are made with (3,072 numbers a chunk), `activitynet` their variant
-with a ResNet-50 on both streams (4,096). Each is there as published, and fast.
+`kinetics` is what the published features of LSTR are made with (3,072 numbers per chunk), `activitynet` their variant
+with a ResNet-50 on both streams (4,096). Each comes as published, and fast.
 """
 
 import json
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import ALGORITHMS
-from extractors.recipe import CROPS, FEATURES, PRECISIONS, RGB_FRAME, STREAMS
-from extractors.video.file_reader import CHUNK
+from extractors.recipe import CROPS, FEATURES, PRECISIONS, RGB_FRAME, STREAMS, by_stream
+from extractors.video.frames import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
 
@@ -24,7 +24,7 @@ class StreamPreset:
     network: str
     """`resnet50`, `bninception`, or a mmaction2 config: its path, or the name of one that comes with mmaction2."""
     weights: str | None = None
-    """A file, or the name or recipe of a published one; None for random weights, or what the command line gives."""
+    """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
     crops: int = 1
     """1 (centre) or 10 (corners, centre, their mirror images; features averaged)."""
     mean: tuple[float, ...] | None = None
@@ -50,8 +50,8 @@ class Preset:
 
     @property
     def parts(self) -> dict[str, StreamPreset]:
-        """The networks by stream, of the streams there are."""
-        return {stream: part for stream, part in zip(STREAMS, (self.rgb, self.flow), strict=True) if part}
+        """The networks by stream, without a stream that is None."""
+        return by_stream(self.rgb, self.flow)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -60,11 +60,11 @@ class Preset:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow; None where there is none."""
+        """Of optical flow; None without flow."""
         return self.flow_algorithm if self.flow else None
 
     def narrowed(self, streams: Collection[str]) -> "Preset":
-        """What of it makes the features of some streams."""
+        """The part of it that makes the features of some streams."""
         if "rgb" not in streams:
             return replace(self, rgb=None, rgb_frame=RGB_FRAME)
         return self if "flow" in streams else replace(self, flow=None)
@@ -78,8 +78,8 @@ ACTIVITYNET = replace(KINETICS, flow=StreamPreset("resnet50", crops=10))
 
 
 def _fast(preset: Preset) -> Preset:
-    """One crop a stream, and bf16 where the processor has it."""
-    return replace(preset, flow=replace(preset.flow, crops=1), precision=FAST)
+    """One crop per stream, and bf16 where the processor has it."""
+    return replace(preset, flow=preset.flow and replace(preset.flow, crops=1), precision=FAST)
 
 
 PRESETS = {
@@ -107,7 +107,7 @@ def read_preset(path: str | Path) -> Preset:
     except OSError as error:
         raise MissingPathError(f"{path} cannot be read ({error.strerror}).", "check the path of the recipe.") from error
     except ValueError as error:
-        raise RecipeError(f"{path} is not JSON ({error}).", "see `--recipe FILE` in the README.") from error
+        raise RecipeError(f"{path} is not JSON ({error}).", "see the documentation, page Recipes.") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path} is no JSON object.", f"write entries among: {', '.join(ENTRIES)}.")
     _check_names(path, "", values, ENTRIES)
@@ -121,7 +121,7 @@ def read_preset(path: str | Path) -> Preset:
     return _checked(path, replace(preset, **values))
 
 
-def _stream(path: Path, stream: str, values, preset: StreamPreset) -> StreamPreset:
+def _stream(path: Path, stream: str, values: object, preset: StreamPreset) -> StreamPreset:
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: {stream} is {values!r}.", f"write null, or entries: {', '.join(STREAM_ENTRIES)}.")
     _check_names(path, f"{stream}.", values, STREAM_ENTRIES)
@@ -140,7 +140,7 @@ def _stream(path: Path, stream: str, values, preset: StreamPreset) -> StreamPres
     return replace(preset, **values)
 
 
-def _check_names(path: Path, prefix: str, values: dict, known: tuple[str, ...]) -> None:
+def _check_names(path: Path, prefix: str, values: Collection[str], known: Collection[str]) -> None:
     for name in values:
         if name not in known:
             raise RecipeError(f"{path} has an unknown entry {prefix + name!r}.", f"known are: {', '.join(known)}.")
@@ -167,6 +167,6 @@ def _checked(path: Path, preset: Preset) -> Preset:
     return preset
 
 
-def _demand(fits: bool, path: Path, entry: str, value, wanted: str) -> None:
+def _demand(fits: bool, path: Path, entry: str, value: object, wanted: str) -> None:
     if not fits:
-        raise RecipeError(f"{path}: {entry} is {json.dumps(value)}.", f"give {wanted}.")
+        raise RecipeError(f"{path}: {entry} is {json.dumps(value)}.", f"write {wanted}.")

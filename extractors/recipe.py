@@ -4,12 +4,18 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from extractors.errors import RecipeError
 from extractors.flow.workers import ALGORITHMS, BOUND
-from extractors.video.file_reader import CHUNK, FPS
+from extractors.video.frames import CHUNK, FPS
+
+if typing.TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Part = typing.TypeVar("Part")
+Built = typing.TypeVar("Built", bound="DataclassInstance")
 
 STREAMS = ("rgb", "flow")
 FEATURES = {"resnet50": 2048, "bninception": 1024}  # channels of the pooled features
@@ -27,7 +33,7 @@ class NetworkRecipe:
     network: str
     """`resnet50`, `bninception`, or the name of the mmaction2 config it was built from."""
     weights: str
-    """`kinetics` for the published file, `random`, the name that a file made by `lstr finetune` says, or `custom`."""
+    """`kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`."""
     sha256: str
     """Hash of the network's tensors, batch-norm statistics included."""
     crops: int
@@ -46,8 +52,8 @@ class NetworkRecipe:
     bgr: bool = False
     """Whether blue comes first."""
     folds: tuple[str, ...] = ()
-    """Hashes of the networks that each see one fold of the training videos less: each video has the features of one
-    that has not seen it, and one that none has seen those of `sha256`."""
+    """Hashes of the networks that were each trained without one fold of the training videos: each of these has the
+    features of the network that has not seen it, every other video those of `sha256`."""
 
     def __post_init__(self):
         if self.crops not in CROPS:
@@ -60,7 +66,7 @@ class NetworkRecipe:
 
     @property
     def images(self) -> int:
-        """That go through the network for one chunk."""
+        """That go through the network per chunk."""
         return self.crops * self.segments
 
     def folder(self, stream: str) -> str:
@@ -76,7 +82,7 @@ class NetworkRecipe:
 class Recipe:
     """Everything that changes a feature's value; backend, device and decoder are exact alternatives, outside it.
 
-    One of the two streams may be None; without flow there is no `flow_algorithm`.
+    One of the two streams may be None; without flow `flow_algorithm` is None too.
     """
 
     rgb: NetworkRecipe | None
@@ -112,8 +118,8 @@ class Recipe:
 
     @property
     def parts(self) -> dict[str, NetworkRecipe]:
-        """The networks by stream, of the streams there are."""
-        return {stream: part for stream, part in zip(STREAMS, (self.rgb, self.flow), strict=True) if part}
+        """The networks by stream, without a stream that is None."""
+        return by_stream(self.rgb, self.flow)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -122,7 +128,7 @@ class Recipe:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow, as `--flow` names it; None where there is none."""
+        """Of optical flow, as `--flow` names it; None without flow."""
         return next((name for name, entry in ALGORITHMS.items() if entry == self.flow_algorithm), None)
 
     @property
@@ -141,28 +147,27 @@ class Recipe:
         return next((c for stream in self.streams if (c := self.parts[stream].calibrated_on)), ())
 
     def narrowed(self, streams: Collection[str]) -> "Recipe":
-        """What of it makes the features of some streams."""
+        """The part of it that makes the features of some streams."""
         recipe = self
         if "rgb" not in streams:
             recipe = replace(recipe, rgb=None, rgb_frame=RGB_FRAME)
         return recipe if "flow" in streams else replace(recipe, flow=None, flow_algorithm=None)
 
     def without_folds(self) -> "Recipe":
-        """What of it makes the features of videos that no network has seen."""
-        parts = {stream: replace(part, folds=()) for stream, part in self.parts.items()}
-        return replace(self, **parts)
+        """The part of it that makes the features of videos that no network has seen."""
+        rgb, flow = (part and replace(part, folds=()) for part in (self.rgb, self.flow))
+        return replace(self, rgb=rgb, flow=flow)
 
     def to_dict(self) -> dict:
         """As recipe.json has it."""
-        parts = dict.fromkeys(STREAMS) | {stream: part.to_dict() for stream, part in self.parts.items()}
-        return {**asdict(self), **parts}
+        return {**asdict(self), **{stream: part.to_dict() for stream, part in self.parts.items()}}
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_dict(cls, values: dict) -> "Recipe":
+    def from_dict(cls, values: Mapping) -> "Recipe":
         """The recipe of a JSON object. Raises RecipeError where it is not one of this version."""
         try:
             return rebuild(cls, values)
@@ -172,8 +177,13 @@ class Recipe:
             ) from error
 
 
-def rebuild(cls, values: Mapping):
-    """A dataclass from its JSON object. Raises KeyError for an entry it has not, TypeError for one that is missing."""
+def by_stream(rgb: Part | None, flow: Part | None) -> dict[str, Part]:
+    """One thing per stream, without a stream that has none."""
+    return {stream: part for stream, part in zip(STREAMS, (rgb, flow), strict=True) if part is not None}
+
+
+def rebuild(cls: type[Built], values: Mapping) -> Built:
+    """A dataclass from its JSON object. Raises KeyError for an unknown entry, TypeError for one that is missing."""
     known = {f.name: f.type for f in fields(cls)}
     built = {}
     for name, value in values.items():
@@ -186,10 +196,10 @@ def rebuild(cls, values: Mapping):
     return cls(**built)
 
 
-def _dataclass_of(kind) -> type | None:
-    """The dataclass in `NetworkRecipe | None`; None where there is none."""
+def _dataclass_of(kind: object) -> "type[DataclassInstance] | None":
+    """The dataclass in `NetworkRecipe | None`; None where it holds none."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    return next((k for k in kinds if is_dataclass(k)), None)
+    return next((k for k in kinds if isinstance(k, type) and is_dataclass(k)), None)
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:
@@ -197,7 +207,7 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     return list(_differences(a.to_dict(), b.to_dict()))
 
 
-def _differences(a: dict, b: dict, prefix: str = ""):
+def _differences(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
     for key in sorted(a.keys() | b.keys()):
         left, right = a.get(key), b.get(key)
         if isinstance(left, dict) and isinstance(right, dict):
@@ -206,7 +216,7 @@ def _differences(a: dict, b: dict, prefix: str = ""):
             yield f"{prefix}{key}: {_brief(left)} against {_brief(right)}"
 
 
-def _brief(value) -> str:
+def _brief(value: object) -> str:
     if isinstance(value, dict) and "network" in value:
         return f"{value.get('weights')} {value['network']}"
     if value is None:

@@ -1,6 +1,6 @@
 """The two TSN networks as one: chunks and their flow to feature rows."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -9,18 +9,19 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from extractors.errors import RecipeError, WeightsError
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from extractors.networks.build import WeightSources, asked, build_network, folds_of
+from extractors.networks.build import WeightSources, build_network, folds_of, network_recipe
 from extractors.networks.crops import centre_crop, fit, ten_crops
-from extractors.networks.fused import DTYPES, fast_precision, fold
+from extractors.networks.fused import DTYPES, fast_precision, fuse
 from extractors.networks.weights import statistics
 from extractors.prefetch import ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset
-from extractors.recipe import STREAMS, NetworkRecipe, Recipe
-from extractors.video.file_reader import Chunk
+from extractors.recipe import NetworkRecipe, Recipe, by_stream
+from extractors.video.frames import Chunk
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
 
@@ -29,30 +30,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FeatureRow:
-    """One chunk's features: rgb (2048,) and flow (1024,) float32, None of a stream not there; `end_time` in seconds."""
+    """One chunk's features: rgb (2048,) and flow (1024,), None of a stream without network; `end_time` in seconds."""
 
     index: int
     end_time: float
-    rgb: np.ndarray | None
-    flow: np.ndarray | None
+    rgb: NDArray[np.float32] | None
+    flow: NDArray[np.float32] | None
 
     @property
-    def features(self) -> dict[str, np.ndarray]:
-        """By stream, of the streams there are."""
-        return {stream: row for stream, row in zip(STREAMS, (self.rgb, self.flow), strict=True) if row is not None}
+    def features(self) -> dict[str, NDArray[np.float32]]:
+        """By stream, without a stream that is None."""
+        return by_stream(self.rgb, self.flow)
 
 
 @dataclass
-class StageSeconds:
-    """Seconds each stage worked, in all its threads together. Stages overlap, so the sum is no duration."""
+class StepSeconds:
+    """Seconds that each step worked, in all its threads together. Steps overlap, so the sum is no duration."""
 
     decode: float = 0.0
     flow: float = 0.0
     rgb_network: float = 0.0
     flow_network: float = 0.0
 
-    def add(self, other: "StageSeconds") -> None:
-        """Count the seconds of another in."""
+    def add(self, other: "StepSeconds") -> None:
+        """Add the seconds of another."""
         for name, seconds in vars(other).items():
             setattr(self, name, getattr(self, name) + seconds)
 
@@ -64,8 +65,8 @@ Pending = tuple[Chunk, ChunkFlow | None]
 class TwoStream:
     """A network on RGB and one on flow, or one of them, in evaluation mode on one device, with their recipe.
 
-    `device` is a torch device name. What computes features is a folded copy of each network, in the precision of the
-    recipe; the networks themselves keep the weights as given. `sources` says where these are from.
+    `device` is a torch device name. Features are computed by a copy of each network whose batch norm is fused, in the
+    precision of the recipe; the networks themselves keep their weights. `sources` is where these come from.
     """
 
     def __init__(
@@ -77,52 +78,52 @@ class TwoStream:
     ):
         self.networks = networks
         for network in self.networks.values():
-            network.to(device=device, memory_format=torch.channels_last)
+            network.to(device=device).to(memory_format=torch.channels_last)
             network.eval()
         self.recipe = recipe
         self.device = device
         self.sources = sources or WeightSources()
-        self.seconds = StageSeconds()
+        self.seconds = StepSeconds()
         self.threads = default_workers()
-        """Batches at once on a CPU, where there are no threads of flow to go by."""
-        self._folded: dict[str, nn.Module] = {}
+        """Batches at once on a CPU, where no threads of flow set the number."""
+        self._fused: dict[str, nn.Module] = {}
 
-    def rgb_input(self, frames: np.ndarray) -> np.ndarray:
-        """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3) uint8: the central frame, or several."""
-        n, segments = len(frames), self.recipe.rgb.segments
+    def rgb_input(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3): the central frame, or several."""
+        n, segments = len(frames), self.recipe.parts["rgb"].segments
         if segments == 1:
             return self._cropped("rgb", frames[self.recipe.rgb_frame])
         # as mmaction2's SampleFrames picks them from a video of this length
         views = [self._cropped("rgb", frames[(2 * i + 1) * n // (2 * segments)]) for i in range(segments)]
         return np.stack(views, 1).reshape(-1, *views[0].shape[1:])  # of each crop all segments, one after the other
 
-    def flow_input(self, flow: np.ndarray) -> np.ndarray:
-        """A chunk's flow (10, H, W) → (crops, 224, 224, 10) uint8."""
+    def flow_input(self, flow: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A chunk's flow (10, H, W) → (crops, 224, 224, 10)."""
         return self._cropped("flow", np.ascontiguousarray(flow.transpose(1, 2, 0)))
 
-    def _cropped(self, stream: str, image: np.ndarray) -> np.ndarray:
+    def _cropped(self, stream: str, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """(H, W, C) → (crops, 224, 224, C)."""
         crops, crop = self.recipe.parts[stream].crops, self.recipe.crop
         image = fit(image, self.recipe.short_side)
         return ten_crops(image, crop, flow=stream == "flow") if crops == 10 else centre_crop(image, crop)
 
     @torch.inference_mode()
-    def pooled(self, stream: str, images: np.ndarray) -> np.ndarray:
-        """(B, images, 224, 224, C) uint8 → (B, D) float32, averaged over space and the images of a chunk."""
-        network = self._folded_network(stream)
+    def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""
+        network = self._fused_network(stream)
         x = torch.from_numpy(images).to(self.device).flatten(0, 1)  # (B · images, 224, 224, C)
         x = self._scaled(stream, x).to(DTYPES[self.recipe.precision])
         features = network(x).float().mean((2, 3))  # (B · images, D)
         return features.unflatten(0, images.shape[:2]).mean(1).cpu().numpy()
 
-    def _folded_network(self, stream: str) -> nn.Module:
-        if stream not in self._folded:
-            self._folded[stream] = fold(self.networks[stream], self.recipe.precision, self.device)
-        return self._folded[stream]
+    def _fused_network(self, stream: str) -> nn.Module:
+        if stream not in self._fused:
+            self._fused[stream] = fuse(self.networks[stream], self.recipe.precision, self.device)
+        return self._fused[stream]
 
     def _scaled(self, stream: str, x: Tensor) -> Tensor:
         """(N, 224, 224, C) uint8 → (N, C, 224, 224) as published; the permuted view is channels-last already."""
-        part: NetworkRecipe = self.recipe.parts[stream]
+        part = self.recipe.parts[stream]
         x = (x.flip(-1) if part.bgr else x).float().sub_(torch.tensor(part.mean, device=self.device))
         if any(std != 1 for std in part.std):
             x.div_(torch.tensor(part.std, device=self.device))
@@ -133,30 +134,37 @@ class TwoStream:
 
         A bounded number of chunks is read ahead. Those of a live source go through the networks one by one, at once;
         those of a file a few at a time. A row never depends on a later chunk. Without the flow network no flow is
-        computed, and there need be no workers. Close the generator to end its threads. Raises FlowError, RecipeError
-        for workers of another algorithm, and what `chunks` raises.
+        computed, and `workers` may be None. Close the generator to end its threads. Raises FlowError, RecipeError for
+        workers of another algorithm, and what `chunks` raises.
         """
-        with_flow = "flow" in self.networks
-        if with_flow and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
+        workers = self._used(workers)
+        if workers and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
             raise RecipeError(
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
-                "give the --flow of the features it belongs to.",
+                "use the --flow of the features it belongs to.",
             )
-        n_flow = workers.workers if with_flow else 0
-        return self._rows(self._read(chunks, workers if with_flow else None), n_flow, 1 if live else self.batch)
+        n_flow = workers.workers if workers else 0
+        return self._rows(self._read(chunks, workers), n_flow, 1 if live else self.batch)
 
-    def rows_with_flow(self, chunks: Iterable[tuple[Chunk, np.ndarray]], threads: int) -> Iterator[FeatureRow]:
-        """As `rows`, of chunks whose flow (10, H, W) uint8 is there already, by as many threads as compute flow there.
+    def _used(self, workers: FlowWorkers | None) -> FlowWorkers | None:
+        """The workers, where a network takes flow."""
+        if "flow" not in self.networks:
+            return None
+        assert workers is not None, "a network on flow needs workers for it"
+        return workers
 
-        Of a chunk's frames only the recipe's `rgb_frame` is looked at, so its network must see a frame at a time.
+    def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
+        """As `rows`, of chunks whose flow (10, H, W) is computed already, by as many threads as flow would have there.
+
+        Of a chunk's frames only the recipe's `rgb_frame` is read, so its network must see one frame at a time.
         """
         pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
         return self._rows(self._timed(pending), threads, self.batch)
 
     def _rows(self, reading: Iterator[Pending], n_flow: int, batch: int) -> Iterator[FeatureRow]:
         self.prepare()
-        # one thread of torch a batch, and as many batches at once as there are cores, or flow threads: cores change
-        # between flow and networks as either has work, and none waits for another within a layer
+        # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
+        # flow and networks as either has work, and none waits for another within a layer
         threads = 1 if self.device != "cpu" else n_flow or self.threads
         return self._compute(ahead(reading, batch + 2 * n_flow, "reader"), batch, threads)
 
@@ -169,15 +177,15 @@ class TwoStream:
     def prepare(self) -> None:
         """Make what computes features, now rather than in several threads at once."""
         for stream in self.networks:
-            self._folded_network(stream)
+            self._fused_network(stream)
 
     def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
 
         A thread of `pool` waits for the flow.
         """
-        with_flow = "flow" in self.networks
-        ready = tuple((chunk, workers.submit(chunk.frames) if with_flow else None) for chunk in chunks)
+        workers = self._used(workers)
+        ready = tuple((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
         return pool.submit(lambda: self._batch(ready)[0])
 
     def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
@@ -187,7 +195,7 @@ class TwoStream:
                 yield chunk, workers.submit(chunk.frames) if workers else None
 
     def _timed(self, items: Iterable[T]) -> Iterator[T]:
-        """The same, with the time that it takes to have them."""
+        """The same items, the time until each counted as decoding."""
         with closed_after(items) as source:
             while True:
                 start = perf_counter()
@@ -213,27 +221,29 @@ class TwoStream:
                 self.seconds.add(seconds)
                 yield from rows
 
-    def _batch(self, ready: tuple[Pending, ...]) -> tuple[list[FeatureRow], StageSeconds]:
-        seconds = StageSeconds()
-        rgb = flow = [None] * len(ready)
+    def _batch(self, ready: Sequence[Pending]) -> tuple[list[FeatureRow], StepSeconds]:
+        seconds = StepSeconds()
+        rgb: Sequence[NDArray[np.float32] | None] = [None] * len(ready)
+        flow = rgb
         if "rgb" in self.networks:
             start = perf_counter()
-            rgb = self.pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready]))
+            rgb = list(self.pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready])))
             seconds.rgb_network = perf_counter() - start
         if "flow" in self.networks:
-            fields = [pending.result() for _, pending in ready]
+            pending = [part for _, part in ready if part]
+            fields = [part.result() for part in pending]
             start = perf_counter()
-            flow = self.pooled("flow", np.stack([self.flow_input(field) for field in fields]))
+            flow = list(self.pooled("flow", np.stack([self.flow_input(field) for field in fields])))
             seconds.flow_network = perf_counter() - start
-            seconds.flow = sum(pending.seconds for _, pending in ready)
+            seconds.flow = sum(part.seconds for part in pending)
         rows = [
             FeatureRow(chunk.index, chunk.end_time, r, f) for (chunk, _), r, f in zip(ready, rgb, flow, strict=True)
         ]
         return rows, seconds
 
     @torch.no_grad()
-    def calibrate(self, stream: str, images: np.ndarray, batch: int = 32) -> None:
-        """Give a random network batch-norm statistics measured on images (N, segments, 224, 224, C) uint8.
+    def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
+        """Set a random network's batch-norm statistics to those of images (N, segments, 224, 224, C).
 
         Without them a random network's activations carry little (its layers do not normalise). The recipe must be
         made again afterwards, because the network's hash changes.
@@ -250,36 +260,44 @@ class TwoStream:
             if part.shape[0] * part.shape[1] > 1:
                 network(self._scaled(stream, part.flatten(0, 1)))
         network.eval()
-        self._folded.pop(stream, None)
+        self._fused.pop(stream, None)
 
 
 def default_device() -> str:
-    """`cuda` when there is one, else `cpu`."""
+    """`cuda` on a machine with a GPU, else `cpu`."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def build_twostream(preset: Preset, sources: WeightSources, device: str, precision: str | None = None) -> TwoStream:
-    """The networks a preset asks for with their weights, and the recipe that follows from them.
+    """The networks of a preset with their weights, and the recipe that follows from them.
 
     `precision` is float32 or bf16; None for what the preset prefers on this device. Raises WeightsError,
     MissingPathError or RecipeError for an unusable file.
     """
     if precision is None:
         precision = fast_precision(device) if preset.precision == FAST else preset.precision
-    networks, parts = {}, dict.fromkeys(STREAMS)
+    networks: dict[str, nn.Module] = {}
+    parts: dict[str, NetworkRecipe] = {}
     for stream in preset.streams:
-        part = replace(asked(stream, preset.parts[stream]), folds=folds_of(sources.files[stream], stream))
+        part = replace(network_recipe(stream, preset.parts[stream]), folds=folds_of(sources.files[stream], stream))
         networks[stream], parts[stream] = build_network(stream, part, sources)
-    shared = {name: getattr(preset, name) for name in ("rgb_frame", "long_side", "short_side", "crop")}
-    algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
-    recipe = Recipe(**parts, **shared, flow_algorithm=algorithm, precision=precision)
+    recipe = Recipe(
+        rgb=parts.get("rgb"),
+        flow=parts.get("flow"),
+        rgb_frame=preset.rgb_frame,
+        long_side=preset.long_side,
+        short_side=preset.short_side,
+        crop=preset.crop,
+        flow_algorithm=preset.algorithm and ALGORITHMS[preset.algorithm],
+        precision=precision,
+    )
     return TwoStream(networks, recipe, device, sources)
 
 
 def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
     """The networks that a recipe names, checked against its hashes.
 
-    Raises WeightsError when the files at hand (or this machine's random numbers) give other networks.
+    Raises WeightsError when the files at hand (or this machine's random numbers) make other networks.
     """
     twostream = build_as(recipe, sources, device)
     for stream in recipe.streams:
@@ -288,26 +306,26 @@ def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> Tw
             raise WeightsError(
                 f"The {stream} network here is {have.weights} {have.sha256}, "
                 f"the features come from {want.weights} {want.sha256}.",
-                f"give the file they were made with as --{stream}-weights.",
+                f"name the file they were made with by --{stream}-weights.",
             )
     return twostream
 
 
 def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
-    """The networks of a recipe with whatever weights there are, and the recipe that they then have.
+    """The networks of a recipe with the weights of `sources`, whatever these are, and the recipe that follows.
 
-    Raises WeightsError where the recipe has a weights file and none is given.
+    Raises WeightsError where the recipe has a weights file and `sources` has none.
     """
-    networks, parts = {}, {}
-    for stream in recipe.streams:
-        want: NetworkRecipe = recipe.parts[stream]
+    networks: dict[str, nn.Module] = {}
+    parts: dict[str, NetworkRecipe] = {}
+    for stream, want in recipe.parts.items():
         if want.weights != "random" and sources.files[stream] is None:
             raise WeightsError(
-                f"The features come from {want.weights} {want.network} weights, and no file of them was given.",
+                f"The features come from {want.weights} {want.network} weights, and no file of them was named.",
                 f"add `--{stream}-weights PATH`.",
             )
         networks[stream], parts[stream] = build_network(stream, want, sources)
-    return TwoStream(networks, replace(recipe, **parts), device, sources)
+    return TwoStream(networks, replace(recipe, rgb=parts.get("rgb"), flow=parts.get("flow")), device, sources)
 
 
 def calibration_of(twostream: TwoStream) -> dict[str, dict[str, Tensor]]:

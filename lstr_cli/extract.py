@@ -94,7 +94,8 @@ def command(
       lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
     from extractors.flow.workers import choose_backend, flow_workers
-    from extractors.twostream import WeightSources, default_device
+    from extractors.networks.build import WeightSources
+    from extractors.twostream import default_device
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
     from pipelines.extraction.chunk_cache import find_cache

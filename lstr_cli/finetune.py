@@ -105,6 +105,7 @@ def command(
 
     registry()  # quietly, or an error of ours
     from extractors.flow.workers import choose_backend
+    from extractors.networks.model_card import is_weights_folder
     from extractors.twostream import default_device
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
@@ -117,7 +118,7 @@ def command(
     from pipelines.finetuning.folds import check_labels, make_pairs, parts_of
     from pipelines.finetuning.initial_weights import initial_weights
     from pipelines.finetuning.run_folder import check_output
-    from pipelines.networks.weights_folder import is_weights_folder, open_weights
+    from pipelines.networks.weights_folder import open_weights
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
-from extractors.video.file_reader import CHUNK, CHUNK_SECONDS
+from extractors.video.frames import CHUNK, CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import Event
 from pipelines.detection.decision import Decision

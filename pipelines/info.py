@@ -8,7 +8,9 @@ from pathlib import Path
 
 from extractors.errors import MissingPathError, WeightsError
 from extractors.networks.model_card import ModelCard, is_weights_folder, read_card
-from extractors.video.file_reader import FrameReader, find_videos, probe
+from extractors.video.file_reader import FrameReader
+from extractors.video.inputs import find_videos
+from extractors.video.probe import probe
 from lstr import checkpoint
 from lstr.config import FEATURES_PER_SECOND
 from lstr.timeline import FORMAT

@@ -53,9 +53,9 @@ class SmallSet:
 def small_set(tmp_path_factory) -> SmallSet:
     """Rendered, extracted and trained: everything but the size is as a user has it."""
     from extractors.flow.workers import FlowWorkers
+    from extractors.networks.build import WeightSources
     from extractors.presets import PRESETS
-    from extractors.twostream import WeightSources
-    from extractors.video.file_reader import find_videos
+    from extractors.video.inputs import find_videos
     from pipelines.datasets.dataset import read_split
     from pipelines.demo.scenes import SceneConfig, render_scenes
     from pipelines.extraction.extract import extract

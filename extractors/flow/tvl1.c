@@ -1,5 +1,5 @@
 /* TV-L1 optical flow at one scale of the image pyramid: the iteration of OpenCV 5's DualTVL1OpticalFlow with its
- * defaults, rounding for rounding. extractors/tvl1.py makes the pyramid and calls this once a scale.
+ * defaults, rounding for rounding. extractors/flow/tvl1.py makes the pyramid and calls this once per scale.
  *
  * Speed comes from doing several iterations in one pass over the rows (iteration j one row behind iteration j - 1), so
  * that the state is read from memory once a pass. A pass that went beyond the stopping iteration is done again from the

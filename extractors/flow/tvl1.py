@@ -3,25 +3,26 @@
 The image pyramid is OpenCV's own resize; everything else is in tvl1.c. Threads run it side by side: it holds no lock.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 try:
-    from extractors.flow import _tvl1
-except ImportError:  # not compiled on this machine
-    _tvl1 = None
+    from extractors.flow.tvl1 import _tvl1
+except ImportError:
+    _tvl1 = None  # type: ignore[assignment]  # not compiled on this machine
 
 SCALES = 5
 STEP = 0.8
 SMALLEST = 16  # pixels; a scale with a shorter side is left out
 
-_spare: list[np.ndarray] = []  # scratch memory to use again, one a running thread
+_spare: list[NDArray[np.uint8]] = []  # scratch memory to use again, one per running thread
 
 
 def available() -> bool:
-    """Whether the compiled kernel is there."""
+    """Whether the kernel was compiled on this machine."""
     return _tvl1 is not None
 
 
@@ -30,26 +31,28 @@ def variants() -> tuple[str, ...]:
     return _tvl1.variants() if _tvl1 else ()
 
 
-def _check(image: np.ndarray) -> None:
+def _check(image: object) -> None:
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 2:
         raise ValueError("a frame must be a grey uint8 array (H, W)")
     if min(image.shape) < SMALLEST:
-        raise ValueError(f"a frame must have at least {SMALLEST} pixels a side, not {image.shape}")
+        raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {image.shape}")
 
 
-def _pyramid(image: np.ndarray) -> list[np.ndarray]:
-    """The image (H, W) uint8 as float32, then smaller by 0.8 a scale."""
+def _pyramid(image: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
+    """The image (H, W) as float32, then smaller by 0.8 per scale."""
     scales = [image.astype(np.float32, order="C")]
     while len(scales) < SCALES:
-        smaller = cv2.resize(scales[-1], None, fx=STEP, fy=STEP, interpolation=cv2.INTER_LINEAR)
+        smaller = np.asarray(cv2.resize(scales[-1], None, fx=STEP, fy=STEP, interpolation=cv2.INTER_LINEAR), np.float32)
         if min(smaller.shape) < SMALLEST:
             break
         scales.append(smaller)
     return scales
 
 
-def _solve(before: list[np.ndarray], after: list[np.ndarray], variant: int) -> np.ndarray:
-    """Flow (H, W, 2) float32 between two pyramids."""
+def _solve(
+    before: Sequence[NDArray[np.float32]], after: Sequence[NDArray[np.float32]], variant: int
+) -> NDArray[np.float32]:
+    """Flow (H, W, 2) between two pyramids."""
     size = _tvl1.workspace_size(*reversed(before[0].shape))
     memory = _spare.pop() if _spare else None
     if memory is None or memory.size < size:
@@ -64,10 +67,10 @@ def _solve(before: list[np.ndarray], after: list[np.ndarray], variant: int) -> n
     return np.stack((u[0], u[1]), axis=-1)
 
 
-def flow(before: np.ndarray, after: np.ndarray, variant: str = "") -> np.ndarray:
-    """Flow (H, W, 2) float32 in pixels between two grey images (H, W) uint8. Raises ValueError for other input.
+def flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: str = "") -> NDArray[np.float32]:
+    """Flow (H, W, 2) in pixels between two grey images (H, W). Raises ValueError for other input.
 
-    `variant` names an instruction set of variants(); all give the same result but for rare roundings.
+    `variant` names an instruction set of variants(); their results are the same but for rare roundings.
     """
     _check(before)
     _check(after)
@@ -75,18 +78,3 @@ def flow(before: np.ndarray, after: np.ndarray, variant: str = "") -> np.ndarray
         raise ValueError(f"the two frames differ in size: {before.shape} and {after.shape}")
     number = variants().index(variant) if variant else len(variants()) - 1
     return _solve(_pyramid(before), _pyramid(after), number)
-
-
-def flow_pairs(images: np.ndarray, threads: int = 1) -> np.ndarray:
-    """Flow (N, H, W, 2) float32 between neighbours of a stack of grey images (N + 1, H, W) uint8, N >= 1."""
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 3 or len(images) < 2:
-        raise ValueError("frames must be a grey uint8 array (N + 1, H, W), at least two frames")
-    _check(images[0])
-    pyramids = [_pyramid(image) for image in images]
-    number = len(variants()) - 1
-    if threads <= 1:
-        fields = [_solve(a, b, number) for a, b in zip(pyramids, pyramids[1:], strict=False)]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            fields = list(pool.map(lambda a, b: _solve(a, b, number), pyramids, pyramids[1:]))
-    return np.stack(fields)

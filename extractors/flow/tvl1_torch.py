@@ -2,15 +2,15 @@
 
 It rounds where tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
 loop runs to its maximum, and a pair that has stopped is left as it is. Counted, an inner iteration is 49 kernels and
-930 bytes a pixel, a median filter 135 and 3.2 KB, a warp 155 and 4.9 KB; 406,000 kernels a batch of whatever size. That
-is the definition, and what a CPU runs; no GPU is fast with it. tvl1_triton.py, used on CUDA devices where
-Triton is there, makes an iteration a part of one kernel and 60 bytes a pixel, and ends when the last pair stops.
+930 bytes per pixel, a median filter 135 and 3.2 KB, a warp 155 and 4.9 KB; 406,000 kernels per batch of any size. That
+is the definition, and what a CPU runs; no GPU is fast with it. tvl1_triton.py, used on CUDA devices where Triton is
+installed, makes an iteration a part of one kernel and 60 bytes per pixel, and ends when the last pair stops.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -38,8 +38,8 @@ def flow_batch(before: Tensor, after: Tensor, early_exit: bool | None = None) ->
     """TV-L1 flow of B pairs of grey images, made on their device.
 
     before, after: (B, H, W) uint8, sides of 16 pixels or more. Returns (B, H, W, 2) float32 in pixels, x then y.
-    `early_exit` asks after each outer iteration whether all pairs have stopped, which waits for the device: the result
-    is the same; None asks on a CPU only, and the Triton kernels never do. Raises ValueError for other input.
+    `early_exit` checks after each outer iteration whether all pairs have stopped, which waits for the device, with the
+    same result; None checks on a CPU only, and the Triton kernels never do. Raises ValueError for other input.
     Source: extractors/flow/tvl1.c, itself OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
     """
     _check(before, after)
@@ -53,7 +53,7 @@ def _solver(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor] 
     """The Triton kernels where they run."""
     if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
         return None
-    if torch.__version__ < (2, 7):
+    if [int(part) for part in torch.__version__.split(".")[:2]] < [2, 7]:
         return None  # its Triton, 3.2, does not know tuples
     from extractors.flow import tvl1_triton  # with triton, which takes a second to import
 
@@ -65,7 +65,7 @@ def _check(before: Tensor, after: Tensor) -> None:
         if not isinstance(frames, Tensor) or frames.dtype != torch.uint8 or frames.ndim != 3 or not len(frames):
             raise ValueError("frames must be a grey uint8 tensor (B, H, W) of one pair or more")
         if min(frames.shape[1:]) < SMALLEST:
-            raise ValueError(f"a frame must have at least {SMALLEST} pixels a side, not {tuple(frames.shape[1:])}")
+            raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {tuple(frames.shape[1:])}")
     if before.shape != after.shape or before.device != after.device:
         raise ValueError(
             f"the frames differ: {tuple(before.shape)} on {before.device} and {tuple(after.shape)} on {after.device}"
@@ -88,8 +88,8 @@ def _flow(before: Tensor, after: Tensor, solve: Callable[[Tensor, Tensor, Tensor
     return u.movedim(1, -1).contiguous()
 
 
-def resize(image: Tensor, size: list[int], scale: float | None = None) -> Tensor:
-    """cv2.resize of float32 images (..., H, W) to `size` (h, w), INTER_LINEAR; `scale` source pixels a pixel.
+def resize(image: Tensor, size: Sequence[int], scale: float | None = None) -> Tensor:
+    """cv2.resize of float32 images (..., H, W) to `size` (h, w), INTER_LINEAR; `scale` source pixels per pixel.
 
     Without `scale` it is H / h and W / w. Equal to OpenCV 5 bit for bit but for a last row or column now and then.
     """
@@ -156,7 +156,7 @@ def warp(planes: Tensor, i0: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return gradient, ((warped[:, 0] - product[:, 0]) - product[:, 1]) - i0
 
 
-def _weighted(taps: list[Tensor], weights: tuple[Tensor, ...]) -> Tensor:
+def _weighted(taps: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
     """The sum of four taps, one after the other."""
     total = taps[0] * weights[0]
     for tap, weight in zip(taps[1:], weights[1:], strict=True):
@@ -183,7 +183,7 @@ def median(u: Tensor) -> Tensor:
     return wires[MEDIAN_WIRE]
 
 
-def _compare(wires: list[Tensor], network: tuple[tuple[int, int], ...]) -> None:
+def _compare(wires: list[Tensor], network: Sequence[tuple[int, int]]) -> None:
     """Put the smaller of each two wires in the first and the larger in the second."""
     for i, j in network:
         wires[i], wires[j] = torch.minimum(wires[i], wires[j]), torch.maximum(wires[i], wires[j])
@@ -201,7 +201,7 @@ def iterate(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One iteration: flow u (B, 2, H, W), dual p (B, 2, 2, H, W) and which pairs move still (B,) bool, after it.
 
-    A pair that does not move keeps its u and p. The rest is data of the warp, one value a pixel.
+    A pair that does not move keeps its u and p. The rest is data of the warp, one value per pixel.
     """
     across, down = p[:, :, 0], p[:, :, 1]
     above = F.pad(down[..., :-1, :], (0, 0, 1, 0))
@@ -221,45 +221,3 @@ def iterate(
     new_p = (p + steps * TAUT) / norm
     keep = moving[:, None, None, None]
     return torch.where(keep, new, u), torch.where(keep[..., None], new_p, p), moving & (error > bound)
-
-
-class CapturedFlow:
-    """`flow_batch` for one batch size and frame size on a CUDA device, captured once as a CUDA graph and replayed.
-
-    It holds a batch's memory, about 120 bytes a pixel. Raises ValueError for a size that flow_batch refuses, or another
-    device. Without Triton the graph would have 406,000 kernels: `flow_batch` with `early_exit` is the better way there.
-    """
-
-    def __init__(self, n_pairs: int, height: int, width: int, device: torch.device | str = "cuda") -> None:
-        self.before = torch.zeros(n_pairs, height, width, dtype=torch.uint8, device=device)
-        self.after = torch.zeros_like(self.before)
-        self.flow = torch.empty(0)  # the graph's own memory once captured
-        self.replay = self.capture(self._run)
-
-    def __call__(self, before: Tensor, after: Tensor) -> Tensor:
-        """Flow (B, H, W, 2) float32 in pixels, for use before the next call. Raises ValueError for other input."""
-        _check(before, after)
-        if before.shape != self.before.shape:
-            raise ValueError(f"captured for frames {tuple(self.before.shape)}, not {tuple(before.shape)}")
-        self.before.copy_(before)
-        self.after.copy_(after)
-        self.replay()
-        return self.flow
-
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """A function that does `work` by replaying its kernels."""
-        if self.before.device.type != "cuda":
-            raise ValueError(f"only a CUDA device captures, not {self.before.device}")
-        with torch.cuda.device(self.before.device):
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                work()  # Triton compiles its kernels at the first call, which a capture must not see
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                work()
-        return graph.replay
-
-    def _run(self) -> None:
-        self.flow = flow_batch(self.before, self.after, early_exit=False)

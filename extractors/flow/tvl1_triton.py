@@ -3,7 +3,7 @@
 Warp and median filter are a launch each. The up to 30 inner iterations are one: as many programs as the GPU runs at
 once share the pixels of all pairs that still move and wait for each other after each iteration, so that no pair is
 iterated beyond its stop and the launch ends when none moves. An iteration reads u, p and the warp's data and writes
-the other copy of u and p: 60 bytes a pixel, and rows next to a program's own from cache. Rounding is that of
+the other copy of u and p: 60 bytes per pixel, and rows next to a program's own from cache. Rounding is that of
 tvl1_torch.py but for one root in ten million; the error is summed in integers, whose order cannot matter.
 """
 
@@ -15,8 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from extractors.flow import tvl1_spec
-from extractors.flow.tvl1_spec import FIND_MEDIAN, INNER, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
+from extractors.flow.tvl1_spec import FIND_MEDIAN, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
 
+INNER = tl.constexpr(tvl1_spec.INNER)
 TAUT = tl.constexpr(tvl1_spec.TAUT)
 L_T = tl.constexpr(tvl1_spec.L_T)
 THETA = tl.constexpr(tvl1_spec.THETA)
@@ -25,16 +26,16 @@ UNIT = tl.constexpr(2.0**32)  # of the summed squared change, an integer; a tile
 MOVES = 2**62  # an error that no bound reaches
 # wires 5 k + c of a window's row k and column c: sort each column, then find the median
 NETWORK = [(5 * i + c, 5 * j + c) for c in range(5) for i, j in SORT_COLUMN] + list(FIND_MEDIAN)
-# ten bits a comparator: a kernel takes integers from outside itself, and tuples in newer versions only
+# ten bits per comparator: a kernel takes integers from outside itself, and tuples in newer versions only
 WIRES = tl.constexpr(sum((i | j << 5) << 10 * c for c, (i, j) in enumerate(NETWORK)))
 COMPARATORS = tl.constexpr(len(NETWORK))
 OUT_WIRE = tl.constexpr(MEDIAN_WIRE)
 SIZES = ("h", "w", "n_pairs")  # one compilation serves all of them
 BUSY = tl.constexpr(65536)  # a barrier counts programs that arrived below this, and those with work above it
 
-TILE = 512  # pixels a program works on at a time, one a thread
-PROGRAMS_A_PROCESSOR = 2  # with REGISTERS this many are sure to run at once
-REGISTERS = 64  # a thread; all that is needed
+TILE = tl.constexpr(512)  # pixels that a program works on at a time, one per thread
+PROGRAMS_PER_PROCESSOR = 2  # with REGISTERS this many are sure to run at once
+REGISTERS = 64  # per thread; all that is needed
 
 
 def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
@@ -46,21 +47,21 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     flow[0] = u.flatten(2)
     dual = u.new_zeros(2, n_pairs, 4, n)
     data = u.new_empty(n_pairs, 3, n)
-    # the squared change after each iteration; zero says that the pair had stopped before
-    errors = torch.zeros(WARPS, OUTER * INNER + 1, n_pairs, dtype=torch.int64, device=u.device)
+    # the squared change after each iteration; zero where the pair had stopped before
+    errors = torch.zeros(WARPS, OUTER * INNER.value + 1, n_pairs, dtype=torch.int64, device=u.device)
     errors[:, 0] = MOVES
-    arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER), dtype=torch.int32, device=u.device)
+    arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER.value), dtype=torch.int32, device=u.device)
     bound = tvl1_spec.stop_bound(h, w) * UNIT.value
-    tiles = triton.cdiv(n, TILE)
+    tiles = triton.cdiv(n, TILE.value)
     programs = min(programs_at_once(u.device), n_pairs * tiles)
-    strict = dict(enable_fp_fusion=False, num_warps=TILE // 32)
+    strict = dict(enable_fp_fusion=False, num_warps=TILE.value // 32)
     for warp in range(WARPS):
-        warp_kernel[tiles, n_pairs](planes, i0, flow, data, h, w, TILE, **strict)
+        warp_kernel[tiles, n_pairs](planes, i0, flow, data, h, w, **strict)
         for outer in range(OUTER):
-            step = outer * INNER
-            median_kernel[tiles, 2 * n_pairs](flow, errors[warp, step], h, w, n_pairs, bound, TILE, **strict)
+            step = outer * INNER.value
+            median_kernel[tiles, 2 * n_pairs](flow, errors[warp, step], h, w, n_pairs, bound, **strict)
             iterate_kernel[programs,](
-                flow, dual, data, errors[warp, step], arrivals[warp, outer], h, w, n_pairs, bound, INNER, TILE,
+                flow, dual, data, errors[warp, step], arrivals[warp, outer], h, w, n_pairs, bound,
                 launch_cooperative_grid=programs > 1, maxnreg=REGISTERS, **strict,
             )  # fmt: skip
     return flow[0].view(u.shape)
@@ -70,18 +71,21 @@ def programs_at_once(device: torch.device) -> int:
     """How many programs wait for each other: they must all run, so no more than the GPU has room for."""
     if device.type != "cuda":
         return 1  # Triton's interpreter runs one program after the other
-    return PROGRAMS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
+    return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @triton.jit
-def primal(u, p, data, at, n, inside, first, p11_left, p21_left, p12_above, p22_above):
-    """Old and new u1, u2 and the dual p of pixels `at`; `first` marks column 0, which OpenCV adds in another order."""
+def primal(u, p, data, at, n, inside, first, left, above):
+    """Old and new u1, u2 and the dual p of pixels `at`; `first` marks column 0, which OpenCV adds in another order.
+
+    `left` has p11 and p21 of the pixels to the left, `above` p12 and p22 of those above.
+    """
     u1, u2 = tl.load(u + at, inside, 0.0), tl.load(u + n + at, inside, 0.0)
     p11, p12 = tl.load(p + at, inside, 0.0), tl.load(p + n + at, inside, 0.0)
     p21, p22 = tl.load(p + 2 * n + at, inside, 0.0), tl.load(p + 3 * n + at, inside, 0.0)
     ix, iy = tl.load(data + at, inside, 0.0), tl.load(data + n + at, inside, 0.0)
-    div1 = tl.where(first, (p11 + p12) - p12_above, (p11 - p11_left) + (p12 - p12_above))
-    div2 = tl.where(first, (p21 + p22) - p22_above, (p21 - p21_left) + (p22 - p22_above))
+    div1 = tl.where(first, (p11 + p12) - above[0], (p11 - left[0]) + (p12 - above[0]))
+    div2 = tl.where(first, (p21 + p22) - above[1], (p21 - left[1]) + (p22 - above[1]))
     square = ix * ix + iy * iy
     limit = square * L_T
     rho = tl.load(data + 2 * n + at, inside, 0.0) + (ix * u1 + iy * u2)
@@ -120,7 +124,7 @@ def wait_for_all(arrival, busy):
 
 
 @triton.jit(do_not_specialize=SIZES)
-def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound, INNER: tl.constexpr, TILE: tl.constexpr):
+def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound):
     """Up to INNER iterations of flow (3, B, 2, N) and dual (2, B, 4, N) by programs that all run at once.
 
     It begins with the flow in copy 2 and leaves it in copy 0. errors (INNER + 1, B) begins with that before the first
@@ -150,18 +154,18 @@ def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound, INN
                 left, above = inside & (x > 0), inside & (at >= w)
                 u1, u2, new1, new2, p11, p12, p21, p22 = primal(
                     u, p, d, at, n, inside, x == 0,
-                    tl.load(p + at - 1, left, 0.0), tl.load(p + 2 * n + at - 1, left, 0.0),
-                    tl.load(p + n + at - w, above, 0.0), tl.load(p + 3 * n + at - w, above, 0.0),
+                    (tl.load(p + at - 1, left, 0.0), tl.load(p + 2 * n + at - 1, left, 0.0)),
+                    (tl.load(p + n + at - w, above, 0.0), tl.load(p + 3 * n + at - w, above, 0.0)),
                 )  # fmt: skip
                 above = to_right & (at >= w)
                 _, _, right1, right2, _, _, _, _ = primal(
-                    u, p, d, at + 1, n, to_right, False, p11, p21,
-                    tl.load(p + n + at + 1 - w, above, 0.0), tl.load(p + 3 * n + at + 1 - w, above, 0.0),
+                    u, p, d, at + 1, n, to_right, False, (p11, p21),
+                    (tl.load(p + n + at + 1 - w, above, 0.0), tl.load(p + 3 * n + at + 1 - w, above, 0.0)),
                 )  # fmt: skip
                 left = to_below & (x > 0)
                 _, _, below1, below2, _, _, _, _ = primal(
                     u, p, d, at + w, n, to_below, x == 0,
-                    tl.load(p + at + w - 1, left, 0.0), tl.load(p + 2 * n + at + w - 1, left, 0.0), p12, p22,
+                    (tl.load(p + at + w - 1, left, 0.0), tl.load(p + 2 * n + at + w - 1, left, 0.0)), (p12, p22),
                 )  # fmt: skip
                 p11, p12 = dual_step(
                     tl.where(to_right, right1 - new1, 0.0), tl.where(to_below, below1 - new1, 0.0), p11, p12
@@ -189,7 +193,7 @@ def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound, INN
 
 
 @triton.jit
-def compare(v, i: tl.constexpr, j: tl.constexpr):
+def compare(v: tl.tuple, i: tl.constexpr, j: tl.constexpr) -> tl.tuple:
     """The wires v with the smaller of wires i and j in i and the larger in j."""
     low, high = tl.minimum(v[i], v[j]), tl.maximum(v[i], v[j])
     v = v[:i] + (low,) + v[i + 1 :]
@@ -197,7 +201,7 @@ def compare(v, i: tl.constexpr, j: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=SIZES)
-def median_kernel(flow, errors, h, w, n_pairs, bound, TILE: tl.constexpr):
+def median_kernel(flow, errors, h, w, n_pairs, bound):
     """Copy 2 of flow (3, B, 2, N) from copy 0: medians of 5 x 5 windows, edges replicated, of pairs that move."""
     n = h * w
     plane = tl.program_id(1).to(tl.int64)
@@ -205,7 +209,7 @@ def median_kernel(flow, errors, h, w, n_pairs, bound, TILE: tl.constexpr):
         at = tl.program_id(0) * TILE + tl.arange(0, TILE)
         u = flow + plane * n
         y, x = at // w, at % w
-        v = ()  # the window, row by row
+        v: tl.tuple = ()  # the window, row by row
         for j in tl.static_range(5):
             row = u + tl.minimum(tl.maximum(y + (j - 2), 0), h - 1) * w
             for i in tl.static_range(5):
@@ -226,18 +230,18 @@ def cubic(x):
 
 
 @triton.jit
-def across(image, y, x, h, w, inside, w0, w1, w2, w3):
+def across(image, y, x, h, w, inside, weights):
     """Four neighbours of row y from column x - 1 on, weighted; zero outside the image."""
-    there = inside & (y >= 0) & (y < h)
+    row_inside = inside & (y >= 0) & (y < h)
     row = image + y * w + x
-    total = tl.load(row - 1, there & (x >= 1) & (x <= w), 0.0) * w0
-    total = tl.fma(tl.load(row, there & (x >= 0) & (x < w), 0.0), w1, total)
-    total = tl.fma(tl.load(row + 1, there & (x >= -1) & (x < w - 1), 0.0), w2, total)
-    return tl.fma(tl.load(row + 2, there & (x >= -2) & (x < w - 2), 0.0), w3, total)
+    total = tl.load(row - 1, row_inside & (x >= 1) & (x <= w), 0.0) * weights[0]
+    total = tl.fma(tl.load(row, row_inside & (x >= 0) & (x < w), 0.0), weights[1], total)
+    total = tl.fma(tl.load(row + 1, row_inside & (x >= -1) & (x < w - 1), 0.0), weights[2], total)
+    return tl.fma(tl.load(row + 2, row_inside & (x >= -2) & (x < w - 2), 0.0), weights[3], total)
 
 
 @triton.jit(do_not_specialize=SIZES)
-def warp_kernel(planes, i0, flow, data, h, w, TILE: tl.constexpr):
+def warp_kernel(planes, i0, flow, data, h, w):
     """Data (B, 3, N) of a warp: gradient and constant part of the brightness error where copy 0 of the flow points."""
     n = h * w
     pair = tl.program_id(1).to(tl.int64)
@@ -247,18 +251,17 @@ def warp_kernel(planes, i0, flow, data, h, w, TILE: tl.constexpr):
     u2 = tl.load(flow + (pair * 2 + 1) * n + at, inside, 0.0)
     px, py = (at % w).to(tl.float32) + u1, (at // w).to(tl.float32) + u2
     x, y = tl.floor(px), tl.floor(py)
-    a0, a1, a2, a3 = cubic(px - x)
-    d0, d1, d2, d3 = cubic(py - y)
+    weights_x, weights_y = cubic(px - x), cubic(py - y)
     # farther out every tap is zero just the same
     x = tl.minimum(tl.maximum(x, -3.0), (w + 1).to(tl.float32)).to(tl.int32)
     y = tl.minimum(tl.maximum(y, -3.0), (h + 1).to(tl.float32)).to(tl.int32)
-    warped = ()
+    warped: tl.tuple = ()
     for plane in tl.static_range(3):
         image = planes + (pair * 3 + plane) * n
-        total = across(image, y - 1, x, h, w, inside, a0, a1, a2, a3) * d0
-        total = tl.fma(across(image, y, x, h, w, inside, a0, a1, a2, a3), d1, total)
-        total = tl.fma(across(image, y + 1, x, h, w, inside, a0, a1, a2, a3), d2, total)
-        total = tl.fma(across(image, y + 2, x, h, w, inside, a0, a1, a2, a3), d3, total)
+        total = across(image, y - 1, x, h, w, inside, weights_x) * weights_y[0]
+        total = tl.fma(across(image, y, x, h, w, inside, weights_x), weights_y[1], total)
+        total = tl.fma(across(image, y + 1, x, h, w, inside, weights_x), weights_y[2], total)
+        total = tl.fma(across(image, y + 2, x, h, w, inside, weights_x), weights_y[3], total)
         warped = warped + (total,)
     rho = ((warped[0] - warped[1] * u1) - warped[2] * u2) - tl.load(i0 + pair * n + at, inside, 0.0)
     tl.store(data + pair * 3 * n + at, warped[1], inside)

@@ -1,36 +1,46 @@
 """Optical flow between the six frames of a chunk, in threads.
 
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
-`-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where there is one, by OpenCV itself
-otherwise, or on a GPU by `tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
+`-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where it was built, by OpenCV itself otherwise,
+or on a GPU by `tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
 algorithms, many times cheaper, and make other features: they are part of the recipe. Neither the kernel nor OpenCV
 holds Python's lock while it computes.
 """
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Protocol
 
 import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from extractors.errors import FlowError
 from extractors.flow import tvl1
 
 BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
-PAIRS = 5  # flow fields a chunk: neighbours inside the chunk, none across its border
+PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
 ALGORITHMS = {"tvl1": "tvl1-opencv5", "dis": "dis-medium", "farneback": "farneback"}
-"""What `--flow` takes, and what the recipe says."""
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time a period, and the period
+"""The algorithms of `--flow`, and their names in a recipe."""
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 BACKENDS = ("auto", "native", "opencv", "cuda")
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 # Farnebäck as in OpenCV's tutorial: pyramid scale, levels, window, iterations, neighbourhood, its sigma, flags
 FARNEBACK = (0.5, 3, 15, 3, 5, 1.2, 0)
+
+
+class PairFlow(Protocol):
+    """OpenCV's dense optical flow of one pair."""
+
+    def calc(self, before: NDArray[np.uint8], after: NDArray[np.uint8], flow: None, /) -> NDArray[np.float32]:
+        """Flow (H, W, 2) in pixels between two grey images (H, W)."""
 
 
 def check_optflow() -> None:
@@ -42,7 +52,7 @@ def check_optflow() -> None:
         )
 
 
-def to_bytes(flow: np.ndarray) -> np.ndarray:
+def to_bytes(flow: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Flow in pixels to uint8: clip to ±20, 0 becomes 128, half to even (denseflow's rounding)."""
     scaled = (np.clip(flow, -BOUND, BOUND) + BOUND) * (255.0 / (2 * BOUND))
     return np.rint(scaled).astype(np.uint8)
@@ -51,44 +61,47 @@ def to_bytes(flow: np.ndarray) -> np.ndarray:
 _made = threading.local()
 
 
-def _opencv(name: str, shape: tuple[int, int], make: Callable[[], object]) -> object:
+def _opencv(name: str, shape: tuple[int, ...], make: Callable[[], PairFlow]) -> PairFlow:
     """This thread's OpenCV object for one size: TV-L1's keeps fewer scales for ever after a small image."""
-    objects = vars(_made).setdefault(name, {})
+    objects: dict[tuple[int, ...], PairFlow] = vars(_made).setdefault(name, {})
     if shape not in objects:
         objects[shape] = make()
     return objects[shape]
 
 
-def opencv_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """OpenCV's TV-L1 of one pair of grey images (H, W) uint8 as (H, W, 2) float32, pixels."""
+def opencv_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """OpenCV's TV-L1 of one pair of grey images (H, W) as (H, W, 2), pixels."""
     check_optflow()
-    return _opencv("tvl1", before.shape, cv2.optflow.DualTVL1OpticalFlow_create).calc(before, after, None)
+    make = cv2.optflow.DualTVL1OpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
+    return _opencv("tvl1", before.shape, make).calc(before, after, None)
 
 
-def tvl1_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def tvl1_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
     """TV-L1 by the compiled kernel; by OpenCV without it, and for images smaller than it takes. As `opencv_flow`."""
     native = tvl1.available() and min(before.shape) >= tvl1.SMALLEST
     return tvl1.flow(before, after) if native else opencv_flow(before, after)
 
 
-def dis_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def dis_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Dense inverse search (Kroeger et al. 2016), OpenCV's medium preset; shapes as `opencv_flow`."""
     if min(before.shape) < DIS_SMALLEST:
-        raise FlowError(f"DIS flow needs {DIS_SMALLEST} pixels a side, not {before.shape}.", "use --flow tvl1.")
-    make = lambda: cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # noqa: E731
+        raise FlowError(f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.", "use --flow tvl1.")
+    create = cv2.DISOpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
+    make = partial(create, cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     return _opencv("dis", before.shape, make).calc(before, after, None)
 
 
-def farneback_flow(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def farneback_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Polynomial expansion (Farnebäck 2003); shapes as `opencv_flow`."""
-    return cv2.calcOpticalFlowFarneback(before, after, None, *FARNEBACK)
+    fields = np.empty((*before.shape, 2), np.float32)
+    return np.asarray(cv2.calcOpticalFlowFarneback(before, after, fields, *FARNEBACK), np.float32)
 
 
 def choose_backend(algorithm: str = "tvl1", wanted: str = "auto") -> str:
     """What computes an algorithm here: `native`, `opencv` or `cuda`.
 
-    `auto` takes the compiled kernel, else OpenCV; `cuda` is taken when asked for only, for it was never timed on a GPU.
-    Raises FlowError when what is wanted is not there.
+    `auto` takes the compiled kernel, else OpenCV; `cuda` must be requested, for it was never timed on a GPU.
+    Raises FlowError when this machine lacks what is wanted.
     """
     if algorithm != "tvl1":
         if wanted in ("native", "cuda"):
@@ -108,8 +121,8 @@ def choose_backend(algorithm: str = "tvl1", wanted: str = "auto") -> str:
     return "native"
 
 
-def batch_flow(grey: list[np.ndarray], device: str) -> np.ndarray:
-    """TV-L1 between neighbours of a chunk's grey images (H, W) uint8, on a torch device: (10, H, W) uint8."""
+def batch_flow(grey: Sequence[NDArray[np.uint8]], device: str) -> NDArray[np.uint8]:
+    """TV-L1 between neighbours of a chunk's grey images (H, W), on a torch device: (10, H, W)."""
     from extractors.flow.tvl1_torch import flow_batch
 
     images = torch.from_numpy(np.stack(grey)).to(device)
@@ -117,37 +130,41 @@ def batch_flow(grey: list[np.ndarray], device: str) -> np.ndarray:
     return to_bytes(fields).transpose(0, 3, 1, 2).reshape(-1, *grey[0].shape)
 
 
+TimedFlow = Future[tuple[NDArray[np.uint8], float]]
+"""Fields (2 · pairs, H, W), and the seconds that they took."""
+
+
 class ChunkFlow:
     """A chunk's flow on its way; `seconds` afterwards is what its threads worked for it."""
 
-    def __init__(self, parts: list[Future]):
+    def __init__(self, parts: Sequence[TimedFlow]):
         self.parts = parts
         self.seconds = 0.0
 
     @classmethod
-    def known(cls, flow: np.ndarray) -> "ChunkFlow":
-        """Flow (10, H, W) uint8 that need not be computed."""
-        part = Future()
+    def known(cls, flow: NDArray[np.uint8]) -> "ChunkFlow":
+        """Flow (10, H, W) that need not be computed."""
+        part: TimedFlow = Future()
         part.set_result((flow, 0.0))
         return cls([part])
 
-    def result(self) -> np.ndarray:
-        """Wait for it: (10, H, W) uint8, x and y interleaved. Raises what the computation raised."""
+    def result(self) -> NDArray[np.uint8]:
+        """Wait for it: (10, H, W), x and y interleaved. Raises what the computation raised."""
         fields, seconds = zip(*(part.result() for part in self.parts), strict=True)
         self.seconds = sum(seconds)
         return np.concatenate(fields)  # (10, H, W)
 
 
-def _timed(compute: Callable[..., np.ndarray], *inputs) -> tuple[np.ndarray, float]:
+def _timed(compute: Callable[[], NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], float]:
     start = perf_counter()
-    return compute(*inputs), perf_counter() - start
+    return compute(), perf_counter() - start
 
 
 class FlowWorkers:
     """Threads that compute flow by one algorithm; use it as a context manager so that none outlives it.
 
-    `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards says which it is, for records.
-    Raises FlowError when it is not there.
+    `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards is the one in use, for records.
+    Raises FlowError when this machine lacks it.
     """
 
     def __init__(self, workers: int, algorithm: str = "tvl1", backend: str = "auto"):
@@ -157,38 +174,39 @@ class FlowWorkers:
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
         tvl1_by = opencv_flow if chosen == "opencv" else tvl1_flow
         self._flow = {"tvl1": tvl1_by, "dis": dis_flow, "farneback": farneback_flow}[algorithm]
-        # One thread a pair beats OpenCV's own threads, which would contend with these.
+        # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
 
-    def pair(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Flow of one pair of grey images (H, W) uint8 as (2, H, W) uint8, x then y."""
+    def pair(self, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Flow of one pair of grey images (H, W) as (2, H, W), x then y."""
         return to_bytes(self._flow(before, after)).transpose(2, 0, 1)
 
-    def submit(self, frames: np.ndarray) -> ChunkFlow:
+    def submit(self, frames: NDArray[np.uint8]) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
-        grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
+        grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
         if self.backend == "cuda" and min(grey[0].shape) >= tvl1.SMALLEST:
-            return ChunkFlow([self._pool.submit(_timed, batch_flow, grey, "cuda")])
-        return ChunkFlow([self._pool.submit(_timed, self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)])
+            return ChunkFlow([self._pool.submit(_timed, partial(batch_flow, grey, "cuda"))])
+        pairs = [partial(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)]
+        return ChunkFlow([self._pool.submit(_timed, pair) for pair in pairs])
 
     def close(self) -> None:
-        """Drop what has not begun and end the threads; at most one pair each is waited for."""
+        """Drop what has not begun and end the threads; at most one pair per thread is waited for."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         cv2.setNumThreads(self._threads_before)
 
     def __enter__(self) -> "FlowWorkers":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
 def default_workers() -> int:
-    """One a usable core; a container's quota of processor time counts as so many cores."""
+    """One per usable core; a container's quota of processor time counts as so many cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # without a quota the file says "max", or is not there
+    with suppress(OSError, ValueError):  # without a quota the file holds "max", or does not exist
         quota, period = map(int, CPU_QUOTA.read_text().split())
         cores = min(cores, quota // period)
     return max(1, cores)
@@ -197,7 +215,7 @@ def default_workers() -> int:
 def flow_workers(
     algorithm: str | None, count: int | None = None, backend: str = "auto"
 ) -> AbstractContextManager[FlowWorkers | None]:
-    """What computes flow by an algorithm, to be entered; None where there is no flow. Raises FlowError."""
+    """What computes flow by an algorithm, to be entered; None for no algorithm. Raises FlowError."""
     if algorithm is None:
         return nullcontext()
     return FlowWorkers(count or default_workers(), algorithm, backend)

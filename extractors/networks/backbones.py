@@ -5,7 +5,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from mmengine.registry import Registry
 
 
-def _recognizer(backbone: dict, in_channels: int, **preprocessor) -> dict:
-    """A TSN recogniser in mmaction2's config language; the head is only there to make the config whole."""
+def _recognizer(backbone: Mapping, in_channels: int, **preprocessor: Sequence[float]) -> dict:
+    """A TSN recogniser in mmaction2's config language; the head only makes the config whole."""
     return {
         "type": "Recognizer2D",
-        "backbone": backbone,
+        "backbone": dict(backbone),
         "cls_head": {"type": "TSNHead", "num_classes": 400, "in_channels": in_channels, "spatial_type": "avg"},
         "data_preprocessor": {"type": "ActionDataPreprocessor", "format_shape": "NCHW", **preprocessor},
     }

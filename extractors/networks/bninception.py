@@ -1,6 +1,6 @@
 """BN-Inception as the flow network of TSN, with the key names and shapes of its published weights.
 
-WeightSources: the three published layouts agree on names, shapes and order (tsn-pytorch, Cadene, mmaction v0); only the
+Sources: the three published layouts agree on names, shapes and order (tsn-pytorch, Cadene, mmaction v0); only the
 classifier differs. Traps kept: pools round up (ceil), 5b pools by maximum, ReLU comes before the concatenation.
 Strided convolutions round down while strided pools round up, so sides must be multiples of 32.
 """
@@ -65,7 +65,7 @@ class BNInception(BaseModule):
         for name, layer in layers.items():
             self.add_module(name, layer)
         self.unit_names = tuple(name for name in layers if not name.endswith("_bn"))
-        self.activation = nn.ReLU(inplace=True)
+        self.activation: nn.Module = nn.ReLU(inplace=True)
 
     def _unit(self, name: str, x: Tensor) -> Tensor:
         """Convolution, batch norm, ReLU."""

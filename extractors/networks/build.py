@@ -19,7 +19,7 @@ from extractors.recipe import FEATURES, NetworkRecipe, Recipe
 
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-# (mean, std) on the 0–255 scale, as the authors of LSTR give them in the code of their later work (Stochastic
+# (mean, std) on the 0–255 scale, as the authors of LSTR have them in the code of their later work (Stochastic
 # Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0)
 INPUTS = {
     ("rgb", "resnet50"): IMAGENET,  # rgb_kinetics_resnet50, rgb_anet_resnet50; also mmaction2's configs
@@ -46,8 +46,8 @@ class WeightSources:
         return {"rgb": self.rgb, "flow": self.flow}
 
 
-def asked(stream: str, preset: StreamPreset) -> NetworkRecipe:
-    """What a preset says of a stream, before there are weights. Raises MissingPathError or RecipeError."""
+def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
+    """A stream's network as its preset describes it, without weights. Raises MissingPathError or RecipeError."""
     if preset.network in FEATURES:
         mean, std = INPUTS[stream, preset.network]
         part = NetworkRecipe(preset.network, "", "", preset.crops, mean, std)
@@ -62,7 +62,7 @@ def build_network(
 ) -> tuple[nn.Module, NetworkRecipe]:
     """The network of a stream, and `part` with the weights that it now has; `fold` chooses one of a weights folder.
 
-    Raises RecipeError when it does not take what the stream gives, WeightsError or MissingPathError for its file.
+    Raises RecipeError when it does not take the stream's channels, WeightsError or MissingPathError for its file.
     """
     source = sources.files[stream]
     path = source and network_file(source, stream, fold)
@@ -74,14 +74,14 @@ def build_network(
         if fold and (alignment := read_alignment(path)):
             backbone = nn.Sequential(backbone, alignment)
         card = read_card(path)
-        origin = {"weights": card.name if card else dataset_of(path), "seed": None, "calibrated_on": ()}
+        part = replace(part, weights=card.name if card else dataset_of(path), seed=None, calibrated_on=())
     else:
         randomise(backbone, SEED)
         if stream in sources.calibration:
             load_statistics(backbone, sources.calibration[stream])
         calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
-        origin = {"weights": "random", "seed": SEED, "calibrated_on": calibrated_on}
-    return backbone, replace(part, sha256=fingerprint(backbone), **origin)
+        part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on)
+    return backbone, replace(part, sha256=fingerprint(backbone))
 
 
 def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
@@ -94,8 +94,9 @@ def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
     try:
         recipe = Recipe.from_dict(json.loads((Path(source) / "recipe.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, RecipeError) as error:
-        said = f"{source} has no recipe.json that can be read."
-        raise WeightsError(said, "give a folder that `lstr finetune` wrote.") from error
+        raise WeightsError(
+            f"{source} has no recipe.json that can be read.", "name a folder that `lstr finetune` wrote."
+        ) from error
     part = recipe.parts[stream]
     return part.folds if part else ()
 
@@ -106,7 +107,7 @@ def _backbone(stream: str, part: NetworkRecipe) -> nn.Module:
         raise RecipeError(
             f"{part.network} has {len(part.mean)} means and {len(part.std)} deviations of its input, and the {stream} "
             f"stream {channels} channels.",
-            "give one of each a channel.",
+            "write one of each per channel.",
         )
     if part.config is None:
         return build_backbone(part.network, channels)
@@ -115,7 +116,7 @@ def _backbone(stream: str, part: NetworkRecipe) -> nn.Module:
 
 def _recogniser() -> ModuleType:
     """The module of mmaction2's recognisers; mmaction2 is imported where it is first needed."""
-    registry()  # quietly, or an error of ours
+    registry()  # quietly, or with an error of ours
     from extractors.networks import recogniser
 
     return recogniser

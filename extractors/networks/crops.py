@@ -2,24 +2,25 @@
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 
-def fit(image: np.ndarray, short_side: int) -> np.ndarray:
-    """(H, W, C) uint8 so that its shorter side is `short_side` pixels, bilinear."""
+def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
+    """(H, W, C) so that its shorter side is `short_side` pixels, bilinear."""
     height, width = image.shape[:2]
     scale = short_side / min(height, width)
     size = (max(short_side, round(width * scale)), max(short_side, round(height * scale)))
-    return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_LINEAR), np.uint8)
 
 
-def centre_crop(image: np.ndarray, crop: int) -> np.ndarray:
+def centre_crop(image: NDArray[np.uint8], crop: int) -> NDArray[np.uint8]:
     """(H, W, C) → (1, crop, crop, C), from its middle."""
     y, x = (image.shape[0] - crop) // 2, (image.shape[1] - crop) // 2
     return image[None, y : y + crop, x : x + crop]
 
 
-def ten_crops(image: np.ndarray, crop: int, flow: bool = True) -> np.ndarray:
-    """Four corners, centre, and their mirror images (x flow inverted): (H, W, C) uint8 → (10, crop, crop, C).
+def ten_crops(image: NDArray[np.uint8], crop: int, flow: bool = True) -> NDArray[np.uint8]:
+    """Four corners, centre, and their mirror images (x flow inverted): (H, W, C) → (10, crop, crop, C).
 
     Offsets in quarter steps as SSN's transforms; the mirrored x component of `flow` is 255 − v.
     """

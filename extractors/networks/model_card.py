@@ -1,4 +1,4 @@
-"""What a weights file made here says of itself, above all which videos it has seen; and where a folder keeps it."""
+"""What a weights file made here records about itself, above all which videos it has seen; and its name in a folder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class ModelCard:
 
 
 def read_card(path: str | Path) -> ModelCard | None:
-    """What a weights file says of itself; None where it says nothing, as published ones.
+    """The card in a weights file; None where it has none, as published ones.
 
     Raises MissingPathError or WeightsError, as `read_content`, and WeightsError where it cannot be understood.
     """
@@ -50,15 +50,15 @@ def read_card(path: str | Path) -> ModelCard | None:
     if not isinstance(content, Mapping) or ENTRY not in content:
         return None
     try:
-        said = json.loads(content[ENTRY])
-        if said.pop("format") != FORMAT:
+        entries = json.loads(content[ENTRY])
+        if entries.pop("format") != FORMAT:
             raise ValueError
-        card = ModelCard(**{**said, "classes": tuple(said["classes"]), "seen": dict(said["seen"])})
+        card = ModelCard(**{**entries, "classes": tuple(entries["classes"]), "seen": dict(entries["seen"])})
         if not all(isinstance(text, str) for text in (card.name, card.stream, *card.seen.values())):
             raise ValueError
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise WeightsError(
-            f"{path} does not say in a form known here what it was trained on.",
+            f"{path} does not state in a form known here what it was trained on.",
             "use the lstr that made it, or train again with `lstr finetune`.",
         ) from error
     return card
@@ -79,7 +79,7 @@ def is_weights_folder(path: str | Path) -> bool:
 
 
 def network_file(source: str | Path, stream: str, fold: int | None = None) -> Path:
-    """A stream's weights file of a weights folder; what is no folder is the file itself, and has no folds."""
+    """A stream's weights file of a weights folder; any other path is the file itself, and has no folds."""
     source = Path(source)
     if not source.is_dir():
         return source

@@ -19,7 +19,7 @@ class PublishedFile:
     network: str
     """`resnet50` or `bninception`."""
     dataset: str
-    """What it was trained on; names the feature folder, as in `rgb_kinetics_resnet50`."""
+    """What it was trained on; part of the name of the feature folder, as in `rgb_kinetics_resnet50`."""
     address: str
     sha256_prefix: str | None
     """First hex digits of the file's SHA-256; None where the authors published no hash."""
@@ -47,6 +47,6 @@ def published_by_hash(sha256: str) -> PublishedFile | None:
 
 
 def dataset_of(path: str | Path) -> str:
-    """`kinetics` (or another published set) when the file's SHA-256 starts as the manifest says, else `custom`."""
+    """`kinetics` (or another published set) when the file's SHA-256 starts as in the manifest, else `custom`."""
     entry = published_by_hash(sha256_of(path))
     return entry.dataset if entry else "custom"

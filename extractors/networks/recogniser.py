@@ -1,7 +1,7 @@
 """Any 2D recogniser of mmaction2 as the network of a stream, by its config: other backbones need no code.
 
-The config gives the backbone and the scale of its input; its head is left out, and what the backbone makes is averaged
-over space. A backbone that looks at several frames together (TSM, TIN, TANet) sees a chunk as mmaction2 sees a video
+The config has the backbone and the scale of its input; its head is left out, and the backbone's maps are averaged over
+space. A backbone that looks at several frames together (TSM, TIN, TANet) sees a chunk as mmaction2 sees a video
 of six frames: its segments are spread over the chunk, and their features averaged.
 """
 
@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmaction.models.recognizers import Recognizer2D
@@ -20,12 +21,15 @@ from extractors.networks.backbones import quiet, registry
 from extractors.networks.weights import CHANNELS
 from extractors.recipe import NetworkRecipe
 
-SIDE = 64  # pixels of the image that tells what a backbone makes
+Channels = tuple[float, ...]
+"""A number per channel."""
+
+SIDE = 64  # pixels of the image by which a backbone's output is measured
 OUTSIDE = ("torchvision.", "timm.", "mmcls.", "mmpretrain.")
 """Where else than in mmaction2's registry a backbone may come from."""
 FETCHING = ("pretrained", "weights", "init_cfg", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
 """Arguments by which a backbone would read or download its first weights."""
-HINT = "give the config of a 2D recogniser, as mmaction2's configs/recognition/tsn/*.py."
+HINT = "name the config of a 2D recogniser, as mmaction2's configs/recognition/tsn/*.py."
 
 
 class Features(Recognizer2D):
@@ -36,56 +40,56 @@ class Features(Recognizer2D):
         return self.extract_feat(x[:, None], stage="backbone")[0]
 
 
-def read_recogniser(given: str, stream: str) -> NetworkRecipe:
-    """What a mmaction2 config says of a stream's network: a path, or the name of a config that comes with mmaction2.
+def read_recogniser(config_name: str, stream: str) -> NetworkRecipe:
+    """A stream's network by its mmaction2 config: a path, or the name of a config that comes with mmaction2.
 
     Raises MissingPathError when there is none, RecipeError when it is no 2D recogniser for that stream.
     """
-    path = find_config(given)
+    path = find_config(config_name)
     try:
         with quiet():
             config = Config.fromfile(str(path))
     except FileNotFoundError as error:
-        raise MissingPathError(f"{given} builds on a config that is not there ({error}).", HINT) from error
+        raise MissingPathError(f"{config_name} builds on a config that does not exist ({error}).", HINT) from error
     except Exception as error:  # a config is a program
-        raise RecipeError(f"{given} is no mmaction2 config ({_first_line(error)}).", HINT) from error
+        raise RecipeError(f"{config_name} is no mmaction2 config ({_first_line(error)}).", HINT) from error
     model = config.get("model")
     if not isinstance(model, Mapping) or "backbone" not in model:
-        raise RecipeError(f"{given} has no model with a backbone.", HINT)
+        raise RecipeError(f"{config_name} has no model with a backbone.", HINT)
     kind = _name(model.get("type"))
     if kind != "Recognizer2D":
-        raise RecipeError(f"{given} is a {kind}, which takes no single frames.", HINT)
+        raise RecipeError(f"{config_name} is a {kind}, which takes no single frames.", HINT)
     if model.get("neck"):
-        raise RecipeError(f"{given} has a neck, which needs several maps of the backbone.", HINT)
+        raise RecipeError(f"{config_name} has a neck, which needs several maps of the backbone.", HINT)
     backbone = _plain(path, model["backbone"])
     built = build_recogniser(backbone)
     channels = next((w.shape[1] for w in built.state_dict().values() if w.dim() == 4), 0)
     if CHANNELS.get(channels) != stream:
         takes = {0: "no images", 3: "frames", 10: "five flow fields"}.get(channels, f"{channels} channels")
         wanted = {"rgb": "frames (3 channels)", "flow": "five flow fields (in_channels=10)"}[stream]
-        raise RecipeError(f"{given} takes {takes}, the {stream} stream gives {wanted}.", "give another config.")
+        raise RecipeError(f"{config_name} takes {takes}, the {stream} stream has {wanted}.", "choose another config.")
     mean, std, bgr = _scale(path, config, model, channels)
     segments = getattr(built.backbone, "num_segments", None) or 1
     if stream == "flow" and segments > 1:
-        raise RecipeError(f"{given} looks at {segments} segments, and a chunk has flow for one.", HINT)
+        raise RecipeError(f"{config_name} looks at {segments} segments, and a chunk has flow for one.", HINT)
     name = re.sub(r"[^\w.-]+", "-", path.stem)
     width = _width(path, built, channels, segments)
     return NetworkRecipe(name, "", "", 1, mean, std, config=backbone, width=width, segments=segments, bgr=bgr)
 
 
-def find_config(given: str) -> Path:
+def find_config(name: str) -> Path:
     """The file of a config. Raises MissingPathError."""
-    if Path(given).is_file():
-        return Path(given)
+    if Path(name).is_file():
+        return Path(name)
     registry()
     import mmaction
 
     shipped = Path(mmaction.__file__).parent / ".mim" / "configs"
-    found = sorted(shipped.rglob(f"{Path(given).stem}.py")) if given == Path(given).name else []
+    found = sorted(shipped.rglob(f"{Path(name).stem}.py")) if name == Path(name).name else []
     if not found:
         raise MissingPathError(
-            f"{given} is neither a file nor a config of mmaction2.",
-            "give resnet50, bninception, the path of a config, or the name of one in mmaction2's configs/recognition.",
+            f"{name} is neither a file nor a config of mmaction2.",
+            "name resnet50, bninception, the path of a config, or the name of one in mmaction2's configs/recognition.",
         )
     return found[0]
 
@@ -122,15 +126,15 @@ def _plain(path: Path, backbone: Mapping) -> dict:
         raise RecipeError(f"The backbone of {path} is not plain data ({error}).", HINT) from error
 
 
-def _without_fetching(config):
+def _without_fetching(config: Any) -> Any:
     """A copy of a config, and of all in it, without where first weights would be fetched from."""
     if isinstance(config, Mapping):
         return {name: _without_fetching(value) for name, value in config.items() if name not in FETCHING}
     return [_without_fetching(value) for value in config] if isinstance(config, list | tuple) else config
 
 
-def _types(config) -> Iterator[str]:
-    """Each type that a config and what is in it name, its own first."""
+def _types(config: object) -> Iterator[str]:
+    """Each type that a config and its parts name, its own first."""
     if isinstance(config, Mapping):
         yield from (str(config["type"]),) if "type" in config else ()
         config = list(config.values())
@@ -138,38 +142,39 @@ def _types(config) -> Iterator[str]:
         yield from _types(value)
 
 
-def _name(kind) -> str:
+def _name(kind: object) -> str:
     return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
 
 
-def _scale(path: Path, config: Mapping, model: Mapping, channels: int) -> tuple[tuple, tuple, bool]:
-    """Mean and standard deviation a channel, and whether blue comes first: 1.x has them in the model, 0.x beside it."""
-    said = model.get("data_preprocessor") or config.get("img_norm_cfg") or {}
-    parts = []
-    for name in ("mean", "std"):
-        values = said.get(name)
-        if not values:
-            raise RecipeError(f"{path} does not say the {name} of its input.", "add it to its data_preprocessor.")
-        values = [float(v) for v in values]
-        parts.append(tuple(values * (channels // len(values)) if channels % len(values) == 0 else values))
+def _scale(path: Path, config: Mapping, model: Mapping, channels: int) -> tuple[Channels, Channels, bool]:
+    """Mean and deviation per channel, and whether blue comes first: 1.x has them in the model, 0.x beside it."""
+    scale = model.get("data_preprocessor") or config.get("img_norm_cfg") or {}
+
+    def per_channel(name: str) -> Channels:
+        if not scale.get(name):
+            raise RecipeError(f"{path} does not state the {name} of its input.", "add it to its data_preprocessor.")
+        values = tuple(float(v) for v in scale[name])
+        return values * (channels // len(values)) if channels % len(values) == 0 else values
+
     # decoded frames are RGB, so what a config calls to_rgb (1.x) or to_bgr (0.x) turns them round
-    return *parts, bool(said.get("to_rgb") if "data_preprocessor" in model else said.get("to_bgr"))
+    bgr = bool(scale.get("to_rgb") if "data_preprocessor" in model else scale.get("to_bgr"))
+    return per_channel("mean"), per_channel("std"), bgr
 
 
 @torch.no_grad()
 def _width(path: Path, network: nn.Module, channels: int, segments: int) -> int:
-    """Features that a backbone makes of an image, from one try."""
+    """Features that a backbone makes of an image, by trying one."""
     for side in (SIDE, 224):  # some take one size only
         try:
             made = network(torch.zeros(segments, channels, side, side))
         except (ImportError, RuntimeError, ValueError, AssertionError) as error:
-            failed = error
+            failed = _first_line(error)
         else:
             if isinstance(made, Tensor) and made.dim() == 4 and len(made) == segments:
                 return made.shape[1]
             failed = "it makes several maps, or maps over time"
-    raise RecipeError(f"The backbone of {path} cannot be used ({_first_line(failed)}).", HINT)
+    raise RecipeError(f"The backbone of {path} cannot be used ({failed}).", HINT)
 
 
-def _first_line(error) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Published weight files into the networks, and seeded random weights where there are none.
+"""Published weight files into the networks, and seeded random weights in their place.
 
 ResNet-50 and mmaction2's other backbones: its 0.x and 1.x files (`backbone.` keys, classifier dropped), and
 torchvision's names of a ResNet.
@@ -31,7 +31,7 @@ CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flo
 def read_content(path: str | Path, mapped: bool = False) -> object:
     """What is in a weights file; `mapped` leaves its tensors on disk until they are read, where it is of that kind.
 
-    Raises MissingPathError when nothing is there, WeightsError when it is damaged or needs code to load.
+    Raises MissingPathError when it does not exist, WeightsError when it is damaged or needs code to load.
     """
     path = Path(path)
     if not path.is_file():
@@ -58,7 +58,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             content = content[wrapper]
     tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not tensors:
-        raise WeightsError(f"{path} holds no tensors.", "give a .pth file with a state_dict.")
+        raise WeightsError(f"{path} holds no tensors.", "name a .pth file with a state_dict.")
     return tensors
 
 
@@ -75,18 +75,18 @@ def _resnet_name(name: str) -> str:
     return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")
 
 
-def _given(path: str | Path, wanted: Container[str]) -> dict[str, Tensor]:
+def _renamed(path: str | Path, wanted: Container[str]) -> dict[str, Tensor]:
     """The tensors of a file under our names: prefixes off, classifier dropped, old batch-norm tensors as (C,)."""
     rename: Callable[[str], str] = _resnet_name if "conv1.conv.weight" in wanted else str
-    given = {}
+    tensors = {}
     for name, tensor in read_state_dict(path).items():
         name = _bare_name(name)
         if CLASSIFIERS.match(name):
             continue
         if "_bn." in name and tensor.dim() == 2 and tensor.shape[0] == 1:
             tensor = tensor[0]  # (1, C) → (C,)
-        given[rename(name)] = tensor
-    return given
+        tensors[rename(name)] = tensor
+    return tensors
 
 
 def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
@@ -96,9 +96,9 @@ def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
     """
     backbone = getattr(backbone, "backbone", backbone)  # of a recogniser
     wanted = backbone.state_dict()
-    given = _given(path, wanted)
-    _check(given, {name: tensor.shape for name, tensor in wanted.items()}, path, network)
-    backbone.load_state_dict({**wanted, **given})
+    loaded = _renamed(path, wanted)
+    _check(loaded, {name: tensor.shape for name, tensor in wanted.items()}, path, network)
+    backbone.load_state_dict({**wanted, **loaded})
 
 
 def load_crossed(backbone: nn.Module, path: str | Path, network: str) -> None:
@@ -107,11 +107,11 @@ def load_crossed(backbone: nn.Module, path: str | Path, network: str) -> None:
     """
     wanted = backbone.state_dict()
     shapes = {name: tensor.shape for name, tensor in wanted.items()}
-    given, stem = _given(path, wanted), _stem(shapes)
-    if stem in given and given[stem].dim() == 4:
-        given[stem] = given[stem].mean(1, keepdim=True).repeat(1, shapes[stem][1], 1, 1)  # (out, 10, 7, 7)
-    _check(given, shapes, path, network)
-    backbone.load_state_dict({**wanted, **given})
+    loaded, stem = _renamed(path, wanted), _stem(shapes)
+    if stem in loaded and loaded[stem].dim() == 4:
+        loaded[stem] = loaded[stem].mean(1, keepdim=True).repeat(1, shapes[stem][1], 1, 1)  # (out, 10, 7, 7)
+    _check(loaded, shapes, path, network)
+    backbone.load_state_dict({**wanted, **loaded})
 
 
 def read_alignment(path: str | Path) -> nn.Conv2d | None:
@@ -131,21 +131,20 @@ def read_alignment(path: str | Path) -> nn.Conv2d | None:
     return layer
 
 
-def _check(given: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: str | Path, network: str) -> None:
-    hint = (
-        f"give {network} weights to this stream (`lstr weights check {shlex.quote(str(path))}` says what a file holds)."
-    )
+def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: str | Path, network: str) -> None:
+    holds = f"`lstr weights check {shlex.quote(str(path))}` shows what a file holds"
+    hint = f"choose {network} weights for this stream ({holds})."
     needed = [n for n in wanted if not n.endswith("num_batches_tracked")]
-    missing = [n for n in needed if n not in given]
+    missing = [n for n in needed if n not in loaded]
     if len(missing) == len(needed):
-        raise WeightsError(f"{path} holds no {network} tensor (its first is {next(iter(given), 'none')!r}).", hint)
+        raise WeightsError(f"{path} holds no {network} tensor (its first is {next(iter(loaded), 'none')!r}).", hint)
     if missing:
         raise WeightsError(f"{path} lacks {len(missing)} tensors of {network}; the first is {missing[0]!r}.", hint)
-    extra = [n for n in given if n not in wanted]
+    extra = [n for n in loaded if n not in wanted]
     if extra:
         raise WeightsError(f"{path} has {len(extra)} tensors that {network} has not; the first is {extra[0]!r}.", hint)
     stem = _stem(wanted)
-    for name, tensor in given.items():
+    for name, tensor in loaded.items():
         if tensor.shape != wanted[name]:
             shapes = f"{list(tensor.shape)} where {list(wanted[name])} is needed"
             reason = _swapped(tensor.shape, wanted[name]) if name == stem else ""
@@ -157,9 +156,9 @@ def _stem(shapes: Mapping[str, torch.Size]) -> str:
     return next((name for name, shape in shapes.items() if len(shape) == 4), "")
 
 
-def _swapped(given: torch.Size, wanted: torch.Size) -> str:
+def _swapped(found: torch.Size, wanted: torch.Size) -> str:
     """Why two stems differ, where one is of the other stream; nothing where they differ otherwise."""
-    streams = [CHANNELS.get(shape[1], "") for shape in (given, wanted) if len(shape) == 4]
+    streams = [CHANNELS.get(shape[1], "") for shape in (found, wanted) if len(shape) == 4]
     names = {"rgb": "RGB", "flow": "flow"}
     if len(streams) < 2 or not all(streams) or streams[0] == streams[1]:
         return ""
@@ -173,11 +172,11 @@ def identify(path: str | Path) -> tuple[str, str]:
     """
     network = "bninception" if any("inception_" in name for name in read_state_dict(path)) else "resnet50"
     wanted = {name: tensor.shape for name, tensor in build_backbone(network).state_dict().items()}
-    given, stem = _given(path, wanted), _stem(wanted)
-    channels = given[stem].shape[1] if stem in given and given[stem].dim() == 4 else None
+    loaded, stem = _renamed(path, wanted), _stem(wanted)
+    channels = loaded[stem].shape[1] if stem in loaded and loaded[stem].dim() == 4 else None
     if channels in CHANNELS:
         wanted[stem] = torch.Size((wanted[stem][0], channels, *wanted[stem][2:]))
-    _check(given, wanted, path, network)
+    _check(loaded, wanted, path, network)
     return network, CHANNELS[wanted[stem][1]]
 
 

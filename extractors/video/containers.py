@@ -6,8 +6,9 @@ needs; and what is opened must be a container of video. Pictures of more than MO
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 import av
 
@@ -17,7 +18,7 @@ from extractors.errors import VideoError
 MOST_PIXELS = 2**26  # 8K is 2**25; a header that declares more is a bomb, not a video
 LIMITS = {"max_pixels": str(MOST_PIXELS)}  # of a decoder, whose stream may declare more than its container
 
-# by the names of FFmpeg's demuxers; none of these opens anything but the bytes it is given
+# by the names of FFmpeg's demuxers; none of these opens anything but its own bytes
 VIDEO = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,live_flv,asf,ogg,mxf,nut,wtv,rm,ivf,dv,gxf,"
     "h264,hevc,av1,obu,vvc,m4v,h261,h263,vc1,vc1test,cavsvideo,dirac,mjpeg,gif,apng,yuv4mpegpipe,amv,nuv,nsv,dhav,"
@@ -38,35 +39,58 @@ NETWORK = {  # scheme of an address: the protocols it may use, and its demuxers 
 }
 
 
-def open_container(
-    source: str | Path | BinaryIO, options: Mapping[str, str] | None = None, timeout=None, demuxer: str | None = None
-) -> av.container.InputContainer:
-    """Open a path, an address (a string with ://) or a binary file object for reading.
+class Readable(Protocol):
+    """A binary file object, of which FFmpeg needs no more than this."""
 
-    `options`, `timeout` (seconds to open, seconds to read) and `demuxer` go to FFmpeg. Raises VideoError for an address
-    of another kind and for what is no container of video, such as a playlist, else what PyAV raises.
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+        ...
+
+
+Source = str | Path | Readable
+"""A path, an address (a string with ://), or a binary file object."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How FFmpeg opens a source."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    demuxer: str | None = None
+    """None where FFmpeg looks for itself."""
+    timeout: float | tuple[float, float] | None = None
+    """Seconds to open and seconds to read, or one number for both."""
+
+
+PLAIN = Opening()
+
+
+def open_container(source: Source, opening: Opening = PLAIN) -> av.container.InputContainer:
+    """Open a source for reading.
+
+    Raises VideoError for an address of another kind and for what is no container of video, such as a playlist, else
+    what PyAV raises.
     """
     scheme = scheme_of(source)
     if scheme and scheme not in NETWORK:
         known = ", ".join(f"{name}://" for name in NETWORK)
-        raise VideoError(f"{shown(source)} is not an address that is read here.", f"give a path, or one with {known}.")
+        raise VideoError(f"{shown(source)} is not an address that is read here.", f"name a path, or one with {known}.")
+    opened: str | Readable
     if scheme:
-        (protocols, more), opened = NETWORK[scheme], source
+        (protocols, more), opened = NETWORK[scheme], str(source)
     elif isinstance(source, str | Path):
-        # of a bare name FFmpeg may think that it says a protocol, as concat:a|b and a:b.mp4 do
-        protocols, more, opened = "file", "", str(source) if demuxer else f"file:{source}"
+        # FFmpeg may take a bare name for one with a protocol, as concat:a|b and a:b.mp4
+        protocols, more, opened = "file", "", str(source) if opening.demuxer else f"file:{source}"
     else:
         protocols, more, opened = "none", "", source
-    formats = ",".join(filter(None, (VIDEO, more, demuxer)))
-    held = {"protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
+    formats = ",".join(filter(None, (VIDEO, more, opening.demuxer)))
+    options = {**opening.options, "protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
     try:
-        return av.open(
-            opened, format=demuxer, metadata_errors="ignore", options={**(options or {}), **held}, timeout=timeout
-        )
-    except av.error.ArgumentError as error:  # what FFmpeg says of a format or a protocol that is not on the list
+        return av.open(opened, "r", opening.demuxer, metadata_errors="ignore", options=options, timeout=opening.timeout)
+    except av.error.ArgumentError as error:  # FFmpeg's for a format or a protocol that is not on the list
         raise VideoError(
             f"{shown(source)} is not a video: it is another kind of file, or names others to open.",
-            "give the video itself.",
+            "name the video itself.",
         ) from error
 
 
@@ -81,12 +105,12 @@ def best_video(container: av.container.InputContainer, name: str) -> av.VideoStr
     Raises VideoError when there is none, or when its pictures are too large.
     """
     stream = container.streams.best("video")
-    if stream is None or (stream.disposition & av.stream.Disposition.attached_pic):
-        raise VideoError(f"{name} has no video stream.", "give a file with pictures, not only sound.")
+    if not isinstance(stream, av.VideoStream) or (stream.disposition & av.stream.Disposition.attached_pic):
+        raise VideoError(f"{name} has no video stream.", "name a file with pictures, not only sound.")
     width, height = stream.codec_context.width, stream.codec_context.height
     if width * height > MOST_PIXELS:
         raise VideoError(
-            f"{name} says its frames are {width}×{height} pixels.", "scale it down with `ffmpeg -vf scale=1920:-2`."
+            f"{name} declares frames of {width}×{height} pixels.", "scale it down with `ffmpeg -vf scale=1920:-2`."
         )
     stream.codec_context.options = LIMITS
     return stream

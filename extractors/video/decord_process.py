@@ -1,9 +1,9 @@
 """decord in a process of its own, which can be ended; `python -m extractors.video.decord_process` is that process.
 
-decord decodes ahead, and can hang for ever in a call that no thread can break off; so who waits for it ends the
-process. When nobody is left who waits, the kernel does by an alarm, whatever holds Python's lock. FFmpeg inside decord
-conceals damage and gives a frame all the same; only its log tells, so the first line that its video decoder logs ends
-the reading.
+decord decodes ahead, and can hang for ever in a call that no thread can break off; so whoever waits for it ends the
+process. When nobody waits any more, the kernel ends it by an alarm, whatever holds Python's lock. FFmpeg inside decord
+conceals damage and makes a frame all the same; only its log shows that, so the first line that its video decoder logs
+ends the reading.
 """
 
 import atexit
@@ -16,12 +16,13 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 import extractors
 from extractors.errors import VideoError
@@ -30,7 +31,7 @@ from extractors.video.frames import shrink, upright
 if TYPE_CHECKING:  # the child needs no PyAV
     from extractors.video.probe import Video
 
-SECONDS = 30.0  # a decord call; opening reads the whole index
+SECONDS = 30.0  # per decord call; opening reads the whole index
 TICK = 1.0  # seconds between two looks at the clock: a machine that slept meanwhile has not waited
 MEMORY = 4 * 2**30  # bytes that it may map: a stream can declare larger pictures than its container did
 ALARM = 10  # times as long until the alarm rings, which cannot tell waiting from sleeping
@@ -57,13 +58,17 @@ class DecordProcess:
             process_group=0,
             bufsize=0,
         )
+        assert self._process.stdin and self._process.stdout  # both are pipes
+        self._requests, self._frames = self._process.stdin, self._process.stdout
         self.owner = os.getpid()
         self.pid = self._process.pid
 
-    def read(self, video: "Video", size: tuple[int, int], seconds: float = SECONDS) -> Iterator[np.ndarray]:
-        """Every frame as (H, W, 3) uint8 RGB of `size` (width, height).
+    def read(
+        self, video: "Video", size: tuple[int, int], seconds: float = SECONDS
+    ) -> Generator[NDArray[np.uint8], None, None]:
+        """Every frame as (H, W, 3) RGB of `size` (width, height).
 
-        Raises DecordError where decord fails, gives other frames than the video has, or its decoder logs anything;
+        Raises DecordError where decord fails, makes other frames than the video has, or its decoder logs anything;
         VideoError when a call takes more than `seconds`.
         """
         request = {
@@ -75,7 +80,7 @@ class DecordProcess:
             "alarm": ALARM * seconds,
         }
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._requests.write(json.dumps(request).encode() + b"\n")
             while (kind := self._take(1, seconds)) == FRAME:
                 image = self._take(size[0] * size[1] * 3, seconds)
                 yield np.frombuffer(image, np.uint8).reshape(size[1], size[0], 3)
@@ -84,7 +89,7 @@ class DecordProcess:
                 raise DecordError(self._take(length, seconds).decode())
         except TimeoutError as error:
             raise VideoError(
-                f"{video.path} makes decord hang: it gave nothing for {seconds} s.",
+                f"{video.path} makes decord hang: it sent nothing for {seconds} s.",
                 "read it by PyAV: set LSTR_DECODER=pyav and run it again.",
             ) from error
         except (BrokenPipeError, EOFError) as error:
@@ -95,11 +100,11 @@ class DecordProcess:
         taken = bytearray()
         while len(taken) < n:
             ticks, tick = 0, min(TICK, seconds)
-            while not select.select([self._process.stdout], [], [], tick)[0]:
+            while not select.select([self._frames], [], [], tick)[0]:
                 ticks += 1
                 if ticks * tick >= seconds:
                     raise TimeoutError
-            some = os.read(self._process.stdout.fileno(), n - len(taken))
+            some = os.read(self._frames.fileno(), n - len(taken))
             if not some:
                 raise EOFError
             taken += some
@@ -110,8 +115,8 @@ class DecordProcess:
         self._process.kill()
         self._process.wait()
         with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdout.close()
+            self._requests.close()
+        self._frames.close()
 
 
 _idle: list[DecordProcess] = []  # at most one, because starting it takes a third of a second
@@ -151,7 +156,7 @@ def logged() -> str:
     return os.pread(2, os.fstat(2).st_size, 0).decode(errors="replace")
 
 
-def serve(request: dict, out) -> None:
+def serve(request: Mapping, out: BinaryIO) -> None:
     """Read one video with decord and write its frames."""
     import decord
 

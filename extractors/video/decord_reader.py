@@ -1,20 +1,19 @@
 """Frames by decord, in a process of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extractors.video.decord_process import SECONDS, decord_process
 from extractors.video.frames import SourceFrame
-from extractors.video.probe import (
-    Video,
-)
+from extractors.video.probe import Video
 
 
 class DecordReader:
-    """Frames of a probed file by decord, in a process of its own, at the times that its packets say.
+    """Frames of a probed file by decord, in a process of its own, at the times of its packets.
 
     Damage is decord's failure: raises DecordError where decord fails or is not to be trusted, VideoError where a call
     takes longer than `seconds`.
@@ -29,7 +28,7 @@ class DecordReader:
         self.decoded = 0
         self.clock = video.clock
 
-    def frames(self, long_side: int) -> Iterator[SourceFrame]:
+    def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
         """Each frame at the working size."""
         video = self._video
         ends = (*video.timestamps[1:], video.timestamps[-1] + video.last_duration)
@@ -41,5 +40,5 @@ class DecordReader:
                     yield SourceFrame(time, end - time, partial(_same, image))
 
 
-def _same(image: np.ndarray) -> np.ndarray:
+def _same(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return image

@@ -1,6 +1,6 @@
 """Any video as 24 FPS RGB frames in chunks of six.
 
-Which reader, by measurement on the shared odd videos (`benchmarks/odd_videos.py`): decord is given a file when
+Which reader, by measurement on the shared odd videos (`benchmarks/odd_videos.py`): decord reads a file when
 
 - all its decoded frames fit in AHEAD_BYTES: decord decodes ahead without bound while the consumer computes, and
   reopening it reads the whole index again. PyAV holds a few frames, and is faster (1,500 frames of 1080p: 1.9 s
@@ -9,57 +9,40 @@ Which reader, by measurement on the shared odd videos (`benchmarks/odd_videos.py
   sizes by half a level, and frames up to 16 pixels wide come with too many channels;
 - it is not AV1, which decord cannot decode, nor MPEG-4 part 2, which it decodes a level off;
 - it begins as an MP4, QuickTime, Matroska, AVI, FLV or MPEG-TS file does, so that the old FFmpeg inside decord, which
-  cannot be told what it may open, takes it for nothing that names other files;
-- its packets have increasing times and none is damaged: times are read from the packets by PyAV, for decord gives
-  them as floats, and a float cannot decide a slot whose border it sits on.
+  has no list of what it may open, takes it for nothing that names other files;
+- its packets have increasing times and none is damaged: times are read from the packets by PyAV, for decord
+  returns them as floats, and a float cannot decide a slot whose border it sits on.
 
-PyAV reads every other file, and goes on with one at which decord fails: where decord raises, gives a frame of another
-shape, counts other frames than there are packets, or where the video decoder inside it logs anything, which is all
-that tells of a frame it made up (of 66 files with bytes overwritten decord alone passed 14 as whole that PyAV knows
+PyAV reads every other file, and goes on with one at which decord fails: where decord raises, returns a frame of another
+shape, counts other frames than the file has packets, or where the video decoder inside it logs anything, which is the
+only sign of a frame it made up (of 66 files with bytes overwritten decord alone passed 14 as whole that PyAV knows
 to be damaged; with its log watched, none). Everything else was equal to the bit, times included. decord runs in a
 process of its own; waiting longer than `decord_process.SECONDS` for it is a VideoError. Sources without a file are
 read by `PyAVReader`.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from fractions import Fraction
 from pathlib import Path
 
 from extractors.errors import VideoError
 from extractors.video.decord_process import DecordError
 from extractors.video.decord_reader import DecordReader
-from extractors.video.frames import CHUNK, CHUNK_SECONDS, FPS, Chunk, SourceFrame, chunks_of
-from extractors.video.inputs import LANES_SUFFIX, PROXY_SUFFIX, find_videos
+from extractors.video.frames import CHUNK, Chunk, Reader, SourceFrame, chunks_of
 from extractors.video.probe import Video, damaged, probe
 from extractors.video.pyav_reader import PyAVReader
-
-__all__ = [
-    "CHUNK",
-    "CHUNK_SECONDS",
-    "FPS",
-    "LANES_SUFFIX",
-    "PROXY_SUFFIX",
-    "Chunk",
-    "FrameReader",
-    "PyAVReader",
-    "Video",
-    "VideoError",
-    "find_videos",
-    "probe",
-    "read_chunks",
-]
 
 AHEAD_BYTES = 256 * 2**20  # of decoded frames, all of which decord may hold at once
 SMALLEST = 16  # pixels
 DECODERS = ("decord", "pyav")
 BEGINNINGS = (b"\x1aE\xdf\xa3", b"RIFF", b"FLV")  # of Matroska, AVI and FLV
 FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free")  # of MP4 and QuickTime, after four bytes of length
-PROBED = 2**20  # bytes by which FFmpeg tells what a file is
+PROBED = 2**20  # bytes by which FFmpeg recognises what a file is
 
 
 class FrameReader:
-    """The frames of a probed file, once, by the reader that suits it; `decoder` says which, also after a change.
+    """The frames of a probed file, once, by the reader that suits it; `decoder` names it, also after a change.
 
     With `allow_damaged` a damaged file ends where the damage begins. `decoder` (or $LSTR_DECODER) overrules the rule.
     """
@@ -73,10 +56,10 @@ class FrameReader:
         self.decoder = "pyav" if video.damage else forced or ("decord" if suits_decord(video) else "pyav")
         self.decoded = 0
         self.decode_errors = 0
-        self.end = Fraction(0)  # seconds from the first frame's start to the end of the last one given
+        self.end = Fraction(0)  # seconds from the first frame's start to the end of the last one so far
         self.clock = video.clock
 
-    def frames(self, long_side: int) -> Iterator[SourceFrame]:
+    def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
         """Each frame at the working size, with its time.
 
         Raises VideoError where the file is damaged, or where decord hangs.
@@ -94,7 +77,7 @@ class FrameReader:
         reader = PyAVReader(video.path, "stop" if self.allow_damaged else "raise")
         for frame in reader.frames(long_side):
             self.decode_errors, self.clock = reader.decode_errors, reader.clock
-            if reader.decoded > self.decoded:  # those before were given by decord
+            if reader.decoded > self.decoded:  # those before came from decord
                 yield self._counted(frame)
         self.decode_errors = reader.decode_errors
 
@@ -122,20 +105,20 @@ def suits_decord(video: Video) -> bool:
 def _is_plain(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(PROBED)
-    # MPEG-TS is told by its packets, less surely than a session description (SDP) by a line
+    # MPEG-TS is recognised by its packets, less surely than a session description (SDP) by a line
     is_ts = head.startswith(b"G") and b"c=IN IP" not in head
     return head.startswith(BEGINNINGS) or head[4:8] in FIRST_BOXES or is_ts
 
 
-def read_chunks(reader: FrameReader | PyAVReader, long_side: int) -> Iterator[Chunk]:
-    """A reader's chunks in order, each given as soon as a later frame closes it; the short tail is dropped.
+def read_chunks(reader: Reader, long_side: int) -> Iterator[Chunk]:
+    """A reader's chunks in order, each as soon as a later frame closes it; the short tail is dropped.
 
     Raises what the reader raises.
     """
     return chunks_of(reader.frames(long_side))
 
 
-def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator]:
+def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator[Chunk]]:
     """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
 
     Raises MissingPathError or VideoError, also when it is shorter than one chunk.
@@ -143,8 +126,8 @@ def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tupl
     video = probe(path)
     if video.n_chunks == 0:
         raise VideoError(
-            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 a second.",
-            "give a video of at least a quarter of a second.",
+            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 per second.",
+            "choose a video of at least a quarter of a second.",
         )
     reader = FrameReader(video, allow_damaged)
     return video, reader, read_chunks(reader, long_side)

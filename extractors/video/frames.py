@@ -1,15 +1,17 @@
 """Source frames at their own times → 24 FPS frames at the working size → chunks; the arithmetic, without a decoder."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Protocol
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-FPS = 24  # frames a second after resampling (paper, "Feature Encoding")
-CHUNK = 6  # frames a chunk; with FPS this gives 4 features a second
+FPS = 24  # frames per second after resampling (paper, "Feature Encoding")
+CHUNK = 6  # frames per chunk; with FPS this makes 4 features per second
 CHUNK_SECONDS = CHUNK / FPS
 HALF = Fraction(1, 2)
 
@@ -20,8 +22,8 @@ class Chunk:
 
     index: int
     end_time: float
-    frames: np.ndarray
-    """(6, H, W, 3) uint8 RGB at the working size."""
+    frames: NDArray[np.uint8]
+    """(6, H, W, 3) RGB at the working size."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,32 @@ class SourceFrame:
 
     time: Fraction
     duration: Fraction
-    render: Callable[[], np.ndarray]
+    render: Callable[[], NDArray[np.uint8]]
 
     @cached_property
-    def image(self) -> np.ndarray:
-        """(H, W, 3) uint8 RGB, made when first asked for: a frame that 24 FPS leaves out is never converted."""
+    def image(self) -> NDArray[np.uint8]:
+        """(H, W, 3) RGB, made when first read: a frame that 24 FPS leaves out is never converted."""
         return self.render()
+
+
+class Reader(Protocol):
+    """The frames of one source, once; what every decoder is read through."""
+
+    decoder: str
+    """The library that decodes: `decord` or `pyav`."""
+    clock: str
+    """`container`, or `average rate` where its times are missing or not in the order of the frames."""
+    decoded: int
+    """Frames so far."""
+    decode_errors: int
+    """Damaged packets and frames so far, which are left out, and ends that come too early."""
+
+    def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
+        """Each frame in the order shown, upright, at the working size, its exact time counted from the first one.
+
+        Closing the generator closes the source. Raises VideoError where it cannot be read, or is damaged.
+        """
+        ...
 
 
 def n_frames_until(seconds: Fraction) -> int:
@@ -63,12 +85,14 @@ def resample(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[SourceFr
 
 def working_size(width: int, height: int, long_side: int, sample_aspect: Fraction = Fraction(1)) -> tuple[int, int]:
     """(width, height) with square samples and the longer side at most `long_side` pixels; no side is enlarged."""
+    across: int | Fraction = width
+    down: int | Fraction = height
     if sample_aspect > 1:
-        height /= sample_aspect
+        down /= sample_aspect
     else:
-        width *= sample_aspect
-    scale = min(1.0, long_side / max(width, height))
-    return max(1, round(width * scale)), max(1, round(height * scale))
+        across *= sample_aspect
+    scale = min(1.0, long_side / max(across, down))
+    return max(1, round(across * scale)), max(1, round(down * scale))
 
 
 def upright(size: tuple[int, int], rotation: int) -> tuple[int, int]:
@@ -76,19 +100,19 @@ def upright(size: tuple[int, int], rotation: int) -> tuple[int, int]:
     return size[::-1] if rotation % 180 else size
 
 
-def shrink(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """(H, W, 3) RGB to (width, height) with area interpolation (part of the recipe)."""
     if size == (image.shape[1], image.shape[0]):
         return np.ascontiguousarray(image)
-    return cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA)
+    return np.asarray(cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def chunks_of(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[Chunk]:
-    """Chunks of source frames, in order, each given as soon as a later frame closes it; the short tail is dropped.
+    """Chunks of source frames, in order, each as soon as a later frame closes it; the short tail is dropped.
 
     Those before chunk `first` are left out, their images never made.
     """
-    pending: list[np.ndarray] = []
+    pending: list[NDArray[np.uint8]] = []
     index = first
     for frame in resample(frames, first * CHUNK):
         pending.append(frame.image)

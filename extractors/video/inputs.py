@@ -19,49 +19,50 @@ def find_videos(
 ) -> dict[str, Path]:
     """Files, folders (searched recursively, links followed) and patterns as {video id: path}, sorted in each.
 
-    The id is the path without its ending, relative to the given folder, or to the part of a pattern before its first
+    The id is the path without its ending, relative to the folder, or to the part of a pattern before its first
     wildcard; for a file, its stem. With `root` all ids are relative to that folder. In folders, files with one of
-    `suffixes` are videos. Raises MissingPathError for a path that is not there or not in `root`, a folder or pattern
-    without videos, or two videos of one id.
+    `suffixes` are videos. Raises MissingPathError for a path that does not exist or is not in `root`, a folder or
+    pattern without videos, or two videos of one id.
     """
     found: dict[str, Path] = {}
-    for given in map(Path, inputs):
-        for path, beginning in _videos_of(given, suffixes):
+    for named in map(Path, inputs):
+        for path, beginning in _videos_of(named, suffixes):
             video_id = _id_of(path, Path(root) if root else beginning)
             if found.setdefault(video_id, path).resolve() != path.resolve():
                 raise _one_name(found[video_id], path, video_id)
     return found
 
 
-def _videos_of(given: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, Path]]:
+def _videos_of(named: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, Path]]:
     """(video, folder that its id is relative to) for each video that one input means."""
-    if given.is_dir():
-        paths = list(_walk(given, suffixes))
+    if named.is_dir():
+        paths = list(_walk(named, suffixes))
         if not paths:
             raise MissingPathError(
-                f"{given} holds no video.",
-                f"give a folder with {', '.join(list(suffixes)[:5])} … files, or `lstr extract --ext`.",
+                f"{named} holds no video.",
+                f"name a folder with {', '.join(list(suffixes)[:5])} … files, or `lstr extract --ext`.",
             )
-        yield from ((path, given) for path in paths)
-    elif given.exists():
-        yield given, given.parent
-    elif glob.has_magic(str(given)):
-        plain = next(i for i, part in enumerate(given.parts) if glob.has_magic(part))
-        beginning = Path(*given.parts[:plain])
-        named = {given.suffix.lower()} - {""} if not glob.has_magic(given.suffix) else set()
+        yield from ((path, named) for path in paths)
+    elif named.exists():
+        yield named, named.parent
+    elif glob.has_magic(str(named)):
+        plain = next(i for i, part in enumerate(named.parts) if glob.has_magic(part))
+        beginning = Path(*named.parts[:plain])
+        endings = {named.suffix.lower()} - {""} if not glob.has_magic(named.suffix) else set()
         paths = []
-        for match in map(Path, sorted(glob.glob(str(given), recursive=True))):
-            paths += _walk(match, suffixes) if match.is_dir() else [match] * _is_video(match, {*suffixes, *named})
+        for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
+            paths += _walk(match, suffixes) if match.is_dir() else [match] * _is_video(match, {*suffixes, *endings})
         if not paths:
-            raise MissingPathError(f"No video matches {given}.", "check the pattern; `ls` its folder.")
+            raise MissingPathError(f"No video matches {named}.", "check the pattern; `ls` its folder.")
         yield from ((path, beginning) for path in dict.fromkeys(paths))
     else:
-        raise MissingPathError(f"{given} does not exist.", "check the path; `ls` its folder.")
+        raise MissingPathError(f"{named} does not exist.", "check the path; `ls` its folder.")
 
 
 def _walk(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
     """The videos below a folder, sorted; of folders linked into themselves, once."""
-    seen, paths = set(), []
+    seen: set[str] = set()
+    paths: list[Path] = []
     for place, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
         if real in seen:
@@ -87,7 +88,7 @@ def _id_of(path: Path, beginning: Path) -> str:
         relative = Path(os.path.abspath(path)).relative_to(os.path.abspath(beginning))
     except ValueError:
         raise MissingPathError(
-            f"{path} is not in {beginning}.", "give --root a folder that all inputs are in."
+            f"{path} is not in {beginning}.", "set --root to a folder that all inputs are in."
         ) from None
     return relative.with_suffix("").as_posix()
 
@@ -97,5 +98,5 @@ def _one_name(first: Path, second: Path, video_id: str) -> MissingPathError:
         hint = f"keep one of them, or `lstr extract --ext {second.suffix[1:]}`."
     else:
         common = os.path.commonpath([os.path.abspath(first), os.path.abspath(second)])
-        hint = f"give '{common}' instead, or `lstr extract --root '{common}'`: ids then keep the folder names."
+        hint = f"name '{common}' instead, or `lstr extract --root '{common}'`: ids then keep the folder names."
     return MissingPathError(f"{first} and {second} would both be called {video_id!r}.", hint)

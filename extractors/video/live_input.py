@@ -1,4 +1,4 @@
-"""What is read while it happens: a camera, an address, or standard input, as FFmpeg is told to open it."""
+"""What is read while it happens: a camera, an address, or standard input, and how FFmpeg opens it."""
 
 import re
 import sys
@@ -34,13 +34,13 @@ class Input:
     """Whether it goes on by itself, so that a slow reader must leave something out."""
 
 
-def parse_live(given: str | Path) -> Input | None:
-    """A live source as it is given to `lstr detect`; None where it is a path.
+def parse_live(source: str | Path) -> Input | None:
+    """A live source as `lstr detect` takes it; None where it is a path.
 
-    Raises MissingPathError where there is no such camera, nobody writes to standard input, or nothing reads such
-    addresses.
+    Raises MissingPathError for a camera that does not exist, a standard input that nobody writes to, and an address
+    of another kind.
     """
-    text = str(given)
+    text = str(source)
     if text == "-":
         if sys.stdin.isatty():
             raise MissingPathError(
@@ -57,7 +57,7 @@ def parse_live(given: str | Path) -> Input | None:
     scheme = address[1].lower()
     if scheme not in NETWORK:
         known = ", ".join(f"{name}://" for name in NETWORK)
-        raise MissingPathError(f"{scheme}:// is no source.", f"give a path, a camera, or an address with {known}.")
+        raise MissingPathError(f"{scheme}:// is no source.", f"name a path, a camera, or an address with {known}.")
     options = PROMPT | OPTIONS.get(scheme, {})
     # a bare TCP connection is closed when what was to be sent has been
     return Input(_id(text), text, options=options, lasting=scheme != "tcp", drops=scheme != "tcp")
@@ -71,9 +71,9 @@ def _camera(number: int) -> Input:
             "pipe it in: `ffmpeg -f … -i … -f mpegts - | lstr detect -`.",
         )
     if not device.exists():
-        there = ", ".join(sorted(map(str, device.parent.glob("video*")))) or "none"
+        found = ", ".join(sorted(map(str, device.parent.glob("video*")))) or "none"
         raise MissingPathError(
-            f"There is no camera {device}.", f"plug it in, and see `ls /dev/video*`; there is {there}."
+            f"There is no camera {device}.", f"plug it in, and see `ls /dev/video*`; found: {found}."
         )
     return Input(f"camera-{number}", str(device), demuxer="v4l2")
 

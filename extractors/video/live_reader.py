@@ -1,11 +1,11 @@
 """A live source in a thread of its own: chunks at the source's time, a bounded number of them waiting.
 
-Time. With the `stream` clock it is what the source's timestamps say, from its first frame on; one that steps back goes
+Time. With the `stream` clock it is that of the source's timestamps, from its first frame on; one that steps back goes
 on from where it was. With the `wall` clock, and for pictures that come without times (MJPEG), it is when a frame came.
-A frame stands until the next one, as in a file, unless that is more than GAP_SECONDS away (or four of the source's own
-steps, if it is that slow): then what lies between was not seen. A chunk is of frames that were seen, so chunks are
-missing where the source was away, and chunk numbers keep to the time. After a reconnection the clock goes on by the
-time it took.
+A frame is shown until the next one, as in a file, unless that is more than GAP_SECONDS away (or four of the source's
+own steps, if it is that slow): then what lies between was not seen. A chunk consists of frames that were seen, so
+chunks are missing where the source was away, and chunk numbers keep to the time. After a reconnection the clock goes
+on by the time it took.
 """
 
 import threading
@@ -16,16 +16,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import monotonic
 
+from extractors.addresses import shown
 from extractors.errors import StalledError, VideoError
+from extractors.video.containers import Opening
 from extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
 from extractors.video.live_input import Input
 from extractors.video.pyav_reader import PyAVReader
 
 GAP_SECONDS = 2
-SLOW_STEPS = 4  # of a source with less than two frames a second
+SLOW_STEPS = 4  # of a source with less than two frames per second
 LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was
 SILENCE = 10.0  # seconds without a frame after which another connection is tried
-QUIET = 2.0  # seconds without a frame after which a source is said to be stalled
+QUIET = 2.0  # seconds without a frame after which a source counts as stalled
 DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others
 
 
@@ -61,14 +63,14 @@ class LiveReader:
 
     def __init__(
         self,
-        given: Input,
+        live_input: Input,
         long_side: int,
         options: LiveOptions | None = None,
         changed: threading.Condition | None = None,
         first: int = 0,
         end: int | None = None,
     ):
-        self.given, self.options = given, options or LiveOptions()
+        self.input, self.options = live_input, options or LiveOptions()
         self.changed = changed or threading.Condition()
         self.error: BaseException | None = None
         """What ended it, after the last chunk; None at its end."""
@@ -84,18 +86,18 @@ class LiveReader:
         self._connected = False
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
         self._heard = self._began = monotonic()
-        self._thread = threading.Thread(target=self._work, name=f"live {given.id}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"live {live_input.id}", daemon=True)
 
     @property
     def clock(self) -> str:
-        """Whose time it has: that of arrival too where a stream without an end gives none."""
-        untimed = self.given.lasting and self._reader is not None and self._reader.timeless
+        """`stream` or `wall`; that of arrival too where a stream without an end has no times."""
+        untimed = self.input.lasting and self._reader is not None and self._reader.timeless
         return "wall" if untimed else self.options.clock
 
     @property
     def on_lag(self) -> str:
         """What happens to chunks that come too fast: `drop` or `wait`."""
-        goes_on = self.given.drops and not (self._reader and self._reader.finite)
+        goes_on = self.input.drops and not (self._reader and self._reader.finite)
         return self.options.on_lag or ("drop" if goes_on else "wait")
 
     @property
@@ -132,11 +134,11 @@ class LiveReader:
             return taken
 
     def missing_before(self, chunk: int) -> list[Gap]:
-        """What is not decided before a chunk, in order, each told once."""
+        """What is not decided before a chunk, in order, each returned once."""
         with self.changed:
-            told = [gap for gap in self._missing if gap.end <= chunk]
+            passed = [gap for gap in self._missing if gap.end <= chunk]
             self._missing = [gap for gap in self._missing if gap.end > chunk]
-        return _joined(told)
+        return _joined(passed)
 
     def stop(self) -> None:
         """Read no more. What FFmpeg waits for now it may wait for a little longer, with nobody listening."""
@@ -148,7 +150,7 @@ class LiveReader:
         self._thread.start()
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
         self._thread.join(QUIET)
 
@@ -172,7 +174,7 @@ class LiveReader:
             if lost and self._ends():  # connected again, a recording would begin anew
                 raise self._stalled() if isinstance(lost, StalledError) else lost
             if lost and self._last is None and not isinstance(lost, StalledError):
-                raise lost  # it was never there: an address with a mistake is not tried again
+                raise lost  # it never answered: an address with a mistake is not tried again
             attempts = 0 if self.frames > before else attempts + 1
             left = self._heard + self.options.timeout - monotonic()
             if left <= 0:
@@ -184,16 +186,9 @@ class LiveReader:
     def _connection(self) -> VideoError | None:
         """Read one connection to its end; what ended it, None where the source did."""
         left = max(0.1, self._heard + self.options.timeout - monotonic())
-        patience = min(left, SILENCE) if self.given.lasting else left
-        reader = PyAVReader(
-            self.given.source,
-            damage="skip",
-            live=True,
-            options=dict(self.given.options),
-            timeout=(patience, patience),
-            demuxer=self.given.demuxer,
-            stopped=self._stopped.is_set,
-        )
+        patience = min(left, SILENCE) if self.input.lasting else left
+        opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
+        reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set)
         self._counted, self._reader = [self.frames, self.decode_errors], reader
         try:
             with closing(reader.frames(self._long_side)) as frames:
@@ -210,16 +205,14 @@ class LiveReader:
 
     def _timed(self, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
         """A connection's frames on this reader's clock, which goes on over connections."""
-        origin = None
+        origin: Fraction | None = None
         for frame in frames:
             now = monotonic()
             if origin is None:
-                # between two connections time went on
-                away = Fraction(now - self._heard).limit_denominator(1000) if self._last else Fraction(0)
-                origin = self._last[0] + away if self._last else Fraction(0)
                 if self._last is None:
-                    self._began = now
-                else:
+                    origin, self._began = Fraction(0), now
+                else:  # between two connections time went on
+                    origin = self._last[0] + Fraction(now - self._heard).limit_denominator(1000)
                     self.reconnects += 1
             time = origin + frame.time
             before, step = self._last or (time, Fraction(0))
@@ -230,14 +223,14 @@ class LiveReader:
                 time = before + step
             time = max(time, before)
             self._last, self._heard, self._connected = (time, time - before), now, True
-            # a container may say that a frame lasts until its clock has jumped
+            # in a container a frame may last until its clock has jumped
             yield replace(frame, time=time, duration=min(frame.duration, Fraction(GAP_SECONDS)))
             if self._stopped.is_set():
                 return
             self._heard = monotonic()  # whoever waits for a place among the chunks is not silent
 
     def _put(self, chunk: Chunk) -> None:
-        """Let a chunk wait to be taken, in the place of the oldest where there is none free."""
+        """Let a chunk wait to be taken, in the place of the oldest where none is free."""
         drop = self.on_lag == "drop"
         with self.changed:
             if self._end is not None and chunk.index >= self._end:
@@ -258,14 +251,14 @@ class LiveReader:
 
     def _ends(self) -> bool:
         """Whether the end of this connection is the source's."""
-        return not self.given.lasting or self._reader.finite
+        return not self.input.lasting or (self._reader is not None and self._reader.finite)
 
     def _is_over(self) -> bool:
         return self._end is not None and self._next >= self._end
 
     def _stalled(self) -> StalledError:
         return StalledError(
-            f"{self._reader.name} sent no frame for {self.options.timeout:g} s.",
+            f"{shown(self.input.source)} sent no frame for {self.options.timeout:g} s.",
             "check that it is on, and its address; --timeout is how long it may be silent.",
         )
 
@@ -277,19 +270,19 @@ def stretches(
 
     `step` is that of a frame before. Each stretch must be taken to its end before the next one.
     """
-    step = step or Fraction(0)
+    newest = step or Fraction(0)
     ahead = next(frames, None)
 
     def stretch() -> Iterator[SourceFrame]:
-        nonlocal ahead, step
+        nonlocal ahead, newest
         while ahead is not None:
             frame, ahead = ahead, None
             yield frame
             ahead = next(frames, None)
             if ahead is not None:
-                allowed = min(max(GAP_SECONDS, SLOW_STEPS * step), SLOW_STEPS * SILENCE)
-                step = ahead.time - frame.time
-                if step > allowed:
+                allowed = min(max(Fraction(GAP_SECONDS), SLOW_STEPS * newest), Fraction(SLOW_STEPS * SILENCE))
+                newest = ahead.time - frame.time
+                if newest > allowed:
                     return
 
     while ahead is not None:

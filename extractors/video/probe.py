@@ -12,13 +12,13 @@ from extractors.errors import MissingPathError, VideoError
 from extractors.video.containers import best_video, open_container
 from extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
 
-MISSING_SECONDS = 0.5  # a container that ends earlier than it says by more than this was cut off
+MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
 AVERAGE_RATE = "average rate"
 
 
 @dataclass(frozen=True)
 class Video:
-    """What the container says of its video stream; times are exact seconds relative to the first frame."""
+    """What the container holds of its video stream; times are exact seconds relative to the first frame."""
 
     path: Path
     width: int
@@ -56,14 +56,14 @@ class Video:
         return self.n_frames // CHUNK
 
     def size(self, long_side: int) -> tuple[int, int]:
-        """(width, height) of the frames that are given: square samples, upright, at the working size."""
+        """(width, height) of the frames as read: square samples, upright, at the working size."""
         return upright(working_size(self.width, self.height, long_side, self.sample_aspect), self.rotation)
 
 
 def probe(path: str | Path) -> Video:
     """Read a file's packets for its frame times and decode its first frame.
 
-    Raises MissingPathError when nothing is there, VideoError when it holds no readable video stream.
+    Raises MissingPathError when the file does not exist, VideoError when it holds no readable video stream.
     """
     path = Path(path)
     if not path.exists():
@@ -77,7 +77,8 @@ def probe(path: str | Path) -> Video:
         with open_container(path) as container:
             stream = best_video(container, str(path))
             end = Ending(container)
-            starts, latest, last_end, missing, bad = [], None, Fraction(0), 0, 0
+            starts: list[Fraction] = []
+            latest, last_end, missing, bad = None, Fraction(0), 0, 0
             for packet in end.watch(container.demux()):
                 if packet.stream is not stream or packet.size == 0 or packet.is_discard:
                     continue
@@ -85,9 +86,9 @@ def probe(path: str | Path) -> Video:
                 if packet.pts is None:
                     missing += 1
                     continue
-                start = packet.pts * packet.time_base
+                start = seconds(packet.pts, packet.time_base)
                 if latest is None or start >= latest:
-                    latest, last_end = start, start + (packet.duration or 0) * packet.time_base
+                    latest, last_end = start, start + seconds(packet.duration or 0, packet.time_base)
                 starts.append(start)
             damage = f"{bad} of its packets are damaged" if bad else end.missing()
             step, by_rate = frame_step(stream), missing > 0 or counts_frames(container, stream)
@@ -111,18 +112,24 @@ def probe(path: str | Path) -> Video:
     return Video(path, *facts, n_streams, timestamps, last_duration, header_frames, clock, damage)
 
 
-def frame_step(stream) -> Fraction:
-    """Seconds a frame at the stream's average rate."""
+def seconds(ticks: int, time_base: Fraction | None) -> Fraction:
+    """A time of FFmpeg's, in seconds."""
+    assert time_base is not None  # where there is a time, its unit is known
+    return ticks * time_base
+
+
+def frame_step(stream: av.VideoStream) -> Fraction:
+    """Seconds per frame at the stream's average rate."""
     rate = stream.average_rate or stream.guessed_rate
     return 1 / Fraction(rate) if rate else Fraction(1, FPS)
 
 
-def aspect_of(stream) -> Fraction:
-    """Width of a sample over its height; 1 where nothing is said."""
+def aspect_of(stream: av.VideoStream) -> Fraction:
+    """Width of a sample over its height; 1 where the stream has none."""
     return Fraction(stream.sample_aspect_ratio or 1)
 
 
-def counts_frames(container, stream) -> bool:
+def counts_frames(container: av.container.InputContainer, stream: av.VideoStream) -> bool:
     """Whether frame times are index / average rate: AVI numbers frames as they are coded, not as they are shown."""
     return container.format.name == "avi" and bool(stream.codec_context.has_b_frames)
 
@@ -130,7 +137,7 @@ def counts_frames(container, stream) -> bool:
 class Ending:
     """Watches packets go by, so that a container that stops before the end it announced is noticed."""
 
-    def __init__(self, container):
+    def __init__(self, container: av.container.InputContainer):
         # from the start in some containers, from zero in others: taken as from zero, so that no whole file is accused
         self.announced = container.duration / av.time_base if container.duration else None
         self.reached = 0.0
@@ -139,7 +146,7 @@ class Ending:
         """The same packets."""
         for packet in packets:
             if packet.size and packet.pts is not None:
-                self.reached = max(self.reached, float((packet.pts + (packet.duration or 0)) * packet.time_base))
+                self.reached = max(self.reached, float(seconds(packet.pts + (packet.duration or 0), packet.time_base)))
             yield packet
 
     def missing(self) -> str:

@@ -1,23 +1,22 @@
-"""Two readers behind one contract: source frames in the order they are shown, each with its time.
-
-A reader has `decoder` (the library's name), `frames(long_side)` (the frames, once, at the working size), and counts
-`decoded` frames and `decode_errors` as it goes. Closing the iterator closes the source.
-"""
+"""Frames of anything FFmpeg opens, by PyAV: of files, addresses, cameras and pipes."""
 
 import math
 import os
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from time import monotonic
+from typing import BinaryIO
 
 import av
 import numpy as np
+from numpy.typing import NDArray
 
 from extractors.addresses import shown
 from extractors.errors import StalledError, VideoError
-from extractors.video.containers import best_video, open_container
+from extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
 from extractors.video.frames import SourceFrame, shrink, upright, working_size
 from extractors.video.probe import (
     AVERAGE_RATE,
@@ -26,6 +25,7 @@ from extractors.video.probe import (
     counts_frames,
     damaged,
     frame_step,
+    seconds,
     unreadable,
 )
 
@@ -37,46 +37,44 @@ TICK = 0.2  # seconds between two looks at whether a silent pipe is still wanted
 class PyAVReader:
     """Frames of anything FFmpeg opens, or of a binary file object, as they come; nothing need be known before.
 
-    `damage` says what a broken packet or frame does: `raise` VideoError, `stop` there as if the source ended, or
-    `skip` it and go on. `live` gives each frame at once instead of decoding in several frames' time; `options` and
-    `timeout` (seconds to open, seconds to read) go to FFmpeg. Frame times are exact seconds from the first frame.
+    `damage` is what a broken packet or frame does: `raise` VideoError, `stop` as if the source ended before it, or
+    `skip` it and go on. `live` yields each frame at once instead of decoding in several frames' time. `stopped` is
+    called while a pipe is silent; True ends it.
     """
 
     decoder = "pyav"
 
     def __init__(
         self,
-        source,
+        source: str | Path | BinaryIO,
         damage: str = "raise",
         live: bool = False,
-        options: dict | None = None,
-        timeout: float | tuple[float, float] | None = None,
-        demuxer: str | None = None,
+        opening: Opening = PLAIN,
         stopped: Callable[[], bool] = lambda: False,
     ):
         self.name = shown(source)
+        timeout = opening.timeout
         self._patience = timeout[1] if isinstance(timeout, tuple) else timeout
-        # a buffered pipe's `read` would wait until all that FFmpeg asks for is there
-        waits = hasattr(source, "read1") and not source.seekable()
-        arriving = _Arriving(source, self._silent, self._patience, stopped) if waits else None
-        self._source = arriving or source
-        self._damage, self._live, self._options, self._timeout = damage, live, options, timeout
-        self._demuxer = demuxer
+        self._source: Source = source
+        if not isinstance(source, str | Path) and hasattr(source, "read1") and not source.seekable():
+            # a buffered pipe's `read` would wait for all the bytes that FFmpeg requests
+            self._source = _Arriving(source, self._silent, self._patience, stopped)
+        self._damage, self._live, self._opening = damage, live, opening
         self.decoded = 0
         self.decode_errors = 0
         self.clock = "container"
         self.finite = False
-        """Once opened: whether the source says how long it is."""
+        """Once opened: whether the source declares how long it is."""
         self.timeless = False
         """Once opened: whether its frames come without times, so that FFmpeg makes some up."""
 
-    def frames(self, long_side: int) -> Iterator[SourceFrame]:
+    def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
         """Each frame, its image at the working size of the first one.
 
         Raises VideoError where the source cannot be read or is damaged, StalledError after `timeout`.
         """
         try:
-            with open_container(self._source, self._options, self._timeout, self._demuxer) as container:
+            with open_container(self._source, self._opening) as container:
                 self.finite = bool(container.duration) or (container.size > 0 and container.format.name != "hls")
                 self.timeless = container.format.name in TIMELESS
                 yield from self._frames(container, long_side)
@@ -89,34 +87,35 @@ class PyAVReader:
         if self.decoded == 0:
             raise VideoError(f"{self.name} holds no decodable frame.", "record or download the file again.")
 
-    def _frames(self, container, long_side: int) -> Iterator[SourceFrame]:
+    def _frames(self, container: av.container.InputContainer, long_side: int) -> Iterator[SourceFrame]:
         stream = best_video(container, self.name)
         stream.thread_type = "SLICE" if self._live else "AUTO"
         aspect, step = aspect_of(stream), frame_step(stream)
-        first, last, size, gap = None, None, None, step
+        first, gap, size = Fraction(0), step, (0, 0)
+        last: Fraction | None = None
         by_rate = counts_frames(container, stream)
         for picture in self._pictures(container, stream):
-            start = None if by_rate or picture.pts is None else picture.pts * picture.time_base
+            start = None if by_rate or picture.pts is None else seconds(picture.pts, picture.time_base)
             if last is None:
-                first, time, by_rate = start, Fraction(0), start is None
+                first, time, by_rate = start or Fraction(0), Fraction(0), start is None
                 size = upright(working_size(picture.width, picture.height, long_side, aspect), picture.rotation)
                 self.clock = AVERAGE_RATE if by_rate else "container"
             else:
                 time = last + gap if start is None else start - first
-                if last - time > JUMP_SECONDS:
+                if start is not None and last - time > JUMP_SECONDS:
                     time = last + gap
                     first = start - time
                 time = max(time, last)
                 gap = time - last or gap
             last = time
-            duration = picture.duration * picture.time_base if picture.duration and not by_rate else step
+            duration = seconds(picture.duration, picture.time_base) if picture.duration and not by_rate else step
             self.decoded += 1
             yield SourceFrame(time, duration, partial(_render, picture, size))
 
     def _silent(self) -> StalledError:
         return StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
 
-    def _pictures(self, container, stream) -> Iterator[av.VideoFrame]:
+    def _pictures(self, container: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.VideoFrame]:
         """Decoded pictures up to the end or the first damage, whole ones only.
 
         Raises StalledError where packets come for longer than the timeout, and no picture.
@@ -156,7 +155,7 @@ class PyAVReader:
                 raise damaged(self.name, end.missing())
 
     def _broken(self, error: Exception | None) -> bool:
-        """Count damage; whether to stop there. Raises VideoError."""
+        """Count damage; whether to stop before it. Raises VideoError."""
         self.decode_errors += 1
         if self._damage == "raise":
             raise damaged(self.name, f"decoding stopped after {self.decoded} whole frames") from error
@@ -164,9 +163,11 @@ class PyAVReader:
 
 
 class _Arriving:
-    """A pipe whose bytes are given as they arrive; `read` raises what `silent` makes when none do for `patience`."""
+    """A pipe whose bytes are read as they arrive; `read` raises what `silent` makes when none do for `patience`."""
 
-    def __init__(self, file, silent: Callable[[], Exception], patience: float | None, stopped: Callable[[], bool]):
+    def __init__(
+        self, file: BinaryIO, silent: Callable[[], Exception], patience: float | None, stopped: Callable[[], bool]
+    ):
         self._file, self._silent, self._patience, self._stopped = file, silent, patience, stopped
 
     def read(self, size: int) -> bytes:
@@ -181,7 +182,7 @@ class _Arriving:
         return os.read(self._file.fileno(), size)
 
 
-def _render(picture: av.VideoFrame, size: tuple[int, int]) -> np.ndarray:
+def _render(picture: av.VideoFrame, size: tuple[int, int]) -> NDArray[np.uint8]:
     """A decoded picture as an upright (H, W, 3) uint8 RGB image."""
-    image = picture.to_ndarray(format="rgb24")
+    image = np.asarray(picture.to_ndarray(format="rgb24"), np.uint8)
     return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)

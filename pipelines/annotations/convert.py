@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import MissingPathError
-from extractors.video.file_reader import CHUNK_SECONDS, LANES_SUFFIX
+from extractors.video.frames import CHUNK_SECONDS
+from extractors.video.inputs import LANES_SUFFIX
 from lstr.timeline import DEFAULT, FORMAT, Thresholds, Timeline
 from pipelines.annotations import elan, perframe, subtitles, tables
 from pipelines.annotations import timeline_json as documents

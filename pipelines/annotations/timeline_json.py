@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.frames import CHUNK_SECONDS
 from lstr.labels import BACKGROUND, end_chunk
 from lstr.timeline import FORMAT
 from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet, from_segments

@@ -6,9 +6,10 @@ from pathlib import Path
 from time import perf_counter
 
 from extractors.flow.workers import FlowWorkers, default_workers
+from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, default_device
-from extractors.video.file_reader import find_videos
+from extractors.twostream import default_device
+from extractors.video.inputs import find_videos
 from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
 from pipelines.demo.scenes import SceneConfig, render_scenes

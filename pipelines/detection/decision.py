@@ -8,7 +8,7 @@ import numpy as np
 
 from extractors.prefetch import closed_after
 from extractors.twostream import FeatureRow
-from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr import streaming
 from lstr.checkpoint import Checkpoint

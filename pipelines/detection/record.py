@@ -9,7 +9,7 @@ from typing import TextIO
 
 import numpy as np
 
-from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import FORMAT, Timeline

@@ -13,8 +13,9 @@ from extractors.errors import ExtractorError, VideoError
 from extractors.flow.workers import FlowWorkers, flow_workers
 from extractors.prefetch import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream, default_device
-from extractors.video.file_reader import find_videos, open_chunks
+from extractors.video.file_reader import open_chunks
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
+from extractors.video.inputs import find_videos
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import TOLERANCE
 from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features

@@ -22,8 +22,9 @@ from extractors.errors import ExtractorError, MissingPathError, OutputError, Vid
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
 from extractors.prefetch import ahead
 from extractors.recipe import Recipe
-from extractors.video.file_reader import FrameReader, Video
+from extractors.video.file_reader import FrameReader
 from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
+from extractors.video.probe import Video
 from pipelines.files.atomic import replacing
 from pipelines.files.home import home
 from pipelines.files.json_files import write_json

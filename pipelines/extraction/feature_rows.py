@@ -7,8 +7,9 @@ from pathlib import Path
 from extractors.errors import VideoError
 from extractors.flow.workers import DIS_SMALLEST, FlowWorkers
 from extractors.twostream import FeatureRow, TwoStream
-from extractors.video.file_reader import FrameReader, Video
+from extractors.video.file_reader import FrameReader
 from extractors.video.frames import Chunk
+from extractors.video.probe import Video
 from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, cached_chunks, decoded_facts
 
 

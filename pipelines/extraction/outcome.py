@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.frames import CHUNK_SECONDS
 from pipelines.files.remote import Place
 
 REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."

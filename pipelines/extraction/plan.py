@@ -9,7 +9,8 @@ from extractors.errors import MissingPathError, VideoError
 from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, Preset
 from extractors.recipe import FEATURES, Recipe
-from extractors.video.file_reader import CHUNK_SECONDS, probe
+from extractors.video.frames import CHUNK_SECONDS
+from extractors.video.probe import probe
 from pipelines.extraction.extract import together
 from pipelines.extraction.machine import Share
 from pipelines.features.remote_folder import open_folder

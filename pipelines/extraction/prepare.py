@@ -7,9 +7,11 @@ import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.flow.workers import FlowWorkers
+from extractors.networks.build import WeightSources
 from extractors.presets import Preset
-from extractors.twostream import TwoStream, WeightSources, build_twostream, calibration_of, rebuild_twostream
-from extractors.video.file_reader import open_chunks, probe
+from extractors.twostream import TwoStream, build_twostream, calibration_of, rebuild_twostream
+from extractors.video.file_reader import open_chunks
+from extractors.video.probe import probe
 from lstr.labels import read_labels
 from pipelines.features.remote_folder import Features, create_folder, open_folder
 from pipelines.files.remote import Place, place

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from extractors.errors import ExtractorError
+from extractors.networks.build import WeightSources
 from extractors.networks.model_card import network_files
 from extractors.recipe import STREAMS
-from extractors.twostream import WeightSources
 from lstr import __version__
 from pipelines.extraction.machine import Share
 from pipelines.extraction.outcome import Outcome, failed

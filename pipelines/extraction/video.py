@@ -11,8 +11,9 @@ from types import MappingProxyType
 from extractors.errors import ExtractorError, MissingPathError, VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.networks.published_files import sha256_of
-from extractors.twostream import FeatureRow, StageSeconds, TwoStream
-from extractors.video.file_reader import CHUNK, open_chunks
+from extractors.twostream import FeatureRow, StepSeconds, TwoStream
+from extractors.video.file_reader import open_chunks
+from extractors.video.frames import CHUNK
 from pipelines.extraction.chunk_cache import CacheError, ChunkCache
 from pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
 from pipelines.extraction.outcome import REPORT, Outcome, described, failed
@@ -131,7 +132,7 @@ def _write(
     video_id: str, folder: FeatureFolder, twostream: TwoStream, video: VideoRows, progress: Tell
 ) -> tuple[dict, dict]:
     """Put a video's rows under their final names once they are whole; fingerprints by stream, facts of decoding."""
-    twostream.seconds = StageSeconds()
+    twostream.seconds = StepSeconds()
     with ExitStack() as stack:
         files = {}
         for stream in folder.streams:

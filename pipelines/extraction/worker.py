@@ -6,7 +6,8 @@ from pathlib import Path
 
 from extractors.errors import MissingPathError
 from extractors.flow.workers import flow_workers
-from extractors.twostream import WeightSources, rebuild_twostream
+from extractors.networks.build import WeightSources
+from extractors.twostream import rebuild_twostream
 from pipelines.extraction.chunk_cache import caches_of
 from pipelines.extraction.outcome import Outcome
 from pipelines.extraction.video import attempt

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from extractors.errors import MissingPathError, OutputError, VideoError
 from extractors.flow.workers import ALGORITHMS, DIS_SMALLEST, FlowWorkers
-from extractors.networks.build import asked
+from extractors.networks.build import network_recipe
 from extractors.networks.published_files import sha256_of
 from extractors.presets import Preset
 from extractors.recipe import Recipe
@@ -42,7 +42,7 @@ class Cached:
 
 def chunks_of(preset: Preset) -> dict:
     """What of a preset makes chunks and flow, as the cache asks for it."""
-    parts = {stream: asked(stream, preset.parts[stream]) for stream in preset.streams}
+    parts = {stream: network_recipe(stream, preset.parts[stream]) for stream in preset.streams}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
     sizes = {"rgb_frame": preset.rgb_frame, "long_side": preset.long_side}
     return chunk_recipe(Recipe(parts.get("rgb"), parts.get("flow"), flow_algorithm=algorithm, **sizes))

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from extractors.errors import WeightsError
-from extractors.networks.model_card import ModelCard
+from extractors.networks.model_card import ModelCard, is_weights_folder
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
 from lstr.errors import LabelsError
@@ -33,14 +33,7 @@ from pipelines.finetuning.run_folder import (
 from pipelines.finetuning.runner import Epoch, EpochLoader, State, train_recogniser
 from pipelines.finetuning.samples import Augmentation, Draws, SampleSet, samples_of
 from pipelines.finetuning.scores import scorer
-from pipelines.networks.weights_folder import (
-    WeightsFolder,
-    fit_name,
-    is_weights_folder,
-    open_weights,
-    write_network,
-    write_weights,
-)
+from pipelines.networks.weights_folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
 from pipelines.provenance import provenance
 
 MOST_READERS = 12

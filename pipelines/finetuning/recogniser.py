@@ -10,7 +10,7 @@ from torch import nn
 
 import extractors.networks.bninception  # noqa: F401  (registers BNInception)
 from extractors.networks.backbones import CONFIGS, quiet, registry
-from extractors.networks.build import asked
+from extractors.networks.build import network_recipe
 from extractors.networks.weights import load_crossed, load_weights, randomise
 from extractors.presets import StreamPreset
 from pipelines.finetuning.config import FinetuneConfig
@@ -34,7 +34,7 @@ def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: Finetu
 
     The head's weights follow from the seed; those of the network are for `begin_with`.
     """
-    part = asked(stream, preset)
+    part = network_recipe(stream, preset)
     parts = copy.deepcopy(CONFIGS[part.network])
     parts["backbone"]["in_channels"] = len(part.mean)
     parts["cls_head"] |= {"type": Float32TSNHead, "num_classes": n_classes, "dropout_ratio": config.dropout}

@@ -9,14 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from extractors.networks.model_card import network_file
+from extractors.networks.model_card import DESCRIPTION, network_file
 from extractors.recipe import STREAMS
 from lstr.errors import CheckpointError
 from lstr.labels import VideoLabels
 from pipelines.files.atomic import sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, write_json
 from pipelines.finetuning.runner import Epoch, Progress
-from pipelines.networks.weights_folder import DESCRIPTION
 
 SETTINGS = "settings.json"
 LOG = "metrics.jsonl"

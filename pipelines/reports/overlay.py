@@ -14,7 +14,7 @@ import numpy as np
 
 from extractors.errors import OutputError, VideoError
 from extractors.video.containers import best_video, open_container
-from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.frames import CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.files.atomic import replacing
 from pipelines.reports.fonts import runs

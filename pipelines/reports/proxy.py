@@ -8,8 +8,10 @@ import numpy as np
 
 from extractors.errors import VideoError
 from extractors.video.containers import open_container
-from extractors.video.file_reader import PROXY_SUFFIX, FrameReader, probe
+from extractors.video.file_reader import FrameReader
 from extractors.video.frames import FPS, resample
+from extractors.video.inputs import PROXY_SUFFIX
+from extractors.video.probe import probe
 from pipelines.files.atomic import replacing
 
 LONG_SIDE = 640

@@ -17,21 +17,15 @@ from numpy.typing import NDArray
 from extractors.errors import FlowError, VideoError
 from extractors.flow import tvl1
 from extractors.flow.workers import PAIRS, FlowWorkers, default_workers, opencv_flow
+from extractors.networks.build import WeightSources
 from extractors.prefetch import closed_after, torch_threads
 from extractors.presets import Preset
 from extractors.recipe import Recipe
-from extractors.twostream import FeatureRow, TwoStream, WeightSources, build_twostream, default_device
-from extractors.video.file_reader import (
-    CHUNK,
-    CHUNK_SECONDS,
-    Chunk,
-    FrameReader,
-    Video,
-    find_videos,
-    probe,
-    read_chunks,
-)
-from extractors.video.frames import SourceFrame
+from extractors.twostream import FeatureRow, TwoStream, build_twostream, default_device
+from extractors.video.file_reader import FrameReader, read_chunks
+from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
+from extractors.video.inputs import find_videos
+from extractors.video.probe import Video, probe
 from lstr import streaming
 from lstr.config import LSTRConfig
 from lstr.kind import Model

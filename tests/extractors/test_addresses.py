@@ -6,7 +6,7 @@ from extractors.addresses import displayed, without_credentials
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("address", "shown"),
     [
         ("rtsp://admin:hunter2@10.0.0.7:554/stream1", "rtsp://10.0.0.7:554/stream1"),
         ("rtsp://admin:p@ss:w@rd@cam/1?x=@", "rtsp://cam/1?x=@"),
@@ -21,8 +21,8 @@ from extractors.addresses import displayed, without_credentials
         ("'rtsp://me:abc@host' stalled", "'rtsp://host' stalled"),
     ],
 )
-def test_credentials_go(given, shown):
-    assert without_credentials(given) == shown
+def test_credentials_go(address, shown):
+    assert without_credentials(address) == shown
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_an_item_is_given_before_the_next_is_there():
 
     def live():
         yield "first"
-        assert taken.wait(10), "the second item was waited for before the first was given"
+        assert taken.wait(10), "the second item was waited for before the first was yielded"
         yield "second"
 
     items = ahead(ahead(live(), 2, "inner"), 1, "outer")
@@ -85,10 +85,10 @@ def test_closed_after():
     def source():
         yield from range(5)
 
-    given = source()
-    with closed_after(given) as items:
+    generator = source()
+    with closed_after(generator) as items:
         assert next(items) == 0
-    assert list(given) == []
+    assert list(generator) == []
     with closed_after([1, 2]) as items:
         assert list(items) == [1, 2]
 

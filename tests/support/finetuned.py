@@ -11,7 +11,7 @@ from extractors.networks.published_files import sha256_of
 from extractors.networks.weights import randomise
 from extractors.presets import PRESETS
 from extractors.recipe import FEATURES
-from extractors.video.file_reader import find_videos
+from extractors.video.inputs import find_videos
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.networks.weights_folder import WeightsFolder, fit_name, write_network, write_weights
 

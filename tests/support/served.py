@@ -1,12 +1,13 @@
-"""Loopback servers that send bytes as a test says, for sources that are read while they happen."""
+"""Loopback servers that send what a test lists, for sources that are read while they happen."""
 
 import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import sleep
+from typing import BinaryIO
 
 TS_HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\n\r\n"
 SDP = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=camera\r\nt=0 0\r\nm=video 0 RTP/AVP 33\r\na=control:track1\r\n"
@@ -16,15 +17,14 @@ Part = bytes | float | Callable[[], object]
 
 
 @contextmanager
-def served(*connections: list[Part], head: bytes | None = None) -> Iterator[int]:
+def served(*connections: list[Part | None], head: bytes | None = None) -> Iterator[int]:
     """A port of which each connection in turn gets its parts and is closed; later ones are refused.
 
     With `head` it answers a request. A connection whose last part is None stays open.
     """
-    server = socket.create_server(("127.0.0.1", 0))
     ended, kept = threading.Event(), []
 
-    def work() -> None:
+    def work(server: socket.socket) -> None:
         for parts in connections:
             with suppress(OSError):
                 connection, _ = server.accept()
@@ -37,24 +37,34 @@ def served(*connections: list[Part], head: bytes | None = None) -> Iterator[int]
                     connection.close()
         server.close()
 
-    thread = threading.Thread(target=work, name="served", daemon=True)
+    with _listening(work) as port:
+        try:
+            yield port
+        finally:
+            ended.set()
+            for connection in kept:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+                    connection.close()
+
+
+@contextmanager
+def _listening(work: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port of a server that a thread works for; both end with the context."""
+    server = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=work, args=(server,), name="server", daemon=True)
     thread.start()
     try:
         yield server.getsockname()[1]
     finally:
-        ended.set()
         with suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
-        for connection in kept:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-                connection.close()
-        thread.join(5)
         server.close()
+        thread.join(5)
 
 
 @contextmanager
-def piped(*parts: Part):
+def piped(*parts: Part | None) -> Iterator[BinaryIO]:
     """The reading end of a pipe that gets the parts; closed at the end unless the last part is None."""
     end, start = os.pipe()
     ended = threading.Event()
@@ -82,7 +92,7 @@ def piped(*parts: Part):
         thread.join(5)
 
 
-def _send(send: Callable[[bytes], object], parts, ended: threading.Event) -> None:
+def _send(send: Callable[[bytes], object], parts: Sequence[Part | None], ended: threading.Event) -> None:
     for part in parts:
         if ended.is_set():
             return
@@ -97,12 +107,11 @@ def _send(send: Callable[[bytes], object], parts, ended: threading.Event) -> Non
 @contextmanager
 def camera(*plays: bytes) -> Iterator[int]:
     """The port of an RTSP camera, which plays MPEG-TS over its connection (RFC 2326, 10.12), once for each visitor."""
-    server = socket.create_server(("127.0.0.1", 0))
 
     def visit(connection: socket.socket, data: bytes) -> None:
-        asked = connection.makefile("rb")
-        while request := asked.readline().decode().split():
-            headers = dict(line.split(": ", 1) for line in iter(lambda: asked.readline().decode().strip(), ""))
+        lines = connection.makefile("rb")
+        while request := lines.readline().decode().split():
+            headers = dict(line.split(": ", 1) for line in iter(lambda: lines.readline().decode().strip(), ""))
             reply, body = {"CSeq": headers["CSeq"], "Session": "1"}, b""
             if request[0] == "DESCRIBE":
                 body = SDP
@@ -110,16 +119,16 @@ def camera(*plays: bytes) -> Iterator[int]:
             elif request[0] == "SETUP":
                 reply["Transport"] = "RTP/AVP/TCP;unicast;interleaved=0-1"
             reply["Content-Length"] = str(len(body))
-            lines = "".join(f"{name}: {value}\r\n" for name, value in reply.items())
-            connection.sendall(f"RTSP/1.0 200 OK\r\n{lines}\r\n".encode() + body)
+            head = "".join(f"{name}: {value}\r\n" for name, value in reply.items())
+            connection.sendall(f"RTSP/1.0 200 OK\r\n{head}\r\n".encode() + body)
             if request[0] == "PLAY":
                 break
         for number, start in enumerate(range(0, len(data), PACKETS)):
-            head = struct.pack(">BBHII", 0x80, 33, number % 65536, number * 900, 1)
-            packet = head + data[start : start + PACKETS]
+            header = struct.pack(">BBHII", 0x80, 33, number % 65536, number * 900, 1)
+            packet = header + data[start : start + PACKETS]
             connection.sendall(b"$\0" + struct.pack(">H", len(packet)) + packet)
 
-    def work() -> None:
+    def work(server: socket.socket) -> None:
         for data in plays:
             with suppress(OSError):
                 connection, _ = server.accept()
@@ -127,12 +136,5 @@ def camera(*plays: bytes) -> Iterator[int]:
                     visit(connection, data)
         server.close()
 
-    thread = threading.Thread(target=work, name="camera", daemon=True)
-    thread.start()
-    try:
-        yield server.getsockname()[1]
-    finally:
-        with suppress(OSError):
-            server.shutdown(socket.SHUT_RDWR)
-        server.close()
-        thread.join(5)
+    with _listening(work) as port:
+        yield port

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,9 +13,9 @@ import numpy as np
 
 def remux(source: Path, target: Path) -> Path:
     """The same video packets in another container."""
-    with av.open(str(source)) as given, av.open(str(target), "w") as output:
-        stream = output.add_stream_from_template(given.streams.video[0])
-        for packet in given.demux(video=0):
+    with av.open(str(source)) as opened, av.open(str(target), "w") as output:
+        stream = output.add_stream_from_template(opened.streams.video[0])
+        for packet in opened.demux(video=0):
             if packet.dts is not None:
                 packet.stream = stream
                 output.mux(packet)
@@ -26,21 +26,23 @@ FULL = 10**6  # a longer side that shrinks nothing
 
 
 def write_video(
-    path,
-    times,
-    rate=30,
-    size=(64, 48),
-    codec="libx264",
-    options=None,
-    container=None,
-    aspect=None,
-    noise=False,
-    pixels="yuv420p",
-):
-    """A video whose frame i is shown at times[i] (units of 1/600 s): uniformly grey, brighter each frame, or noise."""
+    path: Path,
+    times: Iterable[int],
+    size: tuple[int, int] = (64, 48),
+    codec: str = "libx264",
+    options: Mapping[str, str] | None = None,
+    container: Mapping[str, str] | None = None,
+    aspect: Fraction | None = None,
+    noise: bool = False,
+    pixels: str = "yuv420p",
+) -> Path:
+    """A video whose frame i is shown at times[i] (units of 1/600 s): uniformly grey, brighter each frame, or noise.
+
+    `options` are the encoder's, `container` the muxer's; `aspect` is that of a sample.
+    """
     random = np.random.default_rng(0)
-    with av.open(str(path), "w", options=container or {}) as output:
-        stream = output.add_stream(codec, rate=rate, options=options or {})
+    with av.open(str(path), "w", options=dict(container or {})) as output:
+        stream = output.add_stream(codec, rate=30, options=dict(options or {}))
         stream.width, stream.height, stream.pix_fmt = *size, pixels
         stream.codec_context.time_base = stream.time_base = Fraction(1, 600)
         if aspect:
@@ -56,7 +58,7 @@ def write_video(
     return path
 
 
-def ffmpeg_24(path) -> Iterator[np.ndarray]:
+def ffmpeg_24(path: Path) -> Iterator[np.ndarray]:
     """The same file through FFmpeg's fps filter, upright."""
     with av.open(str(path), metadata_errors="ignore") as container:
         stream = container.streams.best("video")

@@ -67,7 +67,7 @@ def test_what_computes_flow(monkeypatch):
 
 
 def test_a_chunk_at_once_on_a_device():
-    """What a GPU is given, on a CPU: the five pairs of a chunk as one batch, laid out as the threads lay them out."""
+    """What a GPU computes, on a CPU: the five pairs of a chunk as one batch, laid out as the threads lay them out."""
     grey = [texture(2 * k)[:24, :32] for k in range(6)]
     field = batch_flow(grey, "cpu")
     with FlowWorkers(1) as workers:
@@ -98,10 +98,10 @@ def test_algorithms_differ():
 
 
 def test_dis_refuses_what_would_crash_it():
-    """OpenCV's DIS ends the whole process on some images of fewer than 16 pixels a side."""
+    """OpenCV's DIS ends the whole process on some images of fewer than 16 pixels per side."""
     with FlowWorkers(1, "dis") as workers:
         frames = np.zeros((6, 12, 320, 3), np.uint8)
-        with pytest.raises(FlowError, match="16 pixels a side"):
+        with pytest.raises(FlowError, match="16 pixels per side"):
             workers.submit(frames).result()
 
 

@@ -7,9 +7,11 @@ from mmaction.registry import MODELS
 
 from extractors.errors import MissingPathError, WeightsError
 from extractors.networks.backbones import build_backbone
+from extractors.networks.build import WeightSources
+from extractors.networks.crops import fit
 from extractors.networks.weights import fingerprint, load_weights, randomise, statistics
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, build_twostream, calibration_of, fit, rebuild_twostream
+from extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 
 # The names below are written out as published, not derived from our modules.
 BRANCHES = ("1x1", "3x3_reduce", "3x3", "double_3x3_reduce", "double_3x3_1", "double_3x3_2", "pool_proj")

@@ -1,4 +1,4 @@
-"""Networks folded for inference against the networks themselves."""
+"""Networks fused for inference against the networks themselves."""
 
 import copy
 
@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from extractors.networks.backbones import build_backbone
-from extractors.networks.fused import DTYPES, FoldedConv, fast_precision, fold
+from extractors.networks.build import WeightSources
+from extractors.networks.fused import DTYPES, FusedConv, fast_precision, fuse
 from extractors.networks.weights import fingerprint, randomise
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, build_twostream
+from extractors.twostream import build_twostream
 
 SIDE = 64
 
@@ -37,14 +38,14 @@ def images(n: int, channels: int) -> torch.Tensor:
 def test_folding_changes_nothing_but_rounding(network):
     backbone, channels = network
     before = fingerprint(backbone)
-    folded = fold(backbone, "float32", "cpu")
+    fused = fuse(backbone, "float32", "cpu")
     for n in (2, 1, 5):  # the layout is made for the first size, and serves every other
         x = images(n, channels)
         expected = backbone(x)
-        torch.testing.assert_close(folded(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
+        torch.testing.assert_close(fused(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
     assert fingerprint(backbone) == before
-    norms = [m for m in folded.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert not norms, "every batch norm of both networks can be folded"
+    norms = [m for m in fused.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert not norms, "every batch norm of both networks can be fused"
 
 
 @torch.inference_mode()
@@ -52,7 +53,7 @@ def test_bf16_points_the_same_way(network):
     backbone, channels = network
     x = images(4, channels)
     exact = backbone(x).mean((2, 3))
-    rough = fold(backbone, "bf16", "cpu")(x.bfloat16()).float().mean((2, 3))
+    rough = fuse(backbone, "bf16", "cpu")(x.bfloat16()).float().mean((2, 3))
     assert torch.cosine_similarity(exact, rough).min() >= 0.999
     assert not torch.equal(exact, rough)
 
@@ -61,15 +62,15 @@ def test_bf16_points_the_same_way(network):
 def test_without_torchs_undocumented_operators(network, monkeypatch):
     backbone, channels = network
     x = images(2, channels)
-    expected = fold(backbone, "float32", "cpu")(x)
+    expected = fuse(backbone, "float32", "cpu")(x)
     monkeypatch.setattr("extractors.networks.fused.torch.ops.mkldnn", object())
-    plain = fold(backbone, "float32", "cpu")
+    plain = fuse(backbone, "float32", "cpu")
     torch.testing.assert_close(plain(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
-    assert all(m.packed is None for m in plain.modules() if isinstance(m, FoldedConv))
+    assert all(m.packed is None for m in plain.modules() if isinstance(m, FusedConv))
 
 
 @torch.inference_mode()
-def test_a_calibrated_network_is_folded_anew():
+def test_a_calibrated_network_is_fused_anew():
     twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     frames = torch.randint(0, 256, (4, 1, SIDE, SIDE, 3), dtype=torch.uint8).numpy()
     before = twostream.pooled("rgb", frames)
@@ -100,6 +101,6 @@ def test_a_gpu_computes_what_the_processor_does(network):
     expected = backbone(x).mean((2, 3))
     on_gpu = copy.deepcopy(backbone).cuda()
     for precision, least in (("float32", 0.9999), ("bf16", 0.999)):
-        folded = fold(on_gpu, precision, "cuda")
-        features = folded(x.cuda().to(DTYPES[precision])).float().mean((2, 3)).cpu()
+        fused = fuse(on_gpu, precision, "cuda")
+        features = fused(x.cuda().to(DTYPES[precision])).float().mean((2, 3)).cpu()
         assert torch.cosine_similarity(features, expected).min() >= least

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from extractors.errors import WeightsError
 from extractors.networks.backbones import CONFIGS, build_backbone
+from extractors.networks.build import WeightSources
+from extractors.networks.crops import fit, ten_crops
 from extractors.networks.weights import fingerprint, load_weights, randomise
 from extractors.presets import PRESETS
-from extractors.twostream import TwoStream, WeightSources, build_twostream, fit, ten_crops
-from extractors.video.file_reader import Chunk
+from extractors.twostream import TwoStream, build_twostream
+from extractors.video.frames import Chunk
 
 BN_EPSILON = 1e-5
 
@@ -188,7 +190,7 @@ def test_only_batch_norm_is_squeezed(tmp_path):
 
 
 def test_streams_are_not_exchanged(tmp_path, bninception, resnet):
-    """Either way, the sentence says what was offered as what."""
+    """Either way, the sentence names what was offered as what."""
     for backbone, network, channels, words in (
         (bninception, "bninception", 3, "RGB weights offered as flow weights"),
         (resnet, "resnet50", 10, "flow weights offered as RGB weights"),
@@ -243,8 +245,8 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, he
     for step in (Resize(scale=(-1, 256)), CenterCrop(crop_size=224), FormatShape(input_format="NCHW")):
         results = step(results)
     with torch.inference_mode():
-        given = recogniser.data_preprocessor({"inputs": [torch.from_numpy(results["imgs"])], "data_samples": None})
-        maps, _ = recogniser.extract_feat(given["inputs"], stage="backbone")
+        processed = recogniser.data_preprocessor({"inputs": [torch.from_numpy(results["imgs"])], "data_samples": None})
+        maps, _ = recogniser.extract_feat(processed["inputs"], stage="backbone")
         theirs = maps.mean((2, 3))[0].numpy()
 
     rgb_alone = TwoStream({"rgb": twostream.networks["rgb"]}, twostream.recipe, "cpu")
@@ -258,7 +260,7 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, he
 
 @pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 455), (341, 256), (256, 256)])
 def test_all_ten_crops(height, width):
-    """Corners in quarter steps, then the centre; each with its mirror image, x flow inverted there and y flow not."""
+    """Corners in quarter steps, then the centre; each with its mirror image, x flow inverted in it and y flow not."""
     image = np.random.default_rng(0).integers(0, 256, (height, width, 10), dtype=np.uint8)
     crops = ten_crops(image, 224)
     w, h = (width - 224) // 4, (height - 224) // 4

@@ -9,8 +9,8 @@ import torch
 
 from extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
 from extractors.networks.backbones import registry
-from extractors.networks.build import WeightSources, asked, build_network
-from extractors.networks.fused import fold
+from extractors.networks.build import WeightSources, build_network, network_recipe
+from extractors.networks.fused import fuse
 from extractors.presets import Preset, StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.twostream import TwoStream, build_twostream, rebuild_twostream
@@ -82,8 +82,8 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(configs, config, widt
     """A chunk as a video of six frames through its sampling, resize, crop, preprocessor and recogniser."""
     from mmaction.datasets.transforms import CenterCrop, FormatShape, Resize, SampleFrames
 
-    given = str(configs / config) if config != TSM else TSM
-    preset = Preset(StreamPreset(given), None)
+    network = str(configs / config) if config != TSM else TSM
+    preset = Preset(StreamPreset(network), None)
     weights = WeightSources(rgb=str(configs / f"{Path(config).stem}.pth"))
     twostream = build_twostream(preset, weights, "cpu")
     part = twostream.recipe.rgb
@@ -97,7 +97,7 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(configs, config, widt
     results |= {"original_shape": frames.shape[1:3], "img_shape": frames.shape[1:3]}
     for step in (Resize(scale=(-1, 256)), CenterCrop(crop_size=224), FormatShape(input_format="NCHW")):
         results = step(results)
-    model = recogniser(given)
+    model = recogniser(network)
     batch = model.data_preprocessor({"inputs": [torch.from_numpy(results["imgs"])], "data_samples": None})
     maps, _ = model.extract_feat(batch["inputs"], stage="backbone")
     close(twostream.pooled("rgb", twostream.rgb_input(frames)[None])[0], maps.mean((2, 3)).mean(0).numpy())
@@ -120,12 +120,12 @@ def test_flow_features_of_a_recogniser(configs):
 @torch.inference_mode()
 def test_folding_leaves_relu6_and_depthwise_layers_as_they_are(configs):
     network = recogniser(TSM).backbone
-    folded = fold(network, "float32", "cpu")
-    assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in folded.conv1.modules())
+    fused = fuse(network, "float32", "cpu")
+    assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in fused.conv1.modules())
     for n in (8, 16):
         x = 20 * torch.randn(n, 3, 64, 64).to(memory_format=torch.channels_last)  # far beyond 6
         expected = network(x)
-        torch.testing.assert_close(folded(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
+        torch.testing.assert_close(fused(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
 
 
 def test_a_recipe_rebuilds_its_networks_without_the_config(configs, tmp_path):
@@ -183,7 +183,7 @@ def own(configs: Path, text: str) -> str:
         ("model = dict(type='Recognizer3D', backbone=dict(type='ResNet3d', depth=18))", RecipeError, "Recognizer3D"),
         ("model = 3", RecipeError, "no model with a backbone"),
         ("model = dict(", RecipeError, "no mmaction2 config"),
-        ("_base_ = ['none.py']", MissingPathError, "not there"),
+        ("_base_ = ['none.py']", MissingPathError, "does not exist"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(neck=dict(type='TPN'))", RecipeError, "neck"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(type='ResNot'))", RecipeError, "ResNot cannot be built"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(depth=19))", RecipeError, "cannot be built"),
@@ -192,7 +192,7 @@ def own(configs: Path, text: str) -> str:
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(_delete_=True, type='C3D'))", RecipeError, "no images"),
         ("model = dict(type='Recognizer2D', backbone=dict(depth=18))", RecipeError, "cannot be built"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(backbone=dict(out_indices=(2, 3)))", RecipeError, "several maps"),
-        ("_base_ = ['tsn_r18.py']\nmodel = dict(data_preprocessor=None)", RecipeError, "does not say the mean"),
+        ("_base_ = ['tsn_r18.py']\nmodel = dict(data_preprocessor=None)", RecipeError, "does not state the mean"),
         ("_base_ = ['tsn_r18.py']\nmodel = dict(data_preprocessor=dict(mean=[1.0, 2.0]))", RecipeError, "2 means"),
     ],
 )
@@ -225,13 +225,13 @@ def test_config_and_checkpoint_must_fit_each_other_and_the_stream(configs, strea
 
 def test_bn_inception_can_be_the_rgb_network():
     """Published for RGB too: blue first, and the means of Caffe."""
-    part = asked("rgb", StreamPreset("bninception"))
+    part = network_recipe("rgb", StreamPreset("bninception"))
     assert (part.bgr, part.mean, part.dim) == (True, (104.0, 117.0, 128.0), 1024)
     network, part = build_network("rgb", part, WeightSources())
     twostream = TwoStream({"rgb": network}, Recipe(part, None, flow_algorithm=None), "cpu")
     x = twostream._scaled("rgb", torch.tensor([104, 117, 128], dtype=torch.uint8).flip(0).expand(1, 1, 1, 3))
     assert not x.any() and x.shape == (1, 3, 1, 1), "a frame is RGB, what the network sees is BGR"
-    assert not asked("rgb", StreamPreset("resnet50")).bgr
+    assert not network_recipe("rgb", StreamPreset("resnet50")).bgr
 
 
 def test_a_recogniser_from_the_command_line_to_a_detection(configs, small_set, tmp_path, lstr):

@@ -11,8 +11,9 @@ import av
 import pytest
 
 from extractors.errors import VideoError
-from extractors.video.containers import open_container
-from extractors.video.file_reader import FrameReader, probe, suits_decord
+from extractors.video.containers import Opening, open_container
+from extractors.video.file_reader import FrameReader, suits_decord
+from extractors.video.probe import probe
 from extractors.video.pyav_reader import PyAVReader
 from tests.support.http_folder import Server
 from tests.support.videos import remux, write_video
@@ -43,7 +44,7 @@ def followed(source) -> int:
 
 
 def read(source) -> int:
-    return sum(1 for _ in PyAVReader(source, damage="skip", timeout=20).frames(64))
+    return sum(1 for _ in PyAVReader(source, damage="skip", opening=Opening(timeout=20)).frames(64))
 
 
 LISTS = {
@@ -59,13 +60,13 @@ def test_a_file_that_names_others_is_refused(tmp_path, server, secret, name):
     path = tmp_path / name
     path.write_text(LISTS[name](secret, server.root))
     assert followed(path) == 24
-    server.asked.clear()
+    server.requested.clear()
     for look in (probe, read):
         with pytest.raises(VideoError, match=f"{name} is not a video: it is another kind of file, or names others"):
             look(path)
     with path.open("rb") as file, pytest.raises(VideoError, match="is not a video"):
         read(file)
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_a_session_description_is_refused(tmp_path):
@@ -76,7 +77,7 @@ def test_a_session_description_is_refused(tmp_path):
 
 
 def test_what_decord_could_take_for_a_list_is_not_given_to_it(tmp_path, secret):
-    """decord's own, older FFmpeg goes by other rules, and cannot be told what it may open."""
+    """decord's own, older FFmpeg goes by other rules, and has no list of what it may open."""
     both = tmp_path / "both.ts"
     both.write_bytes(playlist(secret).encode() + secret.read_bytes())
     assert suits_decord(probe(tmp_path / "secret.mp4")) and suits_decord(probe(secret))
@@ -107,10 +108,10 @@ def test_a_playlist_on_a_server_reads_no_file(tmp_path, server, secret, name):
     (tmp_path / "good.m3u8").write_text(playlist("secret.ts"))
     assert read(f"{server.root}/good.m3u8") == 24
     (tmp_path / f"{name}.m3u8").write_text(TRICKS[name](secret))
-    server.asked.clear()
+    server.requested.clear()
     with pytest.raises(VideoError):
         read(f"{server.root}/{name}.m3u8")
-    assert server.asked == [f"/{name}.m3u8"]
+    assert server.requested == [f"/{name}.m3u8"]
 
 
 def test_a_playlist_gives_no_more_than_its_own_segments(tmp_path, server, secret):
@@ -118,7 +119,7 @@ def test_a_playlist_gives_no_more_than_its_own_segments(tmp_path, server, secret
     (tmp_path / "mixed.m3u8").write_text(playlist("own.ts", f"file://{secret}"))
     assert followed(tmp_path / "mixed.m3u8") == 48
     assert read(f"{server.root}/mixed.m3u8") == 24
-    assert server.asked == ["/mixed.m3u8", "/own.ts"]
+    assert server.requested == ["/mixed.m3u8", "/own.ts"]
 
 
 def test_a_server_can_only_lead_to_other_servers(server, secret):
@@ -191,7 +192,8 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 from extractors.errors import VideoError
-from extractors.video.file_reader import FrameReader, probe
+from extractors.video.file_reader import FrameReader
+from extractors.video.probe import probe
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     print(sum(frame.image.size > 0 for frame in FrameReader(probe(Path(sys.argv[1]))).frames(64)))
@@ -207,6 +209,8 @@ def test_a_header_that_declares_a_huge_picture_takes_no_memory(tmp_path, secret,
     path = tmp_path / f"bomb {name}"
     path.write_bytes(BOMBS[name](tmp_path))
     ran = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
-    said, more = ran.stdout.splitlines()
-    assert said == "24" if name in ("v.mp4", "v.avi") else "is not a readable video" in said or "pixels" in said
+    outcome, more = ran.stdout.splitlines()
+    assert (
+        outcome == "24" if name in ("v.mp4", "v.avi") else "is not a readable video" in outcome or "pixels" in outcome
+    )
     assert int(more) < 64 * 1024  # KiB

@@ -13,7 +13,8 @@ import pytest
 from extractors.errors import VideoError
 from extractors.video import decord_process
 from extractors.video.decord_reader import DecordReader
-from extractors.video.file_reader import FrameReader, probe
+from extractors.video.file_reader import FrameReader
+from extractors.video.probe import probe
 from tests.support.videos import FULL, write_video
 
 FAKE = """
@@ -99,13 +100,13 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
         "import sys\n"
         "from dataclasses import replace\n"
         "from extractors.video import decord_process, decord_reader\n"
-        "from extractors.video.file_reader import probe\n"
+        "from extractors.video.probe import probe\n"
         "decord_process.ALARM = 1.5\n"
         "start = decord_process.DecordProcess.__init__\n"
-        "def told(self):\n"
+        "def start_and_print(self):\n"
         "    start(self)\n"
         "    print(self.pid, flush=True)\n"
-        "decord_process.DecordProcess.__init__ = told\n"
+        "decord_process.DecordProcess.__init__ = start_and_print\n"
         "video = probe(sys.argv[1])\n"
         "list(decord_reader.DecordReader(video).frames(64))\n"
         "print('idle', flush=True)\n"
@@ -135,3 +136,14 @@ def alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_the_process_loads_neither_pyav_nor_torch():
+    """It starts in a third of a second, and decord's FFmpeg meets no other one in it."""
+    code = (
+        "import sys\n"
+        "import extractors.video.decord_process\n"
+        "print(*sorted({'av', 'torch', 'mmaction', 'mmcv', 'mmengine'} & sys.modules.keys()))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "\n"

@@ -2,86 +2,24 @@
 
 import os
 import socket
-import subprocess
 import threading
 from fractions import Fraction
 
-import cv2
 import numpy as np
 import pytest
 
 from extractors.errors import MissingPathError, StalledError, VideoError
-from extractors.video.decord_reader import DecordReader
-from extractors.video.file_reader import CHUNK, FrameReader, find_videos, probe, read_chunks
-from extractors.video.frames import chunks_of, resample, shrink, working_size
+from extractors.video.containers import Opening
+from extractors.video.file_reader import FrameReader, read_chunks
+from extractors.video.frames import CHUNK, chunks_of, shrink, working_size
+from extractors.video.inputs import find_videos
+from extractors.video.probe import probe
 from extractors.video.pyav_reader import PyAVReader
-from tests.support.videos import FULL, ffmpeg_24, write_video
-
-RATES = {
-    "30": range(0, 1800, 20),
-    "25": range(0, 1800, 24),
-    "24": range(0, 1200, 25),
-    "48": [int(i * 12.5) for i in range(97)],
-    "60": range(0, 1200, 10),
-    "12": range(0, 1200, 50),
-    "variable": np.cumsum(np.random.default_rng(3).integers(5, 90, 60)).tolist(),
-    "late start": range(900, 1800, 20),
-}
-
-
-def through_pipe(path) -> PyAVReader:
-    """A reader of the same bytes as they come out of another process."""
-    return PyAVReader(subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE).stdout)
-
-
-READERS = {
-    "decord": lambda path: DecordReader(probe(path)),
-    "pyav": PyAVReader,
-    "pipe": through_pipe,
-}
-
-
-@pytest.mark.parametrize("name", RATES)
-def test_frames_equal_ffmpegs_fps_filter(tmp_path, name):
-    path = write_video(tmp_path / "v.mkv", RATES[name])
-    oracle = [round(image.mean()) for image in ffmpeg_24(path)]
-    assert len(oracle) == probe(path).n_frames
-    for read in READERS.values():
-        assert [round(frame.image.mean()) for frame in resample(read(path).frames(FULL))] == oracle
-
-
-@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_every_reader_gives_each_frame_at_its_time(tmp_path, read):
-    path = write_video(tmp_path / "v.mkv", RATES["variable"])
-    reader = read(path)
-    frames = list(reader.frames(FULL))
-    assert tuple(frame.time for frame in frames) == probe(path).timestamps
-    assert frames[-1].time + frames[-1].duration == probe(path).timestamps[-1] + probe(path).last_duration
-    assert reader.decoded == len(RATES["variable"]) and reader.decode_errors == 0 and reader.clock == "container"
-    assert np.allclose([frame.image.mean() for frame in frames], [(i * 7) % 256 for i in range(len(frames))], atol=3)
-
-
-@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_every_reader_squares_samples_and_shrinks(tmp_path, read):
-    path = write_video(tmp_path / "v.mkv", range(0, 200, 20), size=(360, 288), aspect=Fraction(64, 45))
-    assert probe(path).size(320) == (320, 180)
-    assert {frame.image.shape for frame in read(path).frames(320)} == {(180, 320, 3)}
-    assert {frame.image.shape for frame in read(path).frames(FULL)} == {(202, 360, 3)}
-
-
-def test_a_turned_video_is_upright(shared):
-    """OpenCV turns it too, by code of its own."""
-    path = shared / "data" / "odd_videos" / "decord" / "video_270.mov"
-    theirs = cv2.cvtColor(cv2.VideoCapture(str(path)).read()[1], cv2.COLOR_BGR2RGB)
-    assert theirs.shape == (568, 320, 3) and probe(path).size(FULL) == (320, 568)
-    for read in (READERS["decord"], READERS["pyav"]):
-        frames = read(path).frames(FULL)
-        assert np.abs(next(frames).image.astype(int) - theirs).mean() < 2
-        frames.close()
+from tests.support.videos import FULL, write_video
 
 
 def test_chunks(tmp_path):
-    video = probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20)))  # 50 frames at 30 a second: 40 at 24
+    video = probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20)))  # 50 frames at 30 per second: 40 at 24
     reader = FrameReader(video)
     chunks = list(read_chunks(reader, 320))
     assert video.n_frames == 40 and len(chunks) == video.n_chunks == 6
@@ -92,7 +30,7 @@ def test_chunks(tmp_path):
 
 
 def test_a_chunk_needs_nothing_after_the_frame_that_closes_it(tmp_path):
-    frames, taken = PyAVReader(write_video(tmp_path / "v.mp4", RATES["30"])).frames(320), []
+    frames, taken = PyAVReader(write_video(tmp_path / "v.mp4", range(0, 1800, 20))).frames(320), []
 
     def counting():
         for frame in frames:
@@ -104,12 +42,12 @@ def test_a_chunk_needs_nothing_after_the_frame_that_closes_it(tmp_path):
 
 
 def test_a_pipe_gives_chunks_while_it_is_still_written(noise):
-    """The source never ends here: what is given needs no end, no seeking and no full buffer."""
+    """The source never ends here: what comes needs no end, no seeking and no full buffer."""
     data = noise[".ts"].read_bytes()
     end, start = os.pipe()
     written = threading.Thread(target=os.write, args=(start, data), daemon=True)  # the pipe stays open
     written.start()
-    reader = PyAVReader(os.fdopen(end, "rb"), live=True, options={"analyzeduration": "1000000"})
+    reader = PyAVReader(os.fdopen(end, "rb"), live=True, opening=Opening({"analyzeduration": "1000000"}))
     chunks = read_chunks(reader, 64)
     whole = read_chunks(PyAVReader(noise[".ts"]), 64)
     for _ in range(11):
@@ -120,7 +58,7 @@ def test_a_pipe_gives_chunks_while_it_is_still_written(noise):
 
 def test_a_stalled_source_is_a_typed_error():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        reader = PyAVReader(f"tcp://me:secret@127.0.0.1:{server.getsockname()[1]}", timeout=0.3)
+        reader = PyAVReader(f"tcp://me:secret@127.0.0.1:{server.getsockname()[1]}", opening=Opening(timeout=0.3))
         with pytest.raises(StalledError) as caught:
             next(reader.frames(64))
         assert "secret" not in str(caught.value) and caught.value.hint and caught.value.exit_code == 1
@@ -212,7 +150,7 @@ def test_damage_in_a_live_source_is_skipped(tmp_path, noise):
 
 
 def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):
-    video = probe(write_video(tmp_path / "v.mp4", RATES["30"]))
+    video = probe(write_video(tmp_path / "v.mp4", range(0, 1800, 20)))
     assert FrameReader(video).decoder == "decord" and FrameReader(video, decoder="pyav").decoder == "pyav"
     monkeypatch.setenv("LSTR_DECODER", "pyav")
     assert FrameReader(video).decoder == "pyav"

@@ -69,8 +69,8 @@ def drained(reader: LiveReader) -> list:
             chunks.append(taken[0])
 
 
-def read(given: Input, **options) -> tuple[LiveReader, list]:
-    reader = LiveReader(given, SIDE, LiveOptions(**options))
+def read(live_input: Input, **options) -> tuple[LiveReader, list]:
+    reader = LiveReader(live_input, SIDE, LiveOptions(**options))
     return reader, drained(reader)
 
 
@@ -130,11 +130,11 @@ def test_pictures_over_http(tmp_path):
 
 
 def test_a_camera_by_rtsp(clips):
-    """It is asked for with a password, goes away after its two seconds, and comes back once."""
+    """It is opened with a password, goes away after its two seconds, and comes back once."""
     from_file = read_chunks(PyAVReader(clips["folder"] / "first.ts"), SIDE)
     with camera(clips["first"], clips["next"]) as port:
-        given = parse_live(f"rtsp://me:secret@127.0.0.1:{port}/stream")
-        reader, chunks = read(given, on_lag="wait", timeout=2)
+        camera_input = parse_live(f"rtsp://me:secret@127.0.0.1:{port}/stream")
+        reader, chunks = read(camera_input, on_lag="wait", timeout=2)
     found = indices(chunks)
     assert reader.reconnects == 1 and isinstance(reader.error, StalledError) and "secret" not in str(reader.error)
     assert found[:7] == list(range(7)) and len(found) >= 12 and reader.unseen == found[-1] + 1 - len(found) > 0
@@ -244,7 +244,7 @@ def test_a_clock_that_jumps_by_an_hour_and_back(clips):
 
 
 def test_a_clock_that_jumps_by_a_year_is_not_believed(clips):
-    """Nor is a frame said to last for the year."""
+    """Nor does a frame last for the year."""
     year = 365 * 86400
     frames = [SourceFrame(Fraction(i, 24) + (0 if i < 30 else year), Fraction(year), None) for i in range(60)]
     reader = LiveReader(stdin(io.BytesIO()), SIDE)
@@ -296,7 +296,7 @@ def test_datagrams(clips):
 
 
 def test_stretches_of_a_source_slower_than_a_gap():
-    """A picture each five seconds is what that source is: after the first two there is no gap."""
+    """A picture every five seconds is what that source is: after the first two there is no gap."""
     frames = [SourceFrame(Fraction(5 * i), Fraction(5), None) for i in range(6)]
     found = [(first, [int(frame.time) for frame in stretch]) for first, stretch in stretches(iter(frames))]
     assert found == [(0, [0]), (20, [5, 10, 15, 20, 25])]

@@ -9,10 +9,12 @@ import pytest
 
 from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers
+from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, build_twostream
-from extractors.video.file_reader import FrameReader, open_chunks, probe
+from extractors.twostream import build_twostream
+from extractors.video.file_reader import FrameReader, open_chunks
 from extractors.video.frames import resample, shrink
+from extractors.video.probe import probe
 from tests.support.videos import ffmpeg_24
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"

@@ -15,8 +15,9 @@ from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
 from pipelines.detection.decision import Decision
 from pipelines.detection.detect import detect, find_checkpoint, leave_default, load_checkpoint, run
-from pipelines.detection.sources import check_recipe, open_sources
+from pipelines.detection.sources import open_sources
 from pipelines.features.folder import open_features
+from pipelines.networks.checkpoint_recipe import check_recipe
 
 
 def cut(source, target, share: float):

@@ -17,10 +17,12 @@ import pytest
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import FlowWorkers
+from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
 from extractors.recipe import PRECISIONS
-from extractors.twostream import WeightSources, build_twostream
-from extractors.video.file_reader import find_videos, open_chunks
+from extractors.twostream import build_twostream
+from extractors.video.file_reader import open_chunks
+from extractors.video.inputs import find_videos
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
 from pipelines.extraction.video import extract_video

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from extractors.errors import WeightsError
-from extractors.twostream import WeightSources
+from extractors.networks.build import WeightSources
 from pipelines.extraction.worker import Worker, WorkerConfig
 from pipelines.features.folder import open_features
 from pipelines.files.atomic import write_text

@@ -5,7 +5,8 @@ import pytest
 from extractors.errors import OutputError
 from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
-from extractors.video.file_reader import find_videos, open_chunks
+from extractors.video.file_reader import open_chunks
+from extractors.video.inputs import find_videos
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
 from pipelines.features.folder import open_features

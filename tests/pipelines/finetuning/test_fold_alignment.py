@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from extractors.networks.backbones import build_backbone
-from extractors.networks.build import WeightSources, asked, build_network
+from extractors.networks.build import WeightSources, build_network, network_recipe
 from extractors.networks.model_card import ModelCard, network_file
 from extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment, read_content
 from extractors.presets import PRESETS
@@ -56,7 +56,7 @@ def test_the_network_of_a_fold_speaks_as_that_of_all(folder, stream, monkeypatch
 
     def features(fold, video_id):
         sources = WeightSources(**{stream: str(folder)})
-        network, part = build_network(stream, asked(stream, getattr(PRESET, stream)), sources, fold)
+        network, part = build_network(stream, network_recipe(stream, getattr(PRESET, stream)), sources, fold)
         twostream = fold_alignment.TwoStream({stream: network}, replace(whole.recipe, **{stream: part}), "cpu")
         return fold_alignment._features(twostream, stream, videos[video_id], 1), part.sha256
 

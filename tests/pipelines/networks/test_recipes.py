@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.networks.build import asked
+from extractors.networks.build import WeightSources, network_recipe
 from extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from extractors.recipe import NetworkRecipe, Recipe, differences
-from extractors.twostream import WeightSources, build_twostream
+from extractors.twostream import build_twostream
 from pipelines.networks.recipes import StoredRecipe, choose_recipe, find_recipe, weights_for
 
 RGB = NetworkRecipe("resnet50", "kinetics", "0123456789abcdef", 1, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
@@ -73,7 +73,7 @@ def test_the_presets_are_the_published_ones():
         for preset in (faithful, fast):
             sizes = (preset.long_side, preset.short_side, preset.crop, preset.rgb_frame, preset.flow_algorithm)
             assert sizes == (320, 256, 224, 3, "tvl1")
-    assert asked("rgb", PRESETS["activitynet"].rgb).dim == 2048
+    assert network_recipe("rgb", PRESETS["activitynet"].rgb).dim == 2048
     recipe = build_twostream(PRESETS["activitynet"].narrowed(["flow"]), WeightSources(), "cpu").recipe
     assert recipe.flow.dim == 2048 and recipe.precision == "float32"
     assert (recipe.flow.mean, recipe.flow.std) == ((127.5,) * 10, (127.5,) * 10)

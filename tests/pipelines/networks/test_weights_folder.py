@@ -11,11 +11,11 @@ import torch
 from extractors.errors import MissingPathError, RecipeError, WeightsError
 from extractors.networks.backbones import build_backbone
 from extractors.networks.build import WeightSources, build_network
-from extractors.networks.model_card import ModelCard, blind_fold, read_card
+from extractors.networks.model_card import ModelCard, blind_fold, is_weights_folder, read_card
 from extractors.networks.weights import fingerprint, identify, load_weights, read_state_dict
 from pipelines.features.folder import open_features
 from pipelines.networks.published_weights import check, find_weights
-from pipelines.networks.weights_folder import cards_of, fit_name, is_weights_folder, open_weights
+from pipelines.networks.weights_folder import cards_of, fit_name, open_weights
 from tests.support.finetuned import CLASSES, NETWORKS
 
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from extractors.errors import VideoError
-from extractors.video.file_reader import FrameReader, find_videos, probe
+from extractors.video.file_reader import FrameReader
 from extractors.video.frames import resample
+from extractors.video.inputs import find_videos
+from extractors.video.probe import probe
 from pipelines.reports.proxy import is_playable, write_proxy
 
 

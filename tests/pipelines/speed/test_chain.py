@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from extractors.flow import tvl1
-from extractors.video.file_reader import probe
+from extractors.video.probe import probe
 from pipelines.speed.chain import STAGES, Paced, rendered
 
 CHUNKS = 10

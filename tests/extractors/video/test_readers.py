@@ -1,0 +1,114 @@
+"""What every reader of frames promises, for each decoder and several files: `extractors.video.frames.Reader`."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from extractors.video.decord_reader import DecordReader
+from extractors.video.file_reader import FrameReader
+from extractors.video.frames import Reader, resample
+from extractors.video.probe import probe
+from extractors.video.pyav_reader import PyAVReader
+from tests.support.videos import FULL, ffmpeg_24, write_video
+
+TIMES = {
+    "30": range(0, 1800, 20),
+    "25": range(0, 1800, 24),
+    "24": range(0, 1200, 25),
+    "48": [int(i * 12.5) for i in range(97)],
+    "60": range(0, 1200, 10),
+    "12": range(0, 1200, 50),
+    "variable": np.cumsum(np.random.default_rng(3).integers(5, 90, 60)).tolist(),
+    "late start": range(900, 1800, 20),
+}
+"""Of each file's frames, in units of 1/600 s, by frame rate or by what is odd about them."""
+
+
+def through_pipe(path: Path) -> PyAVReader:
+    """A reader of the same bytes as they come out of another process."""
+    return PyAVReader(subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE).stdout)
+
+
+READERS: dict[str, Callable[[Path], Reader]] = {
+    "decord": lambda path: DecordReader(probe(path)),
+    "pyav": PyAVReader,
+    "pipe": through_pipe,
+    "file by decord": lambda path: FrameReader(probe(path), decoder="decord"),
+    "file by pyav": lambda path: FrameReader(probe(path), decoder="pyav"),
+}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory) -> dict[str, Path]:
+    """Frames that are uniformly grey, brighter each, by the name of their times."""
+    folder = tmp_path_factory.mktemp("videos")
+    return {name: write_video(folder / f"{name}.mkv", times) for name, times in TIMES.items()}
+
+
+@pytest.fixture(scope="module")
+def ffmpegs(videos) -> dict[str, list[int]]:
+    """The grey of each 24 FPS frame, by FFmpeg's own filter."""
+    return {name: [round(image.mean()) for image in ffmpeg_24(path)] for name, path in videos.items()}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+class TestReader:
+    """One contract for all readers."""
+
+    @pytest.mark.parametrize("name", TIMES)
+    def test_frames_equal_ffmpegs_fps_filter(self, read, name, videos, ffmpegs):
+        assert len(ffmpegs[name]) == probe(videos[name]).n_frames
+        assert [round(frame.image.mean()) for frame in resample(read(videos[name]).frames(FULL))] == ffmpegs[name]
+
+    @pytest.mark.parametrize("name", TIMES)
+    def test_each_frame_comes_at_its_time(self, read, name, videos):
+        reader, video = read(videos[name]), probe(videos[name])
+        frames = list(reader.frames(FULL))
+        assert tuple(frame.time for frame in frames) == video.timestamps
+        assert frames[-1].time + frames[-1].duration == video.timestamps[-1] + video.last_duration
+        assert reader.decoded == len(TIMES[name]) and reader.decode_errors == 0 and reader.clock == "container"
+        greys = [(i * 7) % 256 for i in range(len(frames))]
+        assert np.allclose([frame.image.mean() for frame in frames], greys, atol=3)
+
+    def test_it_counts_as_it_goes_and_names_its_library(self, read, videos):
+        reader = read(videos["30"])
+        assert reader.decoder in ("decord", "pyav") and reader.decoded == reader.decode_errors == 0
+        frames = reader.frames(FULL)
+        for n in range(1, 4):
+            image = next(frames).image
+            assert reader.decoded == n and image.shape == (48, 64, 3) and image.dtype == np.uint8
+        frames.close()
+
+    def test_closed_early_it_holds_nothing(self, read, videos):
+        path = videos["30"]
+        first = read(path).frames(FULL)
+        begun = [next(first).image for _ in range(3)]
+        first.close()
+        assert next(first, None) is None
+        assert str(path) not in [os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()]
+        again = read(path).frames(FULL)
+        assert all(np.array_equal(image, next(again).image) for image in begun)
+        again.close()
+
+    def test_samples_are_squared_and_frames_shrunk(self, read, tmp_path):
+        path = write_video(tmp_path / "v.mkv", range(0, 200, 20), size=(360, 288), aspect=Fraction(64, 45))
+        assert probe(path).size(320) == (320, 180)
+        assert {frame.image.shape for frame in read(path).frames(320)} == {(180, 320, 3)}
+        assert {frame.image.shape for frame in read(path).frames(FULL)} == {(202, 360, 3)}
+
+
+@pytest.mark.parametrize("decoder", ["decord", "pyav"])
+def test_a_turned_video_is_upright(shared, decoder):
+    """OpenCV turns it too, by code of its own."""
+    path = shared / "data" / "odd_videos" / "decord" / "video_270.mov"
+    theirs = cv2.cvtColor(cv2.VideoCapture(str(path)).read()[1], cv2.COLOR_BGR2RGB)
+    assert theirs.shape == (568, 320, 3) and probe(path).size(FULL) == (320, 568)
+    frames = READERS[decoder](path).frames(FULL)
+    assert np.abs(next(frames).image.astype(int) - theirs).mean() < 2
+    frames.close()
