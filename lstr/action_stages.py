@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.labels import runs
 from lstr.metrics import Ranking, counted, mean_of, scored_columns
 
 N_STAGES = 10
@@ -96,9 +97,3 @@ def _collect(portions: Iterable[tuple[int, str, NDArray[np.bool_], Ranking]]) ->
         }
         for stage, entries in enumerate(per_class)
     ]
-
-
-def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where on (L,) is uninterruptedly True: [start, stop) of each run."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

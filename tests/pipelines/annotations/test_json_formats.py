@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.labels import read_labels
-from pipelines.annotations import timeline_json as documents
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from lstr.segment import Segment
+from pipelines.annotations.activitynet import from_activitynet, to_activitynet
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.labelstudio import from_labelstudio, to_labelstudio, to_labelstudio_config
+from pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_jsonl, to_text, to_timeline
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets, videos
 
 SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}
@@ -74,9 +77,9 @@ TASKS = {  # what Label Studio requires of tasks with timeline labels
 
 
 def test_activitynet_results_and_ground_truth(tmp_path):
-    jsonschema.validate(documents.to_activitynet(ONE), RESULTS)
+    jsonschema.validate(to_activitynet(ONE), RESULTS)
     path = tmp_path / "labels.json"
-    path.write_text(documents.to_text(documents.to_activitynet(ONE.without_scores())))
+    path.write_text(to_text(to_activitynet(ONE.without_scores())))
     labels = read_labels(path)
     assert labels.classes == ("Background", *CLASSES)
     video = labels.videos["a b"]
@@ -85,7 +88,7 @@ def test_activitynet_results_and_ground_truth(tmp_path):
 
 @given(sets(1000))
 def test_activitynet_loses_nothing_it_can_hold(annotated):
-    read = documents.from_activitynet(json.loads(json.dumps(documents.to_activitynet(annotated))))
+    read = from_activitynet(json.loads(json.dumps(to_activitynet(annotated))))
     if "scores" not in annotated.held():
         assert read == annotated
     else:
@@ -96,20 +99,20 @@ def test_activitynet_loses_nothing_it_can_hold(annotated):
 
 def test_label_studio_counts_frames_from_one():
     """A second at 25 FPS is the frames 1 to 25; the next begins with 26."""
-    video = AnnotatedVideo((Annotation(0, 1, "jump", 0.5), Annotation(1, 2, "jump", 0.7)), media="a.mp4", fps=25)
-    tasks = documents.to_labelstudio(AnnotationSet({"a": video}))
+    video = AnnotatedVideo((Segment(0, 1, "jump", 0.5), Segment(1, 2, "jump", 0.7)), media="a.mp4", fps=25)
+    tasks = to_labelstudio(AnnotationSet({"a": video}))
     jsonschema.validate(tasks, TASKS)
     regions = tasks[0]["predictions"][0]["result"]
     assert [r["value"]["ranges"] for r in regions] == [[{"start": 1, "end": 25}], [{"start": 26, "end": 50}]]
     assert tasks[0]["predictions"][0]["score"] == pytest.approx(0.6)
-    assert "annotations" in documents.to_labelstudio(AnnotationSet({"a": video}).without_scores())[0]
+    assert "annotations" in to_labelstudio(AnnotationSet({"a": video}).without_scores())[0]
 
 
 @given(sets(25))
 def test_label_studio_loses_nothing_it_can_hold(annotated):
-    tasks = json.loads(json.dumps(documents.to_labelstudio(annotated, fps=25)))
+    tasks = json.loads(json.dumps(to_labelstudio(annotated, fps=25)))
     jsonschema.validate(tasks, TASKS)
-    read = documents.from_labelstudio(tasks)
+    read = from_labelstudio(tasks)
     for video_id, video in annotated.videos.items():
         back = read.videos[video_id]
         assert (scored(back), back.subset, back.duration) == (scored(video), video.subset, video.duration)
@@ -124,17 +127,17 @@ def test_an_export_of_label_studio():
         "annotations": [{"result": [region, {"type": "choices", "value": {"choices": ["sharp"]}}]}],
         "predictions": [{"result": []}],
     }
-    read = documents.from_labelstudio([task], fps=25)
+    read = from_labelstudio([task], fps=25)
     assert segments(read.videos["game"]) == [(1.0, 2.0, "jump")]
     with pytest.raises(AnnotationError, match="how many a second") as caught:
-        documents.from_labelstudio([task])
+        from_labelstudio([task])
     assert "--fps" in caught.value.hint
 
 
 def test_label_studio_configuration_names_the_classes():
     import xml.etree.ElementTree as ET
 
-    root = ET.fromstring(documents.to_labelstudio_config(CLASSES, 29.97))
+    root = ET.fromstring(to_labelstudio_config(CLASSES, 29.97))
     assert [label.get("value") for label in root.iter("Label")] == list(CLASSES)
     labels, video = root.find("TimelineLabels"), root.find("Video")
     assert (labels.get("name"), labels.get("toName"), video.get("name")) == ("videoLabels", "video", "video")
@@ -142,17 +145,17 @@ def test_label_studio_configuration_names_the_classes():
 
 
 def test_a_timeline_there_and_back():
-    timeline = json.loads(json.dumps(documents.to_timeline("a b", AWKWARD, CLASSES)))
+    timeline = json.loads(json.dumps(to_timeline("a b", AWKWARD, CLASSES)))
     assert timeline["chunks"] == 14801 and timeline["classes"][0] == "Background"
-    video, classes = documents.from_timeline(timeline)
+    video, classes = from_timeline(timeline)
     assert video == AWKWARD and classes == ("Background", *CLASSES)
 
 
 @given(videos(1000, score=st.sampled_from([None, 0.5]), least=0))
 def test_event_lines_lose_nothing_they_can_hold(video):
-    lines = [json.loads(line) for line in documents.to_jsonl(video).splitlines()]
+    lines = [json.loads(line) for line in to_jsonl(video).splitlines()]
     assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
-    assert scored(documents.from_jsonl(documents.to_jsonl(video))) == scored(video)
+    assert scored(from_jsonl(to_jsonl(video))) == scored(video)
 
 
 def test_lines_of_a_run_that_was_killed():
@@ -163,19 +166,19 @@ def test_lines_of_a_run_that_was_killed():
         '{"event": "expected", "label": "wave", "time": 0.25, "start": 0.5, "score": 0.6}\n'
         '{"chunk": 1, "time": 0.5, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n{"chunk": 2, "ti'
     )
-    assert documents.from_jsonl(text).annotations == (Annotation(0, 0.5, "jump", 0.9),)
+    assert from_jsonl(text).segments == (Segment(0, 0.5, "jump", 0.9),)
     with pytest.raises(AnnotationError, match="Line 1 is no line"):
-        documents.from_jsonl("{}\n" + text)
+        from_jsonl("{}\n" + text)
 
 
 @pytest.mark.parametrize(
     ("read", "content"),
     [
-        (documents.from_timeline, {"format": "lstr-timeline/1"}),
-        (documents.from_activitynet, {"database": []}),
-        (documents.from_activitynet, {"database": {"v": {"annotations": [{"label": "jump", "segment": [1]}]}}}),
-        (documents.from_labelstudio, [{"data": {"video": "a"}, "annotations": [{}]}]),
-        (documents.from_labelstudio, 3),
+        (from_timeline, {"format": "lstr-timeline/1"}),
+        (from_activitynet, {"database": []}),
+        (from_activitynet, {"database": {"v": {"annotations": [{"label": "jump", "segment": [1]}]}}}),
+        (from_labelstudio, [{"data": {"video": "a"}, "annotations": [{}]}]),
+        (from_labelstudio, 3),
     ],
 )
 def test_broken_documents(read, content):

@@ -9,18 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.labels import THUMOS_CLASSES
-from pipelines.annotations import tables
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.tables import (
     from_audacity,
     from_csv,
-    from_thumos,
-    thumos_numbers,
     to_audacity,
     to_csv,
-    to_thumos,
     to_tsv,
 )
+from pipelines.annotations.thumos import CLASS_LIST, from_thumos, thumos_numbers, to_thumos
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets, videos
 
 
@@ -30,7 +28,7 @@ def test_the_tables_are_plain():
         "video": "a b", "subset": "training", "duration": "3700.25", "start": "0", "end": "1.25", "label": "wave",
         "score": "0.875",
     }  # fmt: skip
-    assert [row["label"] for row in rows] == [a.label for a in AWKWARD.annotations]
+    assert [row["label"] for row in rows] == [a.label for a in AWKWARD.segments]
     rows = list(csv.DictReader(io.StringIO(to_tsv(ONE)), delimiter="\t"))
     assert rows[-1]["start_ms"] == "3661500" and rows[-1]["end_ms"] == "3662000"
 
@@ -48,7 +46,7 @@ def test_csv_and_tsv_lose_nothing_they_can_hold(annotated):
 
 @given(st.floats(0, 1e5), st.floats(0, 1e3))
 def test_csv_and_audacity_hold_any_float(start, length):
-    one = AnnotatedVideo((Annotation(start, start + length, "jump"),))
+    one = AnnotatedVideo((Segment(start, start + length, "jump"),))
     assert from_audacity(to_audacity(one)) == one
     assert from_csv(to_csv(AnnotationSet({"v": one})), "v").videos["v"] == one
 
@@ -60,13 +58,13 @@ def test_audacity_loses_nothing_it_can_hold(video):
 
 def test_audacity_lines_are_three_cells_and_frequencies_are_left_out():
     assert to_audacity(AWKWARD).splitlines()[0] == "0\t1.25\twave"
-    assert from_audacity("1.0\t2.0\tjump\n\\\t100.0\t200.0\n").annotations == (Annotation(1, 2, "jump"),)
+    assert from_audacity("1.0\t2.0\tjump\n\\\t100.0\t200.0\n").segments == (Segment(1, 2, "jump"),)
 
 
 def test_tables_of_others():
     """BORIS, semicolons with decimal commas, other names of the columns, one video a file."""
     text = "\ufeffBehavior;Start (s);Stop (s);Comment\njump;1,5;2,25;no\n"
-    assert from_csv(text, "game") == AnnotationSet({"game": AnnotatedVideo((Annotation(1.5, 2.25, "jump"),))})
+    assert from_csv(text, "game") == AnnotationSet({"game": AnnotatedVideo((Segment(1.5, 2.25, "jump"),))})
 
 
 @pytest.mark.parametrize(
@@ -99,10 +97,10 @@ def test_thumos_annotations_are_a_file_a_class_and_subset():
 def test_thumos_detections_have_the_official_numbers():
     classes = THUMOS_CLASSES[1:-1]
     assert thumos_numbers(classes)["CliffDiving"] == 22 and thumos_numbers(classes)["VolleyballSpiking"] == 97
-    video = AnnotatedVideo((Annotation(1.5, 3, "Diving", 0.5),))
+    video = AnnotatedVideo((Segment(1.5, 3, "Diving", 0.5),))
     files = to_thumos(AnnotationSet({"video_test_0000004": video}, classes))
     assert files["detections.txt"] == "video_test_0000004 1.5 3 26 0.5\n"
-    assert files[tables.CLASS_LIST].startswith("7 BaseballPitch\n9 BasketballDunk\n")
+    assert files[CLASS_LIST].startswith("7 BaseballPitch\n9 BasketballDunk\n")
     assert thumos_numbers(("wave", "jump")) == {"wave": 1, "jump": 2}
 
 
@@ -110,7 +108,7 @@ def test_thumos_detections_have_the_official_numbers():
 def test_thumos_annotations_lose_nothing_they_can_hold(annotated):
     read = thumos(annotated)
     for video_id, video in annotated.videos.items():
-        if video.annotations:
+        if video.segments:
             assert segments(read.videos[video_id]) == segments(video)
             assert read.videos[video_id].subset == video.subset
 
@@ -123,7 +121,7 @@ def test_thumos_detections_lose_nothing_they_can_hold(annotated):
 
 
 def test_thumos_mistakes():
-    no_subset = AnnotationSet({"v": AnnotatedVideo((Annotation(0, 1, "jump"),))})
+    no_subset = AnnotationSet({"v": AnnotatedVideo((Segment(0, 1, "jump"),))})
     with pytest.raises(AnnotationError, match="subset None") as caught:
         to_thumos(no_subset)
     assert "--subset" in caught.value.hint
