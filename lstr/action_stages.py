@@ -1,7 +1,5 @@
 """Average precision in each tenth of an action: how early a model knows it (De Geest et al. 2016; paper, table 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ N_STAGES = 10
 def per_stage(
     scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """For each tenth {"stage", "mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}; arrays (L, C) a video.
+    """For each tenth {"stage", "mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}, of arrays (L, C).
 
     A class keeps all chunks in which it is off, and of each uninterrupted run of chunks in which it is on those whose
     middle lies in that tenth of the run, so that each chunk counts in exactly one. Ambiguous chunks are left out. A

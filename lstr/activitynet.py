@@ -1,7 +1,5 @@
 """ActivityNet's JSON: a database of labelled videos, or the results of a detector."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What is wrong or odd in the labels of a data set, all of it, before anything is trained on them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise

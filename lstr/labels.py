@@ -1,7 +1,5 @@
 """Labels of a data set, and the per-chunk targets made of them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

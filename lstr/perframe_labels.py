@@ -1,7 +1,5 @@
 """Labels in the published form: `data_info.json` names classes and videos, `target_perframe/ID.npy` has the targets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ def read_data_info(
     """Labels of one data set of a data_info.json, its targets looked for in `roots` and in its own `data_root`.
 
     The targets become segments that give the same targets again; background is where no class is. `dataset` may be
-    left out where there is one, or where a root is named after it. A video without targets is left out with
+    left out where the file has one, or where a root is named after it. A video without targets is left out with
     `skip_missing`. Targets of another rate than 4 a second are taken with `any_rate`, for their seconds alone. Raises
     LabelsError otherwise, and for anything that does not fit together.
     """

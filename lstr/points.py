@@ -1,7 +1,5 @@
 """Actions as moments: how well their starts are found, how long until they are known, what is taken for what."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,13 +1,12 @@
 """Scores to events and segments, causally."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.checkpoint import Checkpoint
 from lstr.config import FEATURES_PER_SECOND
@@ -44,7 +43,7 @@ class Event:
     score: float
     end: float | None = None
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """The event's JSON object; `end` only where there is one."""
         values = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
         if self.end is not None:
@@ -92,7 +91,7 @@ class Thresholds:
         after that of the first chunk below `off` (0 where the source ends)."""
         return {"started": (self.min_chunks - 1) * CHUNK_SECONDS, "ended": self.gap_chunks * CHUNK_SECONDS}
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """The thresholds' JSON object, with the delays they add."""
         return {**asdict(self), "delay": self.delays()}
 
@@ -147,7 +146,7 @@ class Timeline:
             if label not in (BACKGROUND, AMBIGUOUS)
         }
 
-    def push(self, time: float, scores: np.ndarray, ahead: np.ndarray | None = None) -> list[Event]:
+    def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
         """Events decided at the end of a chunk, `time` in seconds, scores (C,).
 
         `ahead` (H, C) are the scores of the chunks to come, of a model that anticipates: a class that is not on and
@@ -167,8 +166,8 @@ class Timeline:
         events = [event for c in sorted(self._runs) for event in self._end(c, time)]
         return events + [event for c in sorted(self._announced) for event in self._lapse(c, time)]
 
-    def describe(self) -> dict:
-        """The rules as a timeline file has them: one for all classes, or one a class."""
+    def describe(self) -> dict[str, Any]:
+        """The rules as a timeline file has them: one for all classes, or one per class."""
         if isinstance(self.thresholds, Thresholds):
             return self.thresholds.to_dict()
         return {self.classes[c]: rules.to_dict() for c, rules in self._rules.items()}
@@ -203,7 +202,7 @@ class Timeline:
         self.segments.append(Segment(start, end, label, round(run.mean, 4)))
         return [Event("ended", label, time, start, run.mean, end)]
 
-    def _expect(self, c: int, rules: Thresholds, time: float, ahead: np.ndarray) -> list[Event]:
+    def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
         run = self._runs.get(c)
         if run and run.started:
             self._announced.pop(c, None)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
@@ -45,7 +46,7 @@ def lengths_of(features: Path) -> dict[str, int]:
     return {video_id: len(folder.load(video_id)[0]) for video_id in folder.ids()}
 
 
-def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None) -> np.ndarray:
+def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None) -> NDArray[np.float32]:
     """Targets (n_chunks, 1 + C) float32, background first, by the rule of `lstr.labels.targets`.
 
     Without `n_chunks` they are the whole chunks of the duration, or reach to the last segment's end.

@@ -48,7 +48,7 @@ class LabelledVideo:
 
     id: str
     features: TwoStreamArray
-    targets: np.ndarray
+    targets: NDArray[np.uint8]
     seen: tuple[str, ...] = ()
     """The streams whose network has seen it, as far as its record says."""
 

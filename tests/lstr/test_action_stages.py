@@ -1,7 +1,5 @@
 """Tenths of an action by hand, and where the published convention differs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

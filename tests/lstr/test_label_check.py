@@ -1,7 +1,5 @@
 """Everything that can be wrong in a label file, found at once."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Annotations to targets, and the mistakes people make in label files."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

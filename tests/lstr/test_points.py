@@ -1,7 +1,5 @@
 """Starts, delays and confusion of decisions whose answer is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Feature folders and labels in the forms that the field has them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

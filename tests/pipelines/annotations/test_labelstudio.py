@@ -1,37 +1,16 @@
-"""JSON forms: by their schemas, as our own label reader takes them, and back."""
+"""Label Studio's tasks: by its schema, and back."""
 
 import json
 
 import jsonschema
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from lstr.labels import read_labels
 from lstr.segment import Segment
-from pipelines.annotations.activitynet import from_activitynet, to_activitynet
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.labelstudio import from_labelstudio, to_labelstudio, to_labelstudio_config
-from pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_jsonl, to_text, to_timeline
-from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets, videos
+from tests.support.annotated import CLASSES, scored, segments, sets
 
-SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}
-RESULTS = {  # what the evaluation code of ActivityNet requires of a prediction file
-    "type": "object",
-    "required": ["version", "results", "external_data"],
-    "properties": {
-        "results": {
-            "additionalProperties": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "required": ["label", "score", "segment"],
-                    "properties": {"label": {"type": "string"}, "score": {"type": "number"}, "segment": SEGMENT},
-                },
-            }
-        }
-    },
-}
 TASKS = {  # what Label Studio requires of tasks with timeline labels
     "type": "array",
     "items": {
@@ -74,27 +53,6 @@ TASKS = {  # what Label Studio requires of tasks with timeline labels
         },
     },
 }
-
-
-def test_activitynet_results_and_ground_truth(tmp_path):
-    jsonschema.validate(to_activitynet(ONE), RESULTS)
-    path = tmp_path / "labels.json"
-    path.write_text(to_text(to_activitynet(ONE.without_scores())))
-    labels = read_labels(path)
-    assert labels.classes == ("Background", *CLASSES)
-    video = labels.videos["a b"]
-    assert (video.subset, video.duration, len(video.segments)) == ("training", 3700.25, 7)
-
-
-@given(sets(1000))
-def test_activitynet_loses_nothing_it_can_hold(annotated):
-    read = from_activitynet(json.loads(json.dumps(to_activitynet(annotated))))
-    if "scores" not in annotated.held():
-        assert read == annotated
-    else:
-        for video_id, video in annotated.videos.items():
-            shown = [(*facts[:3], facts[3] or 1.0) for facts in scored(video)]
-            assert scored(read.videos[video_id]) == sorted(shown)
 
 
 def test_label_studio_counts_frames_from_one():
@@ -144,44 +102,14 @@ def test_label_studio_configuration_names_the_classes():
     assert video.get("frameRate") == "29.97"
 
 
-def test_a_timeline_there_and_back():
-    timeline = json.loads(json.dumps(to_timeline("a b", AWKWARD, CLASSES)))
-    assert timeline["chunks"] == 14801 and timeline["classes"][0] == "Background"
-    video, classes = from_timeline(timeline)
-    assert video == AWKWARD and classes == ("Background", *CLASSES)
-
-
-@given(videos(1000, score=st.sampled_from([None, 0.5]), least=0))
-def test_event_lines_lose_nothing_they_can_hold(video):
-    lines = [json.loads(line) for line in to_jsonl(video).splitlines()]
-    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
-    assert scored(from_jsonl(to_jsonl(video))) == scored(video)
-
-
-def test_lines_of_a_run_that_was_killed():
-    """The action that was on lasts until the last whole line; half a line is left out."""
-    text = (
-        '{"chunk": 0, "time": 0.25, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n'
-        '{"event": "started", "label": "jump", "time": 0.25, "start": 0.0, "score": 0.9}\n'
-        '{"event": "expected", "label": "wave", "time": 0.25, "start": 0.5, "score": 0.6}\n'
-        '{"chunk": 1, "time": 0.5, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n{"chunk": 2, "ti'
-    )
-    assert from_jsonl(text).segments == (Segment(0, 0.5, "jump", 0.9),)
-    with pytest.raises(AnnotationError, match="Line 1 is no line"):
-        from_jsonl("{}\n" + text)
-
-
 @pytest.mark.parametrize(
-    ("read", "content"),
+    "content",
     [
-        (from_timeline, {"format": "lstr-timeline/1"}),
-        (from_activitynet, {"database": []}),
-        (from_activitynet, {"database": {"v": {"annotations": [{"label": "jump", "segment": [1]}]}}}),
-        (from_labelstudio, [{"data": {"video": "a"}, "annotations": [{}]}]),
-        (from_labelstudio, 3),
+        [{"data": {"video": "a"}, "annotations": [{}]}],
+        3,
     ],
 )
-def test_broken_documents(read, content):
+def test_broken_documents(content):
     with pytest.raises(AnnotationError) as caught:
-        read(content)
+        from_labelstudio(content)
     assert caught.value.hint
