@@ -13,6 +13,7 @@ import numpy as np
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, THUMOS_CLASSES, VideoLabels, targets
+from lstr.segment import Segment
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 
@@ -49,7 +50,7 @@ def by_rule(segments: list[dict], rate: float, rows: int, rule: str) -> np.ndarr
 def by_ours(segments: list[dict], rate: float, rows: int) -> np.ndarray:
     """The same by `lstr.labels.targets`, whose rate is 4 a second, on times stretched to it."""
     scale = rate / FEATURES_PER_SECOND
-    stretched = tuple((s["label"], s["segment"][0] * scale, s["segment"][1] * scale) for s in segments)
+    stretched = tuple(Segment(s["segment"][0] * scale, s["segment"][1] * scale, s["label"]) for s in segments)
     return targets(VideoLabels("", None, stretched), THUMOS_CLASSES, rows)
 
 

@@ -1,13 +1,12 @@
 """Average precision in each tenth of an action: how early a model knows it (De Geest et al. 2016; paper, table 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.labels import runs
 from lstr.metrics import Ranking, counted, mean_of, scored_columns
 
 N_STAGES = 10
@@ -16,7 +15,7 @@ N_STAGES = 10
 def per_stage(
     scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """For each tenth {"stage", "mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}; arrays (L, C) a video.
+    """For each tenth {"stage", "mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}, of arrays (L, C).
 
     A class keeps all chunks in which it is off, and of each uninterrupted run of chunks in which it is on those whose
     middle lies in that tenth of the run, so that each chunk counts in exactly one. Ambiguous chunks are left out. A
@@ -96,9 +95,3 @@ def _collect(portions: Iterable[tuple[int, str, NDArray[np.bool_], Ranking]]) ->
         }
         for stage, entries in enumerate(per_class)
     ]
-
-
-def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where on (L,) is uninterruptedly True: [start, stop) of each run."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

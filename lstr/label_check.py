@@ -1,13 +1,12 @@
 """What is wrong or odd in the labels of a data set, all of it, before anything is trained on them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from lstr.config import FEATURES_PER_SECOND
-from lstr.labels import Labels, Segment, VideoLabels, mistake
+from lstr.labels import Labels, VideoLabels
+from lstr.segment import Segment, mistake
 
 TAIL = 1 / FEATURES_PER_SECOND
 """Seconds that a segment may reach past the last whole chunk: extraction drops a shorter tail."""
@@ -34,7 +33,7 @@ def check(
     """Everything found in labels (read leniently), errors first, then by kind and video.
 
     lengths: chunks of each video that has features; None leaves features out of it. subsets: whose videos must have
-    features; none named means all. skip_missing: a video without features is a warning.
+    features; empty means all. skip_missing: a video without features is a warning.
     """
     findings = [finding for name, video in labels.videos.items() for finding in _video(labels, name, video, lengths)]
     if lengths is not None:
@@ -58,25 +57,27 @@ def _video(labels: Labels, name: str, video: VideoLabels, lengths: Mapping[str, 
             yield Finding(ERROR, wrong.kind, name, _written(segment))
             continue
         sound.append(segment)
-        _, start, end = segment
-        if start == end:
+        if segment.start == segment.end:
             yield Finding(WARNING, "zero length", name, _written(segment))
-        if seconds is not None and end > seconds + TAIL:
+        if seconds is not None and segment.end > seconds + TAIL:
             yield Finding(WARNING, "past the end", name, f"{_written(segment)} of {seconds:g} s")
-    for first, second in pairwise(sorted(sound)):
+    for first, second in pairwise(sorted(sound, key=_order)):
         if first == second:
             yield Finding(WARNING, "duplicate", name, _written(second))
     by_class: dict[str, float] = {}
-    for segment in sorted(set(sound)):
-        label, start, end = segment
-        if start < by_class.get(label, 0.0):
+    for segment in sorted(set(sound), key=_order):
+        last_end = by_class.get(segment.label, 0.0)
+        if segment.start < last_end:
             yield Finding(WARNING, "overlap in one class", name, _written(segment))
-        by_class[label] = max(end, by_class.get(label, 0.0))
+        by_class[segment.label] = max(segment.end, last_end)
     if length is not None and video.n_chunks is not None and length != video.n_chunks:
         severity = ERROR if abs(length - video.n_chunks) > TARGETS_TOLERANCE else WARNING
         yield Finding(severity, "other length", name, f"{video.n_chunks} rows of targets, {length} of features")
 
 
+def _order(segment: Segment) -> tuple[str, float, float]:
+    return segment.label, segment.start, segment.end
+
+
 def _written(segment: Segment) -> str:
-    label, start, end = segment
-    return f"{label} {start:g}–{end:g} s"
+    return f"{segment.label} {segment.start:g}–{segment.end:g} s"

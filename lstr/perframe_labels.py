@@ -1,8 +1,6 @@
 """Labels in the published form: `data_info.json` names classes and videos, `target_perframe/ID.npy` has the targets."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
-from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, Segment, VideoLabels
+from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
 
 TARGETS = "target_perframe"
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
@@ -35,7 +33,7 @@ def read_data_info(
     """Labels of one data set of a data_info.json, its targets looked for in `roots` and in its own `data_root`.
 
     The targets become segments that give the same targets again; background is where no class is. `dataset` may be
-    left out where there is one, or where a root is named after it. A video without targets is left out with
+    left out where the file has one, or where a root is named after it. A video without targets is left out with
     `skip_missing`. Targets of another rate than 4 a second are taken with `any_rate`, for their seconds alone. Raises
     LabelsError otherwise, and for anything that does not fit together.
     """
@@ -54,8 +52,8 @@ def read_data_info(
     rate = entry.get("fps", FEATURES_PER_SECOND)
     if rate != FEATURES_PER_SECOND and not (any_rate and isinstance(rate, int | float) and rate > 0):
         raise LabelsError(f"{path}, {name}: {rate} targets a second.", "Make targets of 4 a second.")
-    given = entry.get("data_root")
-    near = [base / given for base in (Path(), path.parent, path.parent.parent)] if isinstance(given, str) else []
+    root = entry.get("data_root")
+    near = [base / root for base in (Path(), path.parent, path.parent.parent)] if isinstance(root, str) else []
     folders = [folder / TARGETS for folder in (*roots, *near) if (folder / TARGETS).is_dir()]
     videos, missing = {}, []
     for subset, key in SUBSETS.items():
@@ -65,25 +63,15 @@ def read_data_info(
                 missing.append(video)
                 continue
             targets = _read(found, len(classes))
-            segments = tuple(segments_of(targets, classes, rate))
+            segments = segments_of(targets, classes, rate)
             videos[video] = VideoLabels(subset, len(targets) / rate, segments, len(targets))
     if missing and not (skip_missing and videos):
-        where = f"in {', '.join(map(str, folders))}" if folders else f"for there is no folder {TARGETS}"
+        where = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
         raise LabelsError(
             f"{path}, {name}: {len(missing)} videos have no targets {where}: {', '.join(missing[:3])}.",
             f"Put them in {TARGETS}/ beside the features, or leave these videos out with --skip-missing.",
         )
     return Labels(tuple(classes), videos)
-
-
-def segments_of(targets: NDArray[Any], classes: Sequence[str], rate: float = FEATURES_PER_SECOND) -> Iterator[Segment]:
-    """Segments in seconds of targets (L, C), `rate` a second: each run of a class, but not of background."""
-    for column, label in enumerate(classes):
-        if label == BACKGROUND:
-            continue
-        on = np.concatenate([[False], targets[:, column] > 0, [False]])
-        edges = np.flatnonzero(on[1:] != on[:-1]) / rate
-        yield from ((label, float(start), float(end)) for start, end in edges.reshape(-1, 2))
 
 
 def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:

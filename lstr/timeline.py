@@ -1,6 +1,4 @@
-"""Scores to events and segments, causally, and the timeline file they make."""
-
-from __future__ import annotations
+"""Scores to events and segments, causally."""
 
 import math
 from collections.abc import Mapping
@@ -8,18 +6,21 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.checkpoint import Checkpoint
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LstrError
 from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.segment import Segment
 
 CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
 FORMAT = "lstr-timeline/1"
+"""What a timeline file names as its format."""
 HORIZON_CHUNKS = 8
-"""Chunks ahead, 2 s, within which an action is said to be expected."""
+"""Chunks ahead, 2 s, within which an action may be expected."""
 TOLERANCE = 1e-6
-"""Chunks: a length given in seconds that is this near a whole number of chunks is that number."""
+"""Chunks: a length in seconds that is this near a whole number of chunks is that number."""
 
 
 class ThresholdError(LstrError):
@@ -42,7 +43,7 @@ class Event:
     score: float
     end: float | None = None
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """The event's JSON object; `end` only where there is one."""
         values = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
         if self.end is not None:
@@ -52,7 +53,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """When a class begins and ends. Lengths in seconds, rounded to what whole chunks can tell.
+    """When a class begins and ends. Lengths in seconds, rounded to whole chunks.
 
     It begins when its score reaches `on` and ends when it falls below `off` (hysteresis). Two parts with at most
     `merge_gap` between them are one action, and one shorter than `min_length` is none. Raises ThresholdError.
@@ -86,11 +87,11 @@ class Thresholds:
         return math.floor(self.merge_gap / CHUNK_SECONDS + TOLERANCE)
 
     def delays(self) -> dict[str, float]:
-        """Seconds that these rules add to what the scores say: `started` comes that much after the end of an action's
-        first chunk, `ended` after that of the first chunk below `off` (0 where the source ends)."""
+        """Seconds that these rules add: `started` comes that much after the end of an action's first chunk, and `ended`
+        after that of the first chunk below `off` (0 where the source ends)."""
         return {"started": (self.min_chunks - 1) * CHUNK_SECONDS, "ended": self.gap_chunks * CHUNK_SECONDS}
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """The thresholds' JSON object, with the delays they add."""
         return {**asdict(self), "delay": self.delays()}
 
@@ -122,20 +123,21 @@ class _Run:
 
 @dataclass
 class Timeline:
-    """Turns a score vector a chunk into events; several classes may be on at once. Background is never an event.
+    """Turns one score vector per chunk into events; several classes may be on at once. Background is never an event.
 
-    `thresholds` is one for all classes, or one a class (a class without gets the default). The memory does not grow
-    with an action's length. What it says of a chunk never changes later, and is the same whatever follows; the
+    `thresholds` are one for all classes, or one per class (a class without gets the default). The memory does not grow
+    with an action's length. The events of a chunk never change later, and are the same whatever follows; the
     segments are those of the whole score curve: runs by hysteresis, near ones merged, then short ones dropped.
     """
 
     classes: tuple[str, ...]
     thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
-    segments: list[dict] = field(default_factory=list)
-    expected: list[dict] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    """Actions that have ended, in the order of their ends."""
+    expected: list[Event] = field(default_factory=list)
     _runs: dict[int, _Run] = field(default_factory=dict)
     _announced: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Classes that are expected and have not started: (start, score) as it was said."""
+    """Classes that are expected and have not started: (start, score) as announced."""
 
     def __post_init__(self) -> None:
         self._rules = {
@@ -144,7 +146,7 @@ class Timeline:
             if label not in (BACKGROUND, AMBIGUOUS)
         }
 
-    def push(self, time: float, scores: np.ndarray, ahead: np.ndarray | None = None) -> list[Event]:
+    def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
         """Events decided at the end of a chunk, `time` in seconds, scores (C,).
 
         `ahead` (H, C) are the scores of the chunks to come, of a model that anticipates: a class that is not on and
@@ -164,8 +166,8 @@ class Timeline:
         events = [event for c in sorted(self._runs) for event in self._end(c, time)]
         return events + [event for c in sorted(self._announced) for event in self._lapse(c, time)]
 
-    def describe(self) -> dict:
-        """The rules as a timeline file has them: one for all classes, or one a class."""
+    def describe(self) -> dict[str, Any]:
+        """The rules as a timeline file has them: one for all classes, or one per class."""
         if isinstance(self.thresholds, Thresholds):
             return self.thresholds.to_dict()
         return {self.classes[c]: rules.to_dict() for c, rules in self._rules.items()}
@@ -197,10 +199,10 @@ class Timeline:
         if not run.started:
             return []
         label, start, end = self.classes[c], run.first * CHUNK_SECONDS, run.end * CHUNK_SECONDS
-        self.segments.append({"label": label, "start": start, "end": end, "score": round(run.mean, 4)})
+        self.segments.append(Segment(start, end, label, round(run.mean, 4)))
         return [Event("ended", label, time, start, run.mean, end)]
 
-    def _expect(self, c: int, rules: Thresholds, time: float, ahead: np.ndarray) -> list[Event]:
+    def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
         run = self._runs.get(c)
         if run and run.started:
             self._announced.pop(c, None)
@@ -213,31 +215,31 @@ class Timeline:
         first = time + int(np.argmax(ahead >= rules.on)) * CHUNK_SECONDS
         self._announced[c] = first, float(ahead.max())
         event = Event("expected", self.classes[c], time, *self._announced[c])
-        self.expected.append({key: value for key, value in event.to_dict().items() if key != "event"})
+        self.expected.append(event)
         return [event]
 
     def _lapse(self, c: int, time: float) -> list[Event]:
         return [Event("lapsed", self.classes[c], time, *self._announced.pop(c))]
 
 
-def thresholds_of(loaded: Checkpoint, given: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
+def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
     """A checkpoint's thresholds, by class where `lstr evaluate --calibrate` wrote them, else the default ones.
 
-    `given` (on, off, min_length, merge_gap; None is not given) goes over both, for all classes. Where only one of `on`
-    and `off` is given and contradicts the other, the other follows it. Raises ThresholdError.
+    `overrides` (on, off, min_length, merge_gap; None overrides nothing) replace both, for all classes. Where only one
+    of `on` and `off` is overridden and contradicts the other, the other follows it. Raises ThresholdError.
     """
     stored = loaded.extra.get("thresholds")
     if not stored:
-        return changed({}, given or {})
-    return {label: changed(stored.get(label, {}), given or {}) for label in loaded.classes}
+        return changed({}, overrides or {})
+    return {label: changed(stored.get(label, {}), overrides or {}) for label in loaded.classes}
 
 
-def changed(stored: Mapping[str, float], given: Mapping[str, Any]) -> Thresholds:
-    """The default thresholds with `stored` and then `given` over them; see `thresholds_of`."""
-    given = {name: float(value) for name, value in given.items() if value is not None}
-    merged = {**asdict(DEFAULT), **stored, **given}
-    if "off" not in given:
+def changed(stored: Mapping[str, float], overrides: Mapping[str, Any]) -> Thresholds:
+    """The default thresholds with `stored` and then `overrides` over them; see `thresholds_of`."""
+    chosen = {name: float(value) for name, value in overrides.items() if value is not None}
+    merged = {**asdict(DEFAULT), **stored, **chosen}
+    if "off" not in chosen:
         merged["off"] = min(merged["off"], merged["on"])
-    elif "on" not in given:
+    elif "on" not in chosen:
         merged["on"] = max(merged["off"], merged["on"])
     return Thresholds(**merged)

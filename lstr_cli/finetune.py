@@ -169,9 +169,9 @@ def _read_labels(source: str, dataset: str | None, roots: list[str]):
     from lstr.label_check import check
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.datasets.dataset import read_annotations, stop_at_errors
+    from pipelines.datasets.dataset import read_label_file, stop_at_errors
 
-    annotated = read_annotations(source, roots, dataset, lenient=True, skip_missing=True)
+    annotated = read_label_file(source, roots, dataset, lenient=True, skip_missing=True)
     findings = check(annotated)
     if findings:
         console.say_table(f"{source}:", *table_of(findings))

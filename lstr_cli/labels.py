@@ -1,12 +1,13 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
 from itertools import groupby
+from pathlib import Path
 
 import click
 
 from lstr_cli.options import data_options, events_options
 
-EXAMPLES = 2  # named a kind of finding in the table
+EXAMPLES = 2  # named per kind of finding in the table
 
 
 @click.group("labels")
@@ -20,15 +21,15 @@ def command():
     """
 
 
-def _choice(kind: str):
-    """A callback that takes one of the formats that can be written (or read), without importing them for --help."""
+def _choice(which: str):
+    """A callback that takes one of the formats that are `readable` or `writable`, imported when a name is checked."""
 
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         if value is None:
             return None
-        from pipelines.annotations import convert as job
+        from pipelines.annotations import formats
 
-        known = getattr(job, kind)
+        known = getattr(formats, which)()
         if value not in known:
             raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}.")
         return value
@@ -41,25 +42,38 @@ def _subsets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     return {old or None: new for old, _, new in pairs}
 
 
+def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",")) if value else ()
+
+
+PATH = click.Path(path_type=Path)
+
+
 @command.command("convert")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--to", required=True, metavar="FORMAT", callback=_choice("TARGETS"), help="What to make of them.")
-@click.option("--from", "given", metavar="FORMAT", callback=_choice("SOURCES"), help="What they are, else guessed.")
-@click.option("-o", "--output", metavar="PATH", help="File or folder; else one text goes to standard output.")
+@click.option("--to", required=True, metavar="FORMAT", callback=_choice("writable"), help="What to make of them.")
+@click.option(
+    "--from",
+    "source_format",
+    metavar="FORMAT",
+    callback=_choice("readable"),
+    help="What they are; else recognised.",
+)
+@click.option("-o", "--output", type=PATH, metavar="PATH", help="File or folder; else a text goes to standard output.")
 @click.option("--subset", "subsets", multiple=True, metavar="[OLD=]NEW", callback=_subsets, help="Name subsets.")
-@click.option("--classes", metavar="A,B,…", help="Classes in the order of the score columns.")
+@click.option("--classes", metavar="A,B,…", callback=_names, help="Classes in the order of the score columns.")
 @click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
-@click.option("--features", metavar="DIR", help="perframe: make as many chunks as these features have.")
+@click.option("--features", type=PATH, metavar="DIR", help="perframe: make as many chunks as these features have.")
 @click.option("--name", default="LSTR", show_default=True, help="perframe: the data set's name in data_info.json.")
 @click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
-@click.option("--video", metavar="PATH", help="mp4, html: the video, or the folder of videos.")
+@click.option("--video", type=PATH, metavar="PATH", help="mp4, html: the video, or the folder of videos.")
 @events_options
-def convert(sources, to, given, output, subsets, classes, as_labels, features, name, fps, video, events):
+def convert(sources, to, output, events, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
     FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet (what --labels
     takes), thumos, audacity, perframe (target_perframe and data_info.json); to show them also png, svg, html, mp4;
-    and stored scores (npy) can be read. What the new form has no place for is said.
+    and stored scores (npy) can be read. What the new form has no place for is named.
 
     \b
     Examples:
@@ -68,48 +82,29 @@ def convert(sources, to, given, output, subsets, classes, as_labels, features, n
       lstr labels convert labels.json --to perframe --features features -o features
       lstr labels convert timeline/game.scores.npy --to csv --on 0.3 --off 0.2
     """
-    from dataclasses import replace
-    from pathlib import Path
-
     from lstr.timeline import changed
     from lstr_cli import console
     from pipelines.annotations.convert import convert as job
+    from pipelines.annotations.format import ConvertOptions
+    from pipelines.annotations.formats import FORMATS
     from pipelines.reports.fonts import illegible_warning
 
-    named = tuple(part.strip() for part in classes.split(",")) if classes else ()
-
-    def change(annotated):
-        if as_labels:
-            annotated = annotated.without_scores()
-        annotated = annotated.with_subsets(subsets)
-        return replace(annotated, classes=named) if named else annotated
-
-    done = job(
-        sources,
-        to,
-        Path(output) if output else None,
-        given,
-        change,
-        Path(features) if features else None,
-        name,
-        fps,
-        changed({}, events),
-        Path(video) if video else None,
-    )
+    done = job(sources, to, output, ConvertOptions(thresholds=changed({}, events), **options))
     if done.text is not None:
         click.echo(done.text, nl=False)
     if done.lost:
         console.warn(f"{to} has no place for {', '.join(sorted(done.lost))}.")
     if done.left_out:
         console.warn(f"{len(done.left_out)} videos have no features and were left out: {', '.join(done.left_out[:3])}.")
-    if to in ("mp4", "png") and (text := illegible_warning(done.annotated.classes)):
+    form = FORMATS[to]
+    if form.paints_text and (text := illegible_warning(done.annotated.classes)):
         console.warn(text)
     held = done.annotated.held()
     if to == "activitynet" and not held & {"scores", "subsets"}:
         console.warn("no video has a subset, which training needs: add --subset training.")
-    if to in ("activitynet", "thumos") and "scores" in held:
+    if form.holds_with_scores and "scores" in held:
         console.say("With their scores these are results to evaluate; --as-labels makes labels of them.")
-    segments = sum(len(v.annotations) for v in done.annotated.videos.values())
+    segments = sum(len(v.segments) for v in done.annotated.videos.values())
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
     console.say(f"{len(done.annotated.videos)} videos, {segments} segments{where}")
 
@@ -121,7 +116,7 @@ def convert(sources, to, given, output, subsets, classes, as_labels, features, n
 @click.option("--subset", help="Subset whose videos must have features.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document that names every finding.")
 def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
-    """Say what is wrong or odd in LABELS: an ActivityNet JSON, or a data_info.json with target_perframe.
+    """List what is wrong or odd in LABELS: an ActivityNet JSON, or a data_info.json with target_perframe.
 
     Errors stop training, warnings do not: unknown class, negative or zero length, past the end, duplicate, overlap of
     one class; with FEATURES also videos without features, features without labels, targets of another length.
@@ -136,16 +131,16 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
     from lstr.label_check import check as check_labels
     from lstr_cli import console
-    from pipelines.datasets.dataset import read_annotations, read_dataset, stop_at_errors
+    from pipelines.datasets.dataset import read_dataset, read_label_file, stop_at_errors
 
     if features:
         read = read_dataset(features, labels, (rgb, flow), dataset, lenient=True, skip_missing=skip_missing)
-        annotations, findings = read.labels, read.check((subset,) if subset else (), skip_missing)
+        labelled, findings = read.labels, read.check((subset,) if subset else (), skip_missing)
     else:
-        annotations = read_annotations(labels, (), dataset, True, skip_missing)
-        findings = check_labels(annotations)
-    segments = sum(len(video.segments) for video in annotations.videos.values())
-    counts = {"videos": len(annotations.videos), "segments": segments, "classes": len(annotations.classes)}
+        labelled = read_label_file(labels, dataset=dataset, lenient=True, skip_missing=skip_missing)
+        findings = check_labels(labelled)
+    segments = sum(len(video.segments) for video in labelled.videos.values())
+    counts = {"videos": len(labelled.videos), "segments": segments, "classes": len(labelled.classes)}
     if as_json:
         console.show_json({**counts, "findings": [asdict(found) for found in findings]})
     else:
@@ -155,7 +150,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
 
 def table_of(findings) -> tuple:
-    """Columns, rows and number columns of a table with a row a kind of finding."""
+    """Columns, rows and number columns of a table with one row per kind of finding."""
     rows = []
     for (severity, kind), group in groupby(findings, key=lambda found: (found.severity, found.kind)):
         members = list(group)

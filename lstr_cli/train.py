@@ -76,7 +76,7 @@ def command(
     from lstr_cli import console
     from lstr_cli.labels import table_of
     from pipelines.datasets.dataset import read_dataset, stop_at_errors
-    from pipelines.datasets.seen_videos import seen_in, told
+    from pipelines.datasets.seen_videos import seen_in, seen_phrase
     from pipelines.provenance import make_reproducible, provenance
     from pipelines.training.config import read_config, resolve
     from pipelines.training.ranks import join_ranks
@@ -108,13 +108,13 @@ def command(
         seen = seen_in(split, model)
         if seen and ranks.first:
             console.warn(
-                f"the {told(seen, len(split.videos), 'training videos')}: no new video has features as good; with "
-                "`lstr finetune --folds` each video gets those of networks that have not seen it."
+                f"the {seen_phrase(seen, len(split.videos), 'training videos')}: no new video has features as good; "
+                "with `lstr finetune --folds` each video gets those of networks that have not seen it."
             )
         seen = seen_in(validation, model) if validation else {}
         if seen and ranks.first:
             console.warn(
-                f"the {told(seen, len(validation.videos), f'{eval_subset} videos')}: "
+                f"the {seen_phrase(seen, len(validation.videos), f'{eval_subset} videos')}: "
                 "best.pt and --patience go by scores that new videos would not have."
             )
         if not all(split.dims):

@@ -2,44 +2,39 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from extractors.errors import ExtractorError
 from lstr.labels import BACKGROUND
+from lstr.segment import Segment
 
 
 class AnnotationError(ExtractorError):
-    """An annotation file that is malformed, or cannot be written in the form asked for."""
+    """An annotation file that is malformed, or cannot be written in another form."""
 
     exit_code = 2
 
 
-@dataclass(frozen=True, order=True)
-class Annotation:
-    """One labelled segment, in seconds; `score` is None where a person made it."""
-
-    start: float
-    end: float
-    label: str
-    score: float | None = None
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.start <= self.end < math.inf):
-            raise AnnotationError(
-                f"The segment of {self.label!r} from {self.start:g} to {self.end:g} s is none.",
-                "let it start at 0 or later and end after its start.",
-            )
-        if not self.label:
-            raise AnnotationError(
-                f"The segment from {self.start:g} to {self.end:g} s has no label.", "name its action."
-            )
+def sound(segment: Segment) -> Segment:
+    """The segment itself. Raises AnnotationError where it is no piece of time or has no label."""
+    if not (0 <= segment.start <= segment.end < math.inf):
+        raise AnnotationError(
+            f"The segment of {segment.label!r} from {segment.start:g} to {segment.end:g} s is none.",
+            "let it start at 0 or later and end after its start.",
+        )
+    if not segment.label:
+        raise AnnotationError(
+            f"The segment from {segment.start:g} to {segment.end:g} s has no label.", "name its action."
+        )
+    return segment
 
 
 @dataclass(frozen=True)
 class AnnotatedVideo:
-    """The segments of one video, by start; what a format does not hold is None."""
+    """The segments of one video, by start; what a format does not hold is None. Raises AnnotationError."""
 
-    annotations: tuple[Annotation, ...] = ()
+    segments: tuple[Segment, ...] = ()
     subset: str | None = None
     duration: float | None = None
     """Seconds."""
@@ -48,33 +43,38 @@ class AnnotatedVideo:
     fps: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "annotations", tuple(sorted(self.annotations, key=_order)))
+        object.__setattr__(self, "segments", tuple(sorted(map(sound, self.segments), key=_order)))
 
     @property
     def end(self) -> float:
         """The duration, or where the last segment ends."""
-        return self.duration if self.duration is not None else max((a.end for a in self.annotations), default=0.0)
+        return self.duration if self.duration is not None else max((s.end for s in self.segments), default=0.0)
 
 
 @dataclass(frozen=True)
 class AnnotationSet:
     """Annotated videos by id. `classes` are without "Background", in the order of the file where it has one.
 
-    A segment of background says what no segment says, and is left out.
+    A segment of background says no more than its absence, and is left out.
     """
 
     videos: Mapping[str, AnnotatedVideo]
-    classes: tuple[str, ...] = field(default=())
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         videos = {
-            name: replace(video, annotations=tuple(a for a in video.annotations if a.label != BACKGROUND))
+            name: replace(video, segments=tuple(s for s in video.segments if s.label != BACKGROUND))
             for name, video in self.videos.items()
         }
-        given = tuple(name for name in self.classes if name != BACKGROUND)
-        used = {a.label for video in videos.values() for a in video.annotations} - set(given)
+        listed = tuple(name for name in self.classes if name != BACKGROUND)
+        others = {s.label for video in videos.values() for s in video.segments} - set(listed)
         object.__setattr__(self, "videos", videos)
-        object.__setattr__(self, "classes", given + tuple(sorted(used)))
+        object.__setattr__(self, "classes", listed + tuple(sorted(others)))
+
+    @property
+    def first(self) -> tuple[str, AnnotatedVideo]:
+        """Id and segments of the first video, which is the only one for a format of one; an empty one without any."""
+        return next(iter(self.videos.items()), ("", AnnotatedVideo()))
 
     def merged(self, other: "AnnotationSet") -> "AnnotationSet":
         """Both sets together. Raises AnnotationError where a video is in both."""
@@ -96,34 +96,34 @@ class AnnotationSet:
     def without_scores(self) -> "AnnotationSet":
         """As if a person had made them."""
         videos = {
-            name: replace(video, annotations=tuple(replace(a, score=None) for a in video.annotations))
+            name: replace(video, segments=tuple(replace(s, score=None) for s in video.segments))
             for name, video in self.videos.items()
         }
         return replace(self, videos=videos)
 
     def held(self) -> set[str]:
-        """What this set has beside labels and times, so that what another form has no place for can be said."""
+        """What this set has beside labels and times; what a form has no place for is lost in it."""
         videos = self.videos.values()
-        used = {a.label for video in videos for a in video.annotations}
+        used = {s.label for video in videos for s in video.segments}
         present = {
-            "scores": any(a.score is not None for video in videos for a in video.annotations),
+            "scores": any(s.score is not None for video in videos for s in video.segments),
             "subsets": any(video.subset for video in videos),
             "durations": any(video.duration is not None for video in videos),
             "classes without segments": bool(set(self.classes) - used),
-            "videos without segments": any(not video.annotations for video in videos),
+            "videos without segments": any(not video.segments for video in videos),
         }
-        return {name for name, there in present.items() if there}
+        return {name for name, is_held in present.items() if is_held}
 
 
-def _order(annotation: Annotation) -> tuple:
-    return annotation.start, annotation.end, annotation.label, annotation.score or 0
+def _order(segment: Segment) -> tuple[float, float, str, float]:
+    return segment.start, segment.end, segment.label, segment.score or 0
 
 
-def from_segments(segments: Iterable[Mapping], **known) -> AnnotatedVideo:
-    """Segments {label, start, end, score} of a timeline as an annotated video."""
-    return AnnotatedVideo(
-        tuple(Annotation(s["start"], s["end"], s["label"], s.get("score")) for s in segments), **known
-    )
+def from_entries(
+    entries: Iterable[Mapping[str, Any]], duration: float | None, media: str | None, subset: str | None = None
+) -> AnnotatedVideo:
+    """The segments {label, start, end, score} of a timeline file as an annotated video."""
+    return AnnotatedVideo(tuple(map(Segment.from_dict, entries)), subset, duration, media)
 
 
 def plain_line(label: str) -> str:

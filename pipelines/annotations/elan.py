@@ -1,4 +1,4 @@
-"""ELAN's annotation files: a tier a class, so that actions may overlap, with the scores on a tier below it."""
+"""ELAN's annotation files: one tier per class, so that actions may overlap, with the scores on a tier below it."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -9,13 +9,29 @@ from mimetypes import guess_type
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
-PROPERTY = "lstr:"  # prefix of what a label set knows beyond tiers
+PROPERTY = "lstr:"  # prefix of what a label set has beyond tiers
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML cannot hold."""
+
+
+class Elan(TextFormat):
+    """ELAN's EAF."""
+
+    name, suffix = "eaf", ".eaf"
+    holds = EVERYTHING
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        video, classes = from_eaf(file.text)
+        return AnnotationSet({video_id: video}, classes)
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        return to_eaf(annotated.first[1], annotated.classes)
 
 
 def to_eaf(video: AnnotatedVideo, classes: Iterable[str]) -> str:
@@ -41,16 +57,17 @@ def to_eaf(video: AnnotatedVideo, classes: Iterable[str]) -> str:
             ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(getattr(video, name))
     slots = ET.SubElement(root, "TIME_ORDER")
     moments: list[tuple[int, str]] = []
-    ids, taken = count(1), set()
+    ids = count(1)
+    taken: set[str] = set()
     for label in classes:
-        for i, annotations in enumerate(_layers([a for a in video.annotations if a.label == label])):
+        for i, layer in enumerate(_layers([a for a in video.segments if a.label == label])):
             name = _clean(label) if i == 0 else f"{_clean(label)} ({i + 1})"
             while {name, f"{name} {SCORE}"} & taken:  # a class may itself be called "kick (2)"
                 name += "'"
             taken |= {name, f"{name} {SCORE}"}
             tier = ET.SubElement(root, "TIER", LINGUISTIC_TYPE_REF=ACTION, TIER_ID=name)
             scores = []
-            for a in annotations:
+            for a in layer:
                 own = f"a{next(ids)}"
                 times = {}
                 for which, seconds in (("1", a.start), ("2", max(a.end, a.start + 0.001))):
@@ -93,14 +110,16 @@ def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         raise AnnotationError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
     if root.tag != "ANNOTATION_DOCUMENT":
         raise AnnotationError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
-    slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
+    # what has no time or score is "", which is no number
+    slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
     scores = {
-        element.get("ANNOTATION_REF"): element.findtext("ANNOTATION_VALUE")
+        element.get("ANNOTATION_REF"): element.findtext("ANNOTATION_VALUE", "")
         for tier in root.iter("TIER")
         if tier.get("LINGUISTIC_TYPE_REF") == SCORE
         for element in tier.iter("REF_ANNOTATION")
     }
-    annotations, classes = [], []
+    segments: list[Segment] = []
+    classes: list[str] = []
     for tier in root.iter("TIER"):
         if tier.get("PARENT_REF"):
             continue
@@ -109,14 +128,14 @@ def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         for element in tier.iter("ALIGNABLE_ANNOTATION"):
             label = (element.findtext("ANNOTATION_VALUE") or "").strip() or name
             try:
-                times = [int(slots[element.get(f"TIME_SLOT_REF{which}")]) / 1000 for which in "12"]
+                start, end = (int(slots[element.get(f"TIME_SLOT_REF{which}")]) / 1000 for which in "12")
                 score = float(scores[element.get("ANNOTATION_ID")]) if element.get("ANNOTATION_ID") in scores else None
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, ValueError) as error:
                 raise AnnotationError(
                     f"An annotation of the tier {name!r} has no time or a score that is no number.",
                     "give it a time in ELAN and save the file again.",
                 ) from error
-            annotations.append(Annotation(*times, label, score))
+            segments.append(Segment(start, end, label, score))
             labels.append(label)
         classes += [label for label in dict.fromkeys(labels or [name]) if label not in classes]
     known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
@@ -125,14 +144,14 @@ def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         media = unquote(urlsplit(media).path)
     duration = known.get(f"{PROPERTY}duration")
     subset = known.get(f"{PROPERTY}subset")
-    video = AnnotatedVideo(tuple(annotations), subset, float(duration) if duration else None, media)
+    video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, media)
     return video, tuple(classes)
 
 
-def _layers(annotations: list[Annotation]) -> list[list[Annotation]]:
-    """Annotations by start, dealt to as few lists as let none overlap; at least one list."""
-    layers: list[list[Annotation]] = [[]]
-    for a in annotations:
+def _layers(segments: list[Segment]) -> list[list[Segment]]:
+    """Segments by start, dealt to as few lists as let none overlap; at least one list."""
+    layers: list[list[Segment]] = [[]]
+    for a in segments:
         free = next((layer for layer in layers if not layer or layer[-1].end <= a.start > layer[-1].start), None)
         if free is None:
             layers.append(free := [])

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
 from lstr.perframe_labels import SUBSETS, TARGETS, is_data_info, read_data_info
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.format import EVERYTHING, ConvertOptions, Format, Written
+from pipelines.features.folder import open_features
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
 
@@ -18,16 +21,40 @@ INFO = "data_info.json"
 NO_CLASS = -100  # the published ignore_index of a data set without an ambiguous class
 
 
-def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None) -> np.ndarray:
+class PerFrame(Format):
+    """A folder of targets with its data_info.json."""
+
+    name = "perframe"
+    holds = EVERYTHING - {"scores"}
+    detects = False
+    is_folder = True
+
+    def recognises_folder(self, folder: Path) -> bool:
+        return (folder / INFO).exists()
+
+    def read_folder(self, folder: Path, options: ConvertOptions) -> AnnotationSet:
+        return read_perframe(folder)
+
+    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
+        lengths = lengths_of(options.features) if options.features else None
+        return Written([output / INFO], write_perframe(output, annotated, options.name, lengths))
+
+
+def lengths_of(features: Path) -> dict[str, int]:
+    """Chunks of each video of a feature folder. Raises RecipeError or MissingPathError."""
+    folder = open_features(features)
+    return {video_id: len(folder.load(video_id)[0]) for video_id in folder.ids()}
+
+
+def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None) -> NDArray[np.float32]:
     """Targets (n_chunks, 1 + C) float32, background first, by the rule of `lstr.labels.targets`.
 
     Without `n_chunks` they are the whole chunks of the duration, or reach to the last segment's end.
     """
     if n_chunks is None:
-        whole = video.duration is not None
-        n_chunks = int(video.duration * FEATURES_PER_SECOND + 1e-6) if whole else end_chunk(video.end)
-    segments = tuple((a.label, a.start, a.end) for a in video.annotations)
-    return targets(VideoLabels("", None, segments), (BACKGROUND, *classes), n_chunks).astype(np.float32)
+        seconds = video.duration
+        n_chunks = end_chunk(video.end) if seconds is None else int(seconds * FEATURES_PER_SECOND + 1e-6)
+    return targets(VideoLabels("", None, video.segments), (BACKGROUND, *classes), n_chunks).astype(np.float32)
 
 
 def write_perframe(
@@ -35,7 +62,7 @@ def write_perframe(
 ) -> list[str]:
     """Write targets and data_info.json into a folder, which may be that of the features; returns the videos left out.
 
-    `name` is the data set's in data_info.json; another one of the file is kept. `lengths` are chunks a video, as its
+    `name` is the data set's in data_info.json; another one of the file is kept. `lengths` are chunks per video, as its
     features have; videos it does not name are left out. Raises AnnotationError where a video has no subset.
     """
     try:
@@ -49,7 +76,7 @@ def write_perframe(
         if video.subset not in SUBSETS:
             raise AnnotationError(
                 f"The video {video_id!r} has the subset {video.subset}, and {INFO} lists videos by subset.",
-                "say which it is with --subset training or testing.",
+                "name it with --subset training or testing.",
             )
         if lengths is not None and video_id not in lengths:
             missing.append(video_id)
@@ -73,7 +100,7 @@ def write_perframe(
 def read_perframe(folder: Path, name: str | None = None) -> AnnotationSet:
     """The segments that a folder's targets are made of, on the grid of chunks. Raises AnnotationError.
 
-    `name` is the data set's in data_info.json, its first where none is given.
+    `name` is the data set's in data_info.json, its first without it.
     """
     try:
         content = read_json(folder / INFO)
@@ -85,9 +112,7 @@ def read_perframe(folder: Path, name: str | None = None) -> AnnotationSet:
             f"{folder} holds no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
         ) from error
     videos = {
-        video_id: AnnotatedVideo(
-            tuple(Annotation(start, end, label) for label, start, end in video.segments), video.subset, video.duration
-        )
+        video_id: AnnotatedVideo(video.segments, video.subset, video.duration)
         for video_id, video in read.videos.items()
     }
     return AnnotationSet(videos, read.classes)

@@ -1,11 +1,13 @@
-"""Subtitles: WebVTT, SubRip and Advanced SubStation Alpha; a cue an action, several at once where they overlap."""
+"""Subtitles: WebVTT, SubRip and Advanced SubStation Alpha; one cue per action, several at once where they overlap."""
 
 import html
 import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote
 
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, plain_line
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
+from pipelines.annotations.format import FILES, ConvertOptions, File, TextFormat
 
 TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
@@ -28,10 +30,53 @@ MarginV, Encoding
 """
 
 
+class Vtt(TextFormat):
+    """WebVTT."""
+
+    name, suffix = "vtt", ".vtt"
+    holds = FILES | {"scores"}
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return AnnotationSet({video_id: from_vtt(file.text)})
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        return to_vtt(annotated.first[1])
+
+
+class Srt(TextFormat):
+    """SubRip."""
+
+    name, suffix = "srt", ".srt"
+    holds = FILES
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return AnnotationSet({video_id: from_srt(file.text)})
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        return to_srt(annotated.first[1])
+
+
+class Ass(TextFormat):
+    """Advanced SubStation Alpha, and SubStation Alpha to read."""
+
+    name, suffix = "ass", ".ass"
+    holds = FILES | {"scores", "classes without segments"}
+
+    def recognises(self, file: File) -> bool:
+        return file.ending in (".ass", ".ssa")
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        video, classes = from_ass(file.text)
+        return AnnotationSet({video_id: video}, classes)
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        return to_ass(annotated.first[1], annotated.classes)
+
+
 def to_vtt(video: AnnotatedVideo) -> str:
     """WebVTT, times in milliseconds; a cue's identifier carries its number and score, which players do not show."""
     cues = ["WEBVTT\n"]
-    for i, a in enumerate(video.annotations, 1):
+    for i, a in enumerate(video.segments, 1):
         score = "" if a.score is None else f" score={a.score:g}"
         cues.append(f"{i}{score}\n{_arrow(a, '.')}\n{html.escape(plain_line(a.label), quote=False)}\n")
     return "\n".join(cues)
@@ -41,41 +86,41 @@ def from_vtt(text: str) -> AnnotatedVideo:
     """A WebVTT file; notes, styles and tags are left out. Raises AnnotationError."""
     if not text.startswith("WEBVTT"):
         raise AnnotationError("The file does not begin with WEBVTT.", "give a WebVTT file, or name its --from format.")
-    annotations = []
+    segments = []
     for before, start, end, lines in _cues(text):
         label = html.unescape(re.sub(r"<[^>]*>", "", " ".join(lines)))
         if label.strip():
-            annotations.append(Annotation(start, end, label.strip(), _score(before)))
-    return AnnotatedVideo(tuple(annotations))
+            segments.append(Segment(start, end, label.strip(), _score(before)))
+    return AnnotatedVideo(tuple(segments))
 
 
 def to_srt(video: AnnotatedVideo) -> str:
     """SubRip, times in milliseconds; it has no place for a score."""
-    cues = (f"{i}\n{_arrow(a, ',')}\n{plain_line(a.label)}\n" for i, a in enumerate(video.annotations, 1))
+    cues = (f"{i}\n{_arrow(a, ',')}\n{plain_line(a.label)}\n" for i, a in enumerate(video.segments, 1))
     return "\n".join(cues)
 
 
 def from_srt(text: str) -> AnnotatedVideo:
     """A SubRip file; tags of the kinds players know are left out. Raises AnnotationError."""
-    annotations = []
+    segments = []
     for _, start, end, lines in _cues(text):
         label = re.sub(r"</?(?:b|i|u|s|font)(?:\s[^>]*)?>|\{\\[^}]*\}", "", " ".join(lines)).strip()
         if label:
-            annotations.append(Annotation(start, end, label))
-    if not annotations and text.strip():
+            segments.append(Segment(start, end, label))
+    if not segments and text.strip():
         raise AnnotationError("The file holds no cue.", "give a SubRip file, or name its --from format.")
-    return AnnotatedVideo(tuple(annotations))
+    return AnnotatedVideo(tuple(segments))
 
 
 def to_ass(video: AnnotatedVideo, classes: Iterable[str]) -> str:
-    """Advanced SubStation Alpha, times in 1/100 s: a style a class, so that each keeps its colour."""
+    """Advanced SubStation Alpha, times in 1/100 s: one style per class, so that each keeps its colour."""
     styles, events = [], []
     classes = list(classes)
     for i, label in enumerate(classes):
         red, green, blue = (COLOURS[i % len(COLOURS)][k : k + 2] for k in (0, 2, 4))
         look = f"&H00{blue}{green}{red},&H00FFFFFF,&H00000000,&H80000000,-1,0,0,0,100,100,0,0,1,3,1,2,20,20,24,1"
         styles.append(f"Style: {_field(label)},Sans,44,{look}")
-    for a in video.annotations:
+    for a in video.segments:
         text = a.label.replace("{", "(").replace("}", ")").replace("\\", "/")
         facts = [] if a.score is None else [f"score={a.score:g}"]
         facts += [f"label={_field(a.label)}"] if plain_line(text) != a.label else []
@@ -92,7 +137,7 @@ def to_ass(video: AnnotatedVideo, classes: Iterable[str]) -> str:
 def from_ass(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """An ASS or SSA file, and the classes that its styles name where it is one of ours. Raises AnnotationError."""
     fields: list[str] = []
-    annotations, styles, section = [], [], ""
+    segments, styles, section = [], [], ""
     for line in text.splitlines():
         key, _, value = line.partition(":")
         if line.startswith("["):
@@ -109,11 +154,11 @@ def from_ass(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
             shown = re.sub(r"\{[^}]*\}", "", row["text"]).replace("\\N", " ").replace("\\n", " ").replace("\\h", " ")
             label = unquote(facts["label"]) if facts.get("label") else shown.strip()
             score = _score(row.get("name", ""))
-            annotations.append(Annotation(_seconds(row["start"]), _seconds(row["end"]), label, score))
+            segments.append(Segment(_seconds(row["start"]), _seconds(row["end"]), label, score))
     if "[events]" not in text.lower():
         raise AnnotationError("The file has no [Events].", "give an ASS file, or name its --from format.")
-    ours = {a.label for a in annotations} <= set(styles)
-    return AnnotatedVideo(tuple(annotations)), tuple(styles) if ours else ()
+    ours = {a.label for a in segments} <= set(styles)
+    return AnnotatedVideo(tuple(segments)), tuple(styles) if ours else ()
 
 
 def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
@@ -129,7 +174,7 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
         yield lines[0] if at else "", _seconds(match[1]), _seconds(match[6]), lines[at + 1 :]
 
 
-def _arrow(a: Annotation, point: str) -> str:
+def _arrow(a: Segment, point: str) -> str:
     # a cue must end after it starts
     return " --> ".join(_clock(t, 1000).replace(".", point) for t in (a.start, max(a.end, a.start + 0.001)))
 

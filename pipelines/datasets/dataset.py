@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extractors.errors import RecipeError
 from lstr.config import LSTRConfig
@@ -31,7 +32,7 @@ class TwoStreamArray:
     def __len__(self) -> int:
         return len(self.rgb)
 
-    def __getitem__(self, chunks) -> np.ndarray:
+    def __getitem__(self, chunks: slice | NDArray[np.integer]) -> NDArray[np.float32]:
         """Appearance first, then motion (published order)."""
         return np.concatenate([self.rgb[chunks], self.flow[chunks]], axis=-1, dtype=np.float32)
 
@@ -47,7 +48,7 @@ class LabelledVideo:
 
     id: str
     features: TwoStreamArray
-    targets: np.ndarray
+    targets: NDArray[np.uint8]
     seen: tuple[str, ...] = ()
     """The streams whose network has seen it, as far as its record says."""
 
@@ -84,9 +85,9 @@ class Split:
 
 
 def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
-    """The subset asked for, or the one to test on: `testing` where there is one, else `validation`.
+    """The `wanted` subset, or the one to test on: `testing` where the labels have it, else `validation`.
 
-    Raises LabelsError when the label file has no such subset.
+    Raises LabelsError when the labels have no such subset.
     """
     present = sorted({video.subset for video in labels.videos.values()})
     choices = [wanted] if wanted else ["testing", "validation"]
@@ -101,12 +102,12 @@ def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> s
 
 @dataclass(frozen=True)
 class Dataset:
-    """Feature folders and labels as they are, before anything is asked of them."""
+    """Feature folders and labels as they are, before anything is selected."""
 
     folder: FeatureFolder | FeatureFolders
     labels: Labels
     source: str
-    """The label file, for people."""
+    """The label file, for messages."""
 
     def lengths(self, subsets: Collection[str] = ()) -> dict[str, int]:
         """Chunks of each video that has features: of all, or of some subsets and of the videos without labels.
@@ -174,15 +175,19 @@ def read_dataset(
     """
     roots = [features] if isinstance(features, str | Path) else list(features)
     folder = open_roots(roots, *streams)
-    read = read_annotations(labels, roots, dataset, lenient, skip_missing)
+    read = read_label_file(labels, roots, dataset, lenient, skip_missing)
     return Dataset(folder, read, str(labels))
 
 
-def read_annotations(
-    path: str | Path, roots: Sequence[str | Path], dataset: str | None, lenient: bool, skip_missing: bool
+def read_label_file(
+    path: str | Path,
+    roots: Sequence[str | Path] = (),
+    dataset: str | None = None,
+    lenient: bool = False,
+    skip_missing: bool = False,
 ) -> Labels:
     """Labels of either form; `roots` are where the targets of the published form may be. Raises LabelsError."""
-    content = read_json(Path(path)) if Path(path).exists() else None
+    content = read_json(Path(path)) if Path(path).exists() else {}
     if is_data_info(content):
         return read_data_info(Path(path), content, [Path(root) for root in roots], dataset, skip_missing)
     if dataset is not None:
@@ -191,7 +196,7 @@ def read_annotations(
 
 
 def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
-    """Raise LabelsError when there is an error among the findings."""
+    """Raise LabelsError when the findings hold an error."""
     errors = [found for found in findings if found.severity == ERROR]
     if not errors:
         return

@@ -1,8 +1,8 @@
 """Videos that the networks of their features have seen in training: new ones are likely to score lower.
 
 What a network has seen is written in the record of each video at extraction: `"seen": ["rgb", "flow"]`, and the fold
-that the networks were blind to. Features without records (from elsewhere), and those of weights that do not say what
-they have seen, as the published ones, count as not seen.
+that the networks were blind to. Features without records (from elsewhere), and those of weights that do not state
+what they have seen, as the published ones, count as not seen.
 """
 
 from extractors.recipe import STREAMS
@@ -37,7 +37,7 @@ def check_unseen(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
     seen = seen_in(split, loaded.config)
     if not seen:
         return []
-    sentence = f"{told(seen, len(split.videos), 'videos to score')}: new ones are likely to score lower."
+    sentence = f"{seen_phrase(seen, len(split.videos), 'videos to score')}: new ones are likely to score lower."
     if not allow:
         raise SeenError(
             f"The {sentence}",
@@ -46,8 +46,8 @@ def check_unseen(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
     return [f"{loaded.path}: the {sentence}"]
 
 
-def told(seen: Seen, of: int, what: str) -> str:
-    """How many of some videos are seen by which networks, and which is the first, for people."""
+def seen_phrase(seen: Seen, of: int, what: str) -> str:
+    """How many of `of` videos are seen by which networks, and the first of them, in words."""
     return f"feature networks ({', '.join(streams_of(seen))}) have seen {len(seen)} of {of} {what}, first {min(seen)!r}"
 
 
@@ -64,7 +64,7 @@ def training_seen(loaded: Checkpoint) -> dict | None:
 
 
 def warn_of_training(loaded: Checkpoint) -> list[str]:
-    """What to say of a checkpoint that was trained on features of seen videos."""
+    """Warnings about a checkpoint that was trained on features of seen videos."""
     seen = training_seen(loaded)
     if not seen:
         return []
@@ -77,13 +77,13 @@ def warn_of_training(loaded: Checkpoint) -> list[str]:
 def count_seen(folder: FeatureFolder) -> dict[str, dict[str, int]]:
     """How many videos have features of networks blind to `fold K`, or trained on `all`, and how many those had seen.
 
-    Empty where no record says.
+    Empty where no record states it.
     """
     counts: dict[str, dict[str, int]] = {}
     for video_id in folder.ids():
         record = folder.read_record(video_id)
         seen = seen_streams(record)
-        if seen is not None:
+        if record is not None and seen is not None:
             fold = record.get("fold")
             count = counts.setdefault("all" if fold is None else f"fold {fold}", {"videos": 0, "seen": 0})
             count["videos"] += 1

@@ -15,6 +15,7 @@ import av
 import cv2
 import numpy as np
 
+from lstr.segment import Segment
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
 
@@ -34,8 +35,6 @@ TORSO, NECK, HEAD, SHOULDER, HIP, ARM, LEG = 0.29, 0.07, 0.075, 0.115, 0.06, 0.1
 SIDES = np.array([-1, 1, -1, 1])
 HALVES = np.array([ARM, ARM, LEG, LEG])[:, None, None]
 REST, STAND = (4, 10, 10, 6), (2, 5, -2, 4)
-
-Segment = tuple[str, float, float]
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class SceneConfig:
 
 
 def schedule(config: SceneConfig = SceneConfig()) -> dict[str, tuple[str, list[Segment]]]:
-    """Draw which action happens when: id -> (subset, [(label, start s, end s), ...]).
+    """Draw which action happens when: id -> (subset, segments).
 
     Each subset is dealt from its own shuffled decks of the five actions, so it holds every class n times
     once it has room for 5 n actions. A 9 s video holds two or three.
@@ -93,7 +92,7 @@ def schedule(config: SceneConfig = SceneConfig()) -> dict[str, tuple[str, list[S
         start = rng.uniform(*LEAD_SECONDS)
         while (room := config.duration - TAIL_SECONDS - start) >= ACTION_SECONDS[0]:
             end = start + rng.uniform(ACTION_SECONDS[0], min(ACTION_SECONDS[1], room))
-            segments.append((next(decks[subset]), round(start, 3), round(end, 3)))
+            segments.append(Segment(round(start, 3), round(end, 3), next(decks[subset])))
             start = end + rng.uniform(*PAUSE_SECONDS)
         drawn[f"scene_{index:02d}"] = (subset, segments)
     return drawn
@@ -119,7 +118,7 @@ def render_scenes(
             progress(done, len(drawn))
     database = {}
     for name, (subset, segments) in drawn.items():
-        annotations = [{"label": label, "segment": times} for label, *times in segments]
+        annotations = [{"label": s.label, "segment": [s.start, s.end]} for s in segments]
         database[name] = {"subset": subset, "duration": config.duration, "annotations": annotations}
     write_json(folder / "labels.json", {"version": "lstr scenes 1", "classes": CLASSES, "database": database})
     return folder / "labels.json"
@@ -213,7 +212,7 @@ class Actor:
         rest = math.radians(rng.uniform(40, 55))
         yaw = rest * rng.choice((-1, 1))
         self.home, self.walks, self.yaw_keys = place, [], [(0.0, yaw)]
-        for start, end in (times for label, *times in segments if label == "walk"):
+        for start, end in ((s.start, s.end) for s in segments if s.label == "walk"):
             side = 1 if place < config.width / 2 else -1
             far = config.width - margin if side > 0 else margin
             # A long stride over a short time would be a run, so the speed has a ceiling.
@@ -236,15 +235,15 @@ class Actor:
         drift = math.sin(2 * math.pi * 0.17 * seconds + self.sway[1])
         arm = (REST[0] + 3 * breath, REST[1], REST[2] + 3 * breath, REST[3])
         idle = _join(1 + 1.5 * drift, arm, arm, STAND, STAND)
-        for (label, start, end), tempo in zip(self.segments, self.tempo, strict=True):
-            if not start <= seconds < end:
+        for segment, tempo in zip(self.segments, self.tempo, strict=True):
+            if not segment.start <= seconds < segment.end:
                 continue
-            t, length = seconds - start, end - start
-            move, period = MOVES[label]
+            t, length = seconds - segment.start, segment.end - segment.start
+            move, period = MOVES[segment.label]
             # A whole number of cycles, so that the move ends where it began.
             cycles = t / length * max(1, round(length * tempo / period))
-            if label == "walk":
-                cycles = tempo / period * abs(self._place(seconds) - self._place(start)) / self.size
+            if segment.label == "walk":
+                cycles = tempo / period * abs(self._place(seconds) - self._place(segment.start)) / self.size
             act = move(cycles % 1)
             if self.hand == 0:
                 act = act[[0, 5, 6, 7, 8, 1, 2, 3, 4, 13, 14, 15, 16, 9, 10, 11, 12, 17]]

@@ -127,7 +127,7 @@ def run(
 def truth_of(labels: Labels | None, video_id: str) -> list[dict] | None:
     """A video's labelled segments, to draw beside the detected ones; None without labels or an entry."""
     video = labels.videos.get(video_id) if labels else None
-    return [{"label": label, "start": start, "end": end} for label, start, end in video.segments] if video else None
+    return [segment.to_dict() for segment in video.segments] if video else None
 
 
 def warnings_of(loaded: Checkpoint) -> list[str]:

@@ -13,6 +13,7 @@ from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import FORMAT, Timeline
+from pipelines.annotations.format import Detection
 from pipelines.detection.decision import Decision, span
 from pipelines.detection.outputs import open_lines, write_lines, write_outputs
 from pipelines.detection.spool import Spool
@@ -93,7 +94,7 @@ class Record:
         """End what is still on and write the files of a whole run; the timeline.
 
         `duration` in seconds, to the newest decision without it; `more` goes into the timeline; the rest as for
-        `pipelines.detection.outputs.write_outputs`.
+        `pipelines.annotations.format.Detection`.
         """
         end = self.chunks * CHUNK_SECONDS
         last = [event.to_dict() for event in self._timeline.finish(end)]
@@ -134,9 +135,9 @@ class Record:
             **(more or {}),
         }
         if self._spool.with_scores:
-            page = {"recipe": loaded.recipe, "embed": embed}
             scores = self._spool.scores(self.chunks)
-            write_outputs(self._output, self.id, document, scores, events, self._formats, video, truth, page)
+            detection = Detection(self.id, document, scores, events, video, truth, loaded.recipe, embed)
+            write_outputs(self._output, detection, self._formats)
         return document
 
     def _latency(self) -> dict:

@@ -6,8 +6,9 @@ import numpy as np
 
 from lstr import bootstrap, metrics
 from lstr.action_stages import per_stage, published_per_stage
-from lstr.labels import AMBIGUOUS, BACKGROUND
-from lstr.points import confusion, detection_delay, said_classes, segments_of, start_precision
+from lstr.labels import AMBIGUOUS, BACKGROUND, segments_of
+from lstr.points import confusion, detection_delay, predicted_classes, start_precision
+from lstr.segment import Segment
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluation.evaluate import Evaluation
 
@@ -103,17 +104,17 @@ def _intervals(resampled: Resampled) -> dict | None:
     return {**edges, "level": bootstrap.LEVEL, "resamples": len(resampled["mAP"])}
 
 
-def _segments(split: Split, video: LabelledVideo) -> list[tuple[str, float, float]]:
+def _segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
     """A video's labelled actions; from its chunks where the labels are chunks alone."""
     labelled = split.labels.videos[video.id].segments
-    return list(labelled) or segments_of(video.targets, split.labels.classes)
+    return labelled or segments_of(video.targets, split.labels.classes)
 
 
 def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) -> dict:
     """A video's own mAP, NaN without an action, and the share of its chunks, ambiguous ones aside, decided right."""
     on = video.targets > 0
     keep = metrics.counted(on, classes)
-    right = on[np.arange(len(on)), said_classes(scores, classes)][keep]
+    right = on[np.arange(len(on)), predicted_classes(scores, classes)][keep]
     return {
         "id": video.id,
         "chunks": len(scores),

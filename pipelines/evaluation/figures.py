@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from lstr import metrics
-from lstr.action_stages import runs
 from lstr.config import FEATURES_PER_SECOND
-from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.labels import AMBIGUOUS, BACKGROUND, runs
 
 INK, SOFT, LINE = "#18202c", "#5a6678", "#c9d1db"
 DARK = {INK: "#e6ebf2", SOFT: "#98a4b5", LINE: "#3a4453"}

@@ -33,7 +33,7 @@ class Pair:
 
 def actions_of(labels: Labels, video_id: str) -> set[str]:
     """The classes that are labelled in a video, but for background and ambiguous stretches."""
-    return {name for name, start, end in labels.videos[video_id].segments if start < end} - {BACKGROUND, AMBIGUOUS}
+    return {s.label for s in labels.videos[video_id].segments if s.start < s.end} - {BACKGROUND, AMBIGUOUS}
 
 
 def round_robin(ids: Collection[str], n_folds: int) -> dict[str, int]:

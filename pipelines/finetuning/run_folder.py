@@ -73,8 +73,8 @@ def begin(folder: Path, settings: Mapping, resume: bool) -> None:
 
 def described(labels: VideoLabels, sha256: str, part: str) -> dict:
     """What settings say of a video: its content, its labels and its part."""
-    segments = hashlib.sha256(json.dumps(labels.segments).encode()).hexdigest()[:16]
-    return {"sha256": sha256, "labels": segments, "part": part}
+    segments = json.dumps([(segment.label, segment.start, segment.end) for segment in labels.segments])
+    return {"sha256": sha256, "labels": hashlib.sha256(segments.encode()).hexdigest()[:16], "part": part}
 
 
 def differences(before: Mapping, now: Mapping) -> list[str]:

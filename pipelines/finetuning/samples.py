@@ -14,8 +14,7 @@ import torch
 from torch.utils.data import Dataset
 
 from extractors.networks.crops import centre_crop, fit
-from lstr.action_stages import runs
-from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, targets
+from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
 from pipelines.extraction.chunk_cache import CachedVideo
 
 
@@ -53,10 +52,10 @@ def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[
     column = {name: index for index, name in enumerate(classes)}
     samples = []
     for video_id, (labels, n_chunks) in videos.items():
-        for name, start, end in labels.segments:
-            first, last = first_chunk(start), min(end_chunk(end), n_chunks)
-            if name not in (BACKGROUND, AMBIGUOUS) and first < last:
-                samples.append(Sample(video_id, first, last, column[name]))
+        for segment in labels.segments:
+            first, last = first_chunk(segment.start), min(end_chunk(segment.end), n_chunks)
+            if segment.label not in (BACKGROUND, AMBIGUOUS) and first < last:
+                samples.append(Sample(video_id, first, last, column[segment.label]))
     length = int(np.median([sample.end - sample.start for sample in samples])) if samples else 1
     for video_id, (labels, n_chunks) in videos.items():
         nothing = targets(labels, tuple(classes), n_chunks)[:, column[BACKGROUND]]

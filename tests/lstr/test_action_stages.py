@@ -1,11 +1,9 @@
 """Tenths of an action by hand, and where the published convention differs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from lstr.action_stages import per_stage, published_per_stage, runs
+from lstr.action_stages import per_stage, published_per_stage
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 
@@ -23,11 +21,6 @@ def falling(length, column=1):
     scores = np.zeros((length, 4))
     scores[:, column] = np.linspace(1, 0.1, length)
     return scores
-
-
-def test_runs():
-    assert runs(np.array([1, 1, 0, 1, 0, 0, 1], dtype=bool)) == [(0, 2), (3, 4), (6, 7)]
-    assert runs(np.zeros(0, dtype=bool)) == []
 
 
 def test_each_chunk_of_an_action_is_in_one_tenth():

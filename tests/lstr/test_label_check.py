@@ -1,13 +1,12 @@
 """Everything that can be wrong in a label file, found at once."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from lstr.label_check import check
 from lstr.labels import Labels, VideoLabels, read_labels
+from lstr.segment import Segment
 
 
 def labels(*segments, **given):
@@ -22,29 +21,29 @@ def found(*arguments, **given):
 @pytest.mark.parametrize(
     "segments, severity, kind",
     [
-        ([("C", 0, 1)], "error", "unknown class"),
-        ([("A", 2, 1)], "error", "negative length"),
-        ([("A", -1, 1)], "error", "before the start"),
-        ([("A", 1, 1)], "warning", "zero length"),
-        ([("A", 9, 10.3)], "warning", "past the end"),
-        ([("A", 1, 2), ("B", 1, 2), ("A", 1, 2)], "warning", "duplicate"),
-        ([("A", 1, 5), ("A", 2, 3), ("B", 2, 3)], "warning", "overlap in one class"),
-        ([("A", 1, 9), ("A", 2, 3), ("A", 4, 5)], "warning", "overlap in one class"),
+        ([Segment(0, 1, "C")], "error", "unknown class"),
+        ([Segment(2, 1, "A")], "error", "negative length"),
+        ([Segment(-1, 1, "A")], "error", "before the start"),
+        ([Segment(1, 1, "A")], "warning", "zero length"),
+        ([Segment(9, 10.3, "A")], "warning", "past the end"),
+        ([Segment(1, 2, "A"), Segment(1, 2, "B"), Segment(1, 2, "A")], "warning", "duplicate"),
+        ([Segment(1, 5, "A"), Segment(2, 3, "A"), Segment(2, 3, "B")], "warning", "overlap in one class"),
+        ([Segment(1, 9, "A"), Segment(2, 3, "A"), Segment(4, 5, "A")], "warning", "overlap in one class"),
     ],
 )
 def test_each_mistake(segments, severity, kind):
     findings = found(labels(*segments))
     assert set(findings) == {(severity, kind, "v")}
-    assert len(findings) == (2 if len(segments) == 3 and segments[0][2] == 9 else 1)
+    assert len(findings) == (2 if len(segments) == 3 and segments[0].end == 9 else 1)
 
 
 def test_what_is_sound():
-    assert found(labels(("A", 0, 2), ("A", 2, 10.2), ("B", 1, 3))) == []
-    assert found(labels(("A", 0, 99), duration=None)) == [], "nobody knows where the end is"
+    assert found(labels(Segment(0, 2, "A"), Segment(2, 10.2, "A"), Segment(1, 3, "B"))) == []
+    assert found(labels(Segment(0, 99, "A"), duration=None)) == [], "nobody knows where the end is"
 
 
 def test_against_features():
-    both = labels(("A", 0, 4))
+    both = labels(Segment(0, 4, "A"))
     both.videos["w"] = VideoLabels("testing", None, ())
     assert found(both, {"v": 40, "w": 8}) == []
     assert found(both, {"v": 15, "w": 8}) == []  # 3.75 s: the tail of a video is shorter than a chunk

@@ -1,7 +1,5 @@
 """Annotations to targets, and the mistakes people make in label files."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -10,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
-from lstr.labels import VideoLabels, end_chunk, first_chunk, read_labels, select, targets
+from lstr.labels import VideoLabels, end_chunk, first_chunk, read_labels, runs, segments_of, select, targets
+from lstr.segment import Segment
 
 
 def entry(*annotations, subset="training", duration=10.0):
@@ -34,7 +33,7 @@ def test_reads_videos_and_sorts_classes(tmp_path):
     path = write(tmp_path, {"a/b": entry(("Sit", 1, 2.5), ("Fall", 3, 4)), "c": entry(subset="validation")})
     labels = read_labels(path)
     assert labels.classes == ("Background", "Fall", "Sit")
-    assert labels.videos["a/b"] == VideoLabels("training", 10.0, (("Sit", 1.0, 2.5), ("Fall", 3.0, 4.0)))
+    assert labels.videos["a/b"] == VideoLabels("training", 10.0, (Segment(1.0, 2.5, "Sit"), Segment(3.0, 4.0, "Fall")))
     assert select(labels, "validation").videos.keys() == {"c"}
     with pytest.raises(LabelsError, match="testing") as caught:
         select(labels, "testing")
@@ -68,7 +67,7 @@ def test_byte_order_mark_and_other_alphabets(tmp_path):
     ],
 )
 def test_floor_of_start_and_ceiling_of_end(start, end, chunks):
-    hot = targets(VideoLabels("training", None, (("A", start, end),)), ("Background", "A"), 10)
+    hot = targets(VideoLabels("training", None, (Segment(start, end, "A"),)), ("Background", "A"), 10)
     assert np.flatnonzero(hot[:, 1]).tolist() == chunks
     assert (hot[:, 0] == 1 - hot[:, 1]).all()
 
@@ -82,7 +81,11 @@ def test_a_time_on_a_chunk_edge_stays_there_in_spite_of_float_noise(k, noise):
 
 
 def test_targets_hold_several_classes_and_ambiguous_is_no_background():
-    video = VideoLabels("training", None, (("A", 0, 1), ("B", 0.5, 1.5), ("Ambiguous", 2, 2.5), ("Background", 0, 9)))
+    video = VideoLabels(
+        "training",
+        None,
+        (Segment(0, 1, "A"), Segment(0.5, 1.5, "B"), Segment(2, 2.5, "Ambiguous"), Segment(0, 9, "Background")),
+    )
     hot = targets(video, ("Background", "A", "B", "Ambiguous"), 12)
     assert hot.dtype == np.uint8 and hot.shape == (12, 4)
     assert hot[2].tolist() == [0, 1, 1, 0] and hot[8].tolist() == [0, 0, 0, 1]
@@ -145,3 +148,20 @@ def test_a_missing_file_or_a_folder_is_refused(tmp_path):
         read_labels(tmp_path / "none.json")
     with pytest.raises(LabelsError):
         read_labels(tmp_path)
+
+
+def test_segments_of_chunks():
+    """Runs of each class, the ambiguous one with them, as targets are made of it too."""
+    classes = ("Background", "A", "B", "Ambiguous")
+    on = np.zeros((8, 4), dtype=int)
+    on[np.arange(8), [".AB?".index(letter) for letter in "..AAB?A."]] = 1
+    segments = segments_of(on, classes)
+    assert segments == (
+        Segment(0.5, 1.0, "A"), Segment(1.5, 1.75, "A"), Segment(1.0, 1.25, "B"), Segment(1.25, 1.5, "Ambiguous")
+    )  # fmt: skip
+    assert (targets(VideoLabels("training", None, segments), classes, 8) == on).all()
+
+
+def test_runs_of_chunks():
+    assert runs(np.array([1, 1, 0, 1, 0, 0, 1], dtype=bool)) == [(0, 2), (3, 4), (6, 7)]
+    assert runs(np.zeros(0, dtype=bool)) == []

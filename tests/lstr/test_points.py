@@ -1,11 +1,11 @@
 """Starts, delays and confusion of decisions whose answer is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from lstr.points import confusion, detection_delay, said_classes, segments_of, start_precision
+from lstr.labels import segments_of
+from lstr.points import confusion, detection_delay, predicted_classes, start_precision
+from lstr.segment import Segment
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 
@@ -24,11 +24,7 @@ def targets_of(on: str) -> np.ndarray:
 
 
 def test_what_is_said():
-    assert said_classes(scores_of("..AB?"), CLASSES).tolist() == [0, 0, 1, 2, 0]
-
-
-def test_segments_of_chunks():
-    assert segments_of(targets_of("..AAB?A."), CLASSES) == [("A", 0.5, 1.0), ("A", 1.5, 1.75), ("B", 1.0, 1.25)]
+    assert predicted_classes(scores_of("..AB?"), CLASSES).tolist() == [0, 0, 1, 2, 0]
 
 
 def test_starts_by_hand():
@@ -55,28 +51,31 @@ def test_starts_by_hand():
 def test_a_labelled_start_is_found_once():
     on = "....AAAAAAAA"
     said = scores_of("...." + "A.A.A.A.")
-    result = start_precision([said], [targets_of(on)], [[("A", 1.0, 3.0)]], CLASSES, (10,))
+    result = start_precision([said], [targets_of(on)], [[Segment(1.0, 3.0, "A")]], CLASSES, (10,))
     assert result["per_class"]["A"] == {"AP": [1.0], "starts": 1, "said": 4}
     early = scores_of("A...AAAAAAAA")
     early[0, 1] = 0.99  # the surest, and near enough to take the only start
-    assert start_precision([early], [targets_of(on)], [[("A", 1.0, 3.0)]], CLASSES, (0.5, 1))["mAP"] == [0.5, 1.0]
+    assert start_precision([early], [targets_of(on)], [[Segment(1.0, 3.0, "A")]], CLASSES, (0.5, 1))["mAP"] == [
+        0.5,
+        1.0,
+    ]
 
 
 def test_what_is_said_of_an_ambiguous_chunk_is_left_out():
     on, said = targets_of("..??AA"), scores_of("..AB.A")
-    result = start_precision([said], [on], [[("A", 1.0, 1.5)]], CLASSES, (1,))
+    result = start_precision([said], [on], [[Segment(1.0, 1.5, "A")]], CLASSES, (1,))
     assert result["per_class"]["A"]["said"] == 1
     assert confusion([said], [on], CLASSES).sum() == 1
 
 
 def test_delay_by_hand():
     on = "..AAAA..BB.."
-    segments = [("A", 0.6, 1.5), ("B", 2.0, 2.5), ("A", 9.0, 9.5)]
+    segments = [Segment(0.6, 1.5, "A"), Segment(2.0, 2.5, "B"), Segment(9.0, 9.5, "A")]
     result = detection_delay([scores_of("....AA......")], [targets_of(on)], [segments], CLASSES)
     assert result["seconds"] == pytest.approx([1.25 - 0.6])  # chunk 4 ends at 1.25 s
     assert (result["actions"], result["detected"]) == (2, 1)  # the one at 9 s is after the end
     assert result["per_class"]["B"]["detected"] == 0 and np.isnan(result["per_class"]["B"]["median"])
-    at_once = detection_delay([scores_of(on)], [targets_of(on)], [[("A", 0.5, 1.5)]], CLASSES)
+    at_once = detection_delay([scores_of(on)], [targets_of(on)], [[Segment(0.5, 1.5, "A")]], CLASSES)
     assert at_once["median"] == 0.25
 
 
@@ -85,14 +84,14 @@ def test_an_action_under_way_at_the_same_time_is_no_mistake():
     on[:, 2] = 1
     rows = scores_of("AAAA")
     rows[2:, 2] = 0.3  # B is second to A, which is on too
-    result = detection_delay([rows], [on], [[("A", 0.0, 1.0), ("B", 0.0, 1.0)]], CLASSES)
+    result = detection_delay([rows], [on], [[Segment(0.0, 1.0, "A"), Segment(0.0, 1.0, "B")]], CLASSES)
     assert result["seconds"] == [0.25, 0.75]
     assert confusion([rows], [on], CLASSES).sum() == 0
 
 
 def test_equal_scores_decide_nothing():
     on = targets_of("AAAA")
-    result = detection_delay([np.full((4, 4), 0.25)], [on], [[("A", 0.0, 1.0)]], CLASSES)
+    result = detection_delay([np.full((4, 4), 0.25)], [on], [[Segment(0.0, 1.0, "A")]], CLASSES)
     assert result["detected"] == 0
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.checkpoint import load
+from lstr.segment import Segment
 from lstr.timeline import DEFAULT, HORIZON_CHUNKS, ThresholdError, Thresholds, Timeline, thresholds_of
 
 CLASSES = ("Background", "kick", "punch")
@@ -34,9 +35,7 @@ def test_hysteresis():
     kick = [0.1, 0.6, 0.4, 0.45, 0.2, 0.4, 0.1]
     assert kicks(kick) == [("started", 0.5, 0.25, None), ("ended", 1.25, 0.25, 1.0)]
     _, timeline = play([[1 - s, s, 0] for s in kick])
-    assert timeline.segments == [
-        {"label": "kick", "start": 0.25, "end": 1.0, "score": pytest.approx(np.mean([0.6, 0.4, 0.45]), abs=1e-4)}
-    ]
+    assert timeline.segments == [Segment(0.25, 1.0, "kick", pytest.approx(np.mean([0.6, 0.4, 0.45]), abs=1e-4))]
 
 
 def test_a_minimum_length_delays_the_start_and_drops_what_is_shorter():
@@ -85,7 +84,7 @@ def test_two_at_once_and_the_end_flushes():
     assert [(e.event, e.label) for e in events] == [
         ("started", "kick"), ("started", "punch"), ("ended", "kick"), ("ended", "punch")
     ]  # fmt: skip
-    assert {s["end"] for s in timeline.segments} == {0.5}
+    assert {s.end for s in timeline.segments} == {0.5}
     assert timeline.finish(1.0) == [] and timeline.push(1.25, np.array([0, 0.9, 0]))[0].event == "started"
 
 
@@ -125,8 +124,8 @@ def test_expected_once_until_it_begins():
     (lapsed,) = timeline.push(1.5, quiet, ahead(0.1, 0.1, 0.1, 0.1))
     assert lapsed.to_dict() == {"event": "lapsed", "label": "kick", "time": 1.5, "start": 2.0, "score": 0.6}
     assert [e.event for e in timeline.push(1.75, quiet, ahead(0.1, 0.1, 0.6, 0.6))] == ["expected"]
-    assert [set(entry) for entry in timeline.expected] == [{"label", "time", "start", "score"}] * 3
-    assert timeline.expected[2]["start"] == 2.25
+    assert [set(e.to_dict()) for e in timeline.expected] == [{"event", "label", "time", "start", "score"}] * 3
+    assert timeline.expected[2].start == 2.25
 
 
 @given(
@@ -210,7 +209,7 @@ def offline(curve, rules: Thresholds) -> list[tuple[float, float]]:
 def test_the_segments_are_those_of_the_whole_curve(scores, rules):
     _, timeline = play(scores, rules)
     for c, label in enumerate(CLASSES[1:], 1):
-        segments = sorted((s["start"], s["end"]) for s in timeline.segments if s["label"] == label)
+        segments = sorted((s.start, s.end) for s in timeline.segments if s.label == label)
         assert segments == offline([row[c] for row in scores], rules)
 
 

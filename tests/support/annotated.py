@@ -1,19 +1,20 @@
-"""Annotation sets for the tests of formats: the awkward one by hand, and any by hypothesis."""
+"""Segment sets for the tests of formats: the awkward one by hand, and any by hypothesis."""
 
 from hypothesis import strategies as st
 
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationSet
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 
 CLASSES = ("wave", "<script>", "Zürich & co", "100 % {odd}, \\N; yes", "東京", "--> x", "idle")
 AWKWARD = AnnotatedVideo(
     (
-        Annotation(0.0, 1.25, "wave", 0.875),
-        Annotation(0.5, 2.0, "wave", 0.25),  # overlaps its own class
-        Annotation(1.0, 2.75, "<script>", 0.5),
-        Annotation(1.0, 2.75, "Zürich & co", 1.0),
-        Annotation(2.5, 4.0, "100 % {odd}, \\N; yes", 0.75),
-        Annotation(3599.75, 3661.5, "東京", 0.125),
-        Annotation(3661.5, 3662.0, "--> x", 0.0625),
+        Segment(0.0, 1.25, "wave", 0.875),
+        Segment(0.5, 2.0, "wave", 0.25),  # overlaps its own class
+        Segment(1.0, 2.75, "<script>", 0.5),
+        Segment(1.0, 2.75, "Zürich & co", 1.0),
+        Segment(2.5, 4.0, "100 % {odd}, \\N; yes", 0.75),
+        Segment(3599.75, 3661.5, "東京", 0.125),
+        Segment(3661.5, 3662.0, "--> x", 0.0625),
     ),
     subset="training",
     duration=3700.25,
@@ -32,7 +33,7 @@ def videos(unit: int, score=scores, least: int = 1, label=labels):
     @st.composite
     def annotation(draw):
         start = draw(st.integers(0, 20_000 * unit))
-        return Annotation(start / unit, (start + draw(st.integers(least, 90 * unit))) / unit, draw(label), draw(score))
+        return Segment(start / unit, (start + draw(st.integers(least, 90 * unit))) / unit, draw(label), draw(score))
 
     return st.builds(lambda found: AnnotatedVideo(tuple(found)), st.lists(annotation(), max_size=6))
 
@@ -42,14 +43,14 @@ def sets(unit: int, score=scores, least: int = 1, label=labels):
     known = st.fixed_dictionaries(
         {"subset": st.sampled_from(["training", "validation", "testing"]), "duration": st.just(30_000.0)}
     )
-    video = st.builds(lambda v, k: AnnotatedVideo(v.annotations, **k), videos(unit, score, least, label), known)
+    video = st.builds(lambda v, k: AnnotatedVideo(v.segments, **k), videos(unit, score, least, label), known)
     return st.dictionaries(labels, video, min_size=1, max_size=3).map(AnnotationSet)
 
 
 def segments(video: AnnotatedVideo, digits: int = 9) -> list[tuple]:
     """What every format holds, to compare by."""
-    return sorted((round(a.start, digits), round(a.end, digits), a.label) for a in video.annotations)
+    return sorted((round(a.start, digits), round(a.end, digits), a.label) for a in video.segments)
 
 
 def scored(video: AnnotatedVideo) -> list[tuple]:
-    return sorted((a.start, a.end, a.label, a.score or 0) for a in video.annotations)
+    return sorted((a.start, a.end, a.label, a.score or 0) for a in video.segments)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from lstr.labels import BACKGROUND, Labels, VideoLabels
+from lstr.segment import Segment
 from pipelines.extraction.chunk_cache import CachedVideo
 from pipelines.finetuning.cached_videos import Cached
 
@@ -29,7 +30,7 @@ def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, C
         for at, start in enumerate(range(2, LENGTH - ACTION, 2 * ACTION)):
             label = 1 + (at + v) % 2
             chunks[start : start + ACTION] += stripes if label == 1 else stripes.T
-            segments.append((CLASSES[label], start / 4, (start + ACTION) / 4))
+            segments.append(Segment(start / 4, (start + ACTION) / 4, CLASSES[label]))
         subset = "training" if v < n_training else "validation"
         videos[f"v{v}"] = VideoLabels(subset, LENGTH / 4, tuple(segments))
         record = {"crc32": [zlib.crc32(np.ascontiguousarray(chunk)) for chunk in chunks]}

@@ -8,31 +8,28 @@ import numpy as np
 import pytest
 
 from lstr.labels import read_labels
+from lstr.segment import Segment
 from lstr.timeline import Thresholds
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
-from pipelines.annotations.convert import (
-    FOLDERS,
-    HOLDS,
-    PICTURES,
-    SETS,
-    SOURCES,
-    SUFFIXES,
-    TARGETS,
-    convert,
-    guess,
-    read_annotations,
-)
+from pipelines.annotations.activitynet import to_activitynet
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.convert import convert
+from pipelines.annotations.format import ConvertOptions, File, TextFormat
+from pipelines.annotations.formats import FORMATS, read_annotations, readable, recognise, writable
 from pipelines.annotations.tables import from_csv
-from pipelines.annotations.timeline_json import to_activitynet, to_text
+from pipelines.annotations.timeline_json import to_text
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments
 
 TWO = AnnotationSet(
     {
-        "day 1/game": AnnotatedVideo((Annotation(1, 2.5, "jump"), Annotation(2, 4, "wave")), "training", 10.0),
-        "other": AnnotatedVideo((Annotation(0.25, 1, "wave"),), "testing", 8.0),
+        "day 1/game": AnnotatedVideo((Segment(1, 2.5, "jump"), Segment(2, 4, "wave")), "training", 10.0),
+        "other": AnnotatedVideo((Segment(0.25, 1, "wave"),), "testing", 8.0),
     },
     ("wave", "jump"),
 )
+
+TEXTS = {name: form for name, form in FORMATS.items() if isinstance(form, TextFormat)}
+PICTURES = [name for name, form in FORMATS.items() if not form.reads]
+AT_24 = ConvertOptions(fps=24)
 
 
 @pytest.fixture
@@ -42,19 +39,19 @@ def labels(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", [form for form in TARGETS if form not in PICTURES])
+@pytest.mark.parametrize("form", [form for form in writable() if form not in PICTURES])
 def test_every_form_there_and_back_keeps_the_labels(labels, tmp_path, form):
     """Guessed from the names it wrote, as a user would give them back."""
-    output = tmp_path / ("out" if form not in SETS else f"out{SUFFIXES[form]}")
-    done = convert([labels], form, output, fps=24)
+    output = tmp_path / (f"out{FORMATS[form].suffix}" if getattr(FORMATS[form], "holds_many", False) else "out")
+    done = convert([labels], form, output, AT_24)
     assert done.files and all(path.exists() for path in done.files)
     back = read_annotations(output)
     assert {i: segments(v) for i, v in back.videos.items()} == {i: segments(v) for i, v in TWO.videos.items()}
-    if "subsets" in HOLDS[form]:
+    if "subsets" in FORMATS[form].holds:
         assert {v.subset for v in back.videos.values()} == {"training", "testing"}
-    if "classes without segments" in HOLDS[form] and form not in ("ass", "eaf", "json"):
+    if "classes without segments" in FORMATS[form].holds and form not in ("ass", "eaf", "json"):
         assert back.classes == TWO.classes
-    assert (done.lost == set()) == ({"subsets", "durations"} <= HOLDS[form])
+    assert (done.lost == set()) == ({"subsets", "durations"} <= FORMATS[form].holds)
 
 
 def test_every_pair_of_forms_keeps_the_labels_of_a_video(tmp_path):
@@ -62,29 +59,27 @@ def test_every_pair_of_forms_keeps_the_labels_of_a_video(tmp_path):
     one = AnnotationSet({"game": TWO.videos["day 1/game"]})
     path = tmp_path / "game.json"
     convert_set(one, "json", path)
-    for form in [f for f in SUFFIXES if f not in FOLDERS]:
-        target = tmp_path / form / f"game{SUFFIXES[form]}"
-        convert([path], form, target, fps=24)
-        assert guess(target) == form, target
+    for form in [f for f in TEXTS if not FORMATS[f].is_folder]:
+        target = tmp_path / form / f"game{FORMATS[form].suffix}"
+        convert([path], form, target, AT_24)
+        assert recognise(target) is FORMATS[form], target
         path = target
     assert segments(read_annotations(path).videos["game"]) == segments(one.videos["game"])
 
 
 def convert_set(annotated: AnnotationSet, form: str, path: Path) -> None:
-    from pipelines.annotations.convert import render
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(form, annotated), encoding="utf-8")
+    path.write_text(TEXTS[form].text(annotated, ConvertOptions()), encoding="utf-8")
 
 
-@pytest.mark.parametrize("form", [f for f in SUFFIXES if f != "thumos"])
+@pytest.mark.parametrize("form", [f for f in TEXTS if f != "thumos"])
 def test_the_awkward_video_in_every_text_form(tmp_path, form):
-    path = tmp_path / f"a b{SUFFIXES[form]}"
+    path = tmp_path / f"a b{FORMATS[form].suffix}"
     convert_set(ONE, form, path)
     read = read_annotations(path).videos["a b"]
     digits = 1 if form == "labelstudio" else 9
     assert segments(read, digits) == segments(AWKWARD, digits)
-    if "scores" in HOLDS[form] and form != "labelstudio":
+    if "scores" in FORMATS[form].holds and form != "labelstudio":
         assert scored(read) == scored(AWKWARD)
 
 
@@ -101,7 +96,7 @@ def test_detections_become_labels_to_train_on(small_set, tmp_path, lstr):
     labels = read_labels(target)
     timeline = json.loads((tmp_path / "t" / "scene_00.json").read_text())
     assert labels.classes == tuple(timeline["classes"])
-    assert sorted(labels.videos["scene_00"].segments) == sorted(
+    assert sorted((s.label, s.start, s.end) for s in labels.videos["scene_00"].segments) == sorted(
         (s["label"], s["start"], s["end"]) for s in timeline["segments"]
     )
 
@@ -111,7 +106,7 @@ def test_stored_scores_are_decided_again(small_set, tmp_path, lstr):
     lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", output, "-f", "json,npy")
     again = read_annotations(output / "scene_00.scores.npy")
     assert scored(again.videos["scene_00"]) == scored(read_annotations(output / "scene_00.json").videos["scene_00"])
-    strict = read_annotations(output / "scene_00.scores.npy", thresholds=Thresholds(0.99, 0.98))
+    strict = read_annotations(output / "scene_00.scores.npy", ConvertOptions(thresholds=Thresholds(0.99, 0.98)))
     assert scored(strict.videos["scene_00"]) != scored(again.videos["scene_00"])
     code, out, _ = lstr("labels", "convert", output / "scene_00.scores.npy", "--to", "csv", "--on", 0.99, "--off", 0.98)
     assert code == 0 and scored(from_csv(out, "").videos["scene_00"]) == scored(strict.videos["scene_00"])
@@ -143,7 +138,9 @@ def test_labels_as_pictures(small_set, tmp_path, lstr, form):
     videos = ("--video", small_set.videos)
     code, _, err = lstr("labels", "convert", small_set.labels, "--to", form, "-o", tmp_path / "out", *videos)
     assert code == 0, err
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [f"scene_0{i}{PICTURES[form]}" for i in range(4)]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        f"scene_0{i}{FORMATS[form].suffix}" for i in range(4)
+    ]
 
 
 def test_what_is_lost_is_said(labels, lstr):
@@ -206,5 +203,56 @@ def test_a_failed_conversion_leaves_nothing(tmp_path):
 
 
 def test_forms_that_can_be_read_are_listed():
-    assert set(SOURCES) == set(SUFFIXES) | {"perframe", "npy"} and set(HOLDS) == set(SOURCES) - {"npy"}
+    assert set(readable()) == {*TEXTS, "perframe", "npy"} and set(writable()) == {*TEXTS, "perframe", *PICTURES}
+    assert {name for name, form in FORMATS.items() if form.holds is not None} == set(readable()) - {"npy"}
     assert CLASSES == ONE.classes and replace(ONE).classes == CLASSES
+
+
+class Toy(TextFormat):
+    """A format of a plugin: one line per segment, the score last."""
+
+    name, suffix = "toy", ".toy"
+    holds = frozenset({"scores"})
+    holds_many = True
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        videos: dict[str, tuple[Segment, ...]] = {}
+        for line in file.text.splitlines():
+            video, start, end, label, score = line.split("|")
+            segment = Segment(float(start), float(end), label, float(score) if score else None)
+            videos[video] = (*videos.get(video, ()), segment)
+        return AnnotationSet({name: AnnotatedVideo(segments) for name, segments in videos.items()})
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        return "".join(
+            f"{name}|{s.start}|{s.end}|{s.label}|{'' if s.score is None else s.score}\n"
+            for name, video in annotated.videos.items()
+            for s in video.segments
+        )
+
+
+def test_a_new_format_is_a_class_and_a_line(labels, tmp_path, monkeypatch, lstr):
+    """Registered in one place, it is read, recognised, written and listed, by the job and by the command."""
+    monkeypatch.setitem(FORMATS, "toy", Toy())
+    done = convert([labels], "toy", tmp_path / "all.toy")
+    assert done.files == [tmp_path / "all.toy"] and done.lost == {"subsets", "durations"}
+    assert recognise(tmp_path / "all.toy").name == "toy"
+    back = convert([tmp_path / "all.toy"], "csv").annotated
+    assert {i: segments(v) for i, v in back.videos.items()} == {i: segments(v) for i, v in TWO.videos.items()}
+    code, out, err = lstr("labels", "convert", tmp_path / "all.toy", "--to", "toy", "--from", "toy")
+    assert (code, out) == (0, (tmp_path / "all.toy").read_text()), err
+    code, _, err = lstr("labels", "convert", labels, "--to", "pdf")
+    assert code == 2 and "mp4, toy." in err
+
+
+def test_a_format_that_does_not_exist(labels, tmp_path):
+    """As a Python caller may ask for it; the command refuses earlier."""
+    for arguments, words in (
+        ((labels, "pdf"), "'pdf' is no format"),
+        ((labels, "npy", tmp_path / "out"), "npy cannot be made of annotations"),
+        ((labels, "csv", None, ConvertOptions(source_format="html")), "html cannot be read back"),
+        ((labels, "csv", None, ConvertOptions(source_format="perframe")), "perframe cannot be read back"),
+    ):
+        with pytest.raises(AnnotationError, match=words) as caught:
+            convert([arguments[0]], *arguments[1:])
+        assert caught.value.hint

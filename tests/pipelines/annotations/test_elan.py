@@ -7,7 +7,8 @@ import pympi
 import pytest
 from hypothesis import given
 
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
 from pipelines.annotations.elan import from_eaf, to_eaf
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos
 
@@ -51,21 +52,21 @@ def test_there_and_back():
 
 @given(videos(1000))
 def test_it_loses_nothing_it_can_hold(video):
-    named = tuple(dict.fromkeys(a.label for a in video.annotations))
+    named = tuple(dict.fromkeys(a.label for a in video.segments))
     read, classes = from_eaf(to_eaf(video, named))
     assert scored(read) == scored(video) and classes == named
 
 
 def test_tiers_of_one_name_keep_apart():
-    video = AnnotatedVideo((Annotation(0, 2, "a", 0.5), Annotation(1, 3, "a", 0.5), Annotation(1, 2, "a (2)", 0.5)))
+    video = AnnotatedVideo((Segment(0, 2, "a", 0.5), Segment(1, 3, "a", 0.5), Segment(1, 2, "a (2)", 0.5)))
     text = to_eaf(video, ("a", "a (2)", "a score"))
     names = [tier.get("TIER_ID") for tier in ET.fromstring(text.encode()).iter("TIER")]
     assert len(names) == len(set(names)) and scored(from_eaf(text)[0]) == scored(video)
 
 
 def test_characters_that_xml_cannot_hold_do_not_break_the_file():
-    text = to_eaf(AnnotatedVideo((Annotation(0, 1, "a\x00b"),)), ("a\x00b",))
-    assert from_eaf(text)[0].annotations[0].label == "a\N{REPLACEMENT CHARACTER}b"
+    text = to_eaf(AnnotatedVideo((Segment(0, 1, "a\x00b"),)), ("a\x00b",))
+    assert from_eaf(text)[0].segments[0].label == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_a_file_of_elan_with_names_in_the_tiers_only():
@@ -76,7 +77,7 @@ def test_a_file_of_elan_with_names_in_the_tiers_only():
     <ANNOTATION_VALUE/></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
     <TIER TIER_ID="note" PARENT_REF="jump"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="b" ANNOTATION_REF="a">
     <ANNOTATION_VALUE>nice</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
-    assert from_eaf(text) == (AnnotatedVideo((Annotation(0.5, 0.9, "jump"),)), ("jump",))
+    assert from_eaf(text) == (AnnotatedVideo((Segment(0.5, 0.9, "jump"),)), ("jump",))
 
 
 @pytest.mark.parametrize("text", ["no xml", "<other/>", to_eaf(AWKWARD, CLASSES).replace('TIME_VALUE="0"', "")])

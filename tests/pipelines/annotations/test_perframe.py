@@ -7,15 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.perframe import chunk_targets, read_perframe, write_perframe
 from tests.support.annotated import ONE, segments, sets
 
 CLASSES = ("jump", "wave", "Ambiguous")
 LABELS = AnnotationSet(
     {
-        "a/1": AnnotatedVideo((Annotation(0.3, 1.0, "jump"), Annotation(0.5, 1.5, "wave")), "training", 2.6),
-        "b": AnnotatedVideo((Annotation(0.0, 0.25, "Ambiguous"),), "testing", 1.0),
+        "a/1": AnnotatedVideo((Segment(0.3, 1.0, "jump"), Segment(0.5, 1.5, "wave")), "training", 2.6),
+        "b": AnnotatedVideo((Segment(0.0, 0.25, "Ambiguous"),), "testing", 1.0),
     },
     CLASSES,
 )
@@ -61,10 +62,7 @@ def test_it_loses_nothing_it_can_hold(tmp_path, annotated):
     """Segments on the grid of chunks come back, those of one class that touch or overlap as one."""
     classes = annotated.classes
     annotated = AnnotationSet(
-        {
-            f"v{i}": AnnotatedVideo(v.annotations[:3], v.subset, 20_100.0)
-            for i, v in enumerate(annotated.videos.values())
-        },
+        {f"v{i}": AnnotatedVideo(v.segments[:3], v.subset, 20_100.0) for i, v in enumerate(annotated.videos.values())},
         classes,
     )
     write_perframe(tmp_path, annotated, "LSTR")
@@ -74,7 +72,7 @@ def test_it_loses_nothing_it_can_hold(tmp_path, annotated):
         back = read.videos[video_id]
         assert (back.subset, back.duration) == (video.subset, video.duration)
         assert (chunk_targets(back, classes) == chunk_targets(video, classes)).all()
-        if len({a.label for a in video.annotations}) == len(video.annotations):
+        if len({a.label for a in video.segments}) == len(video.segments):
             assert segments(back) == segments(video)
 
 

@@ -7,7 +7,8 @@ import pytest
 import webvtt
 from hypothesis import given
 
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
 from pipelines.annotations.subtitles import from_ass, from_srt, from_vtt, to_ass, to_srt, to_vtt
 from tests.support.annotated import AWKWARD, CLASSES, ONE, labels, scored, segments, videos
 
@@ -23,14 +24,14 @@ def test_webvtt_py_reads_the_vtt():
 
 def test_pysubs2_reads_the_srt():
     subtitles = pysubs2.SSAFile.from_string(to_srt(AWKWARD), format_="srt", keep_unknown_html_tags=True)
-    expected = [(round(a.start * 1000), round(a.end * 1000)) for a in AWKWARD.annotations]
+    expected = [(round(a.start * 1000), round(a.end * 1000)) for a in AWKWARD.segments]
     assert [(e.start, e.end) for e in subtitles] == expected
     assert [e.text for e in subtitles][-2:] == ["東京", "--> x"]
 
 
 def test_pysubs2_reads_the_ass_with_a_style_a_class():
     subtitles = pysubs2.SSAFile.from_string(to_ass(AWKWARD, CLASSES), format_="ass")
-    assert [(e.start, e.end) for e in subtitles] == [(e.start * 1000, e.end * 1000) for e in AWKWARD.annotations]
+    assert [(e.start, e.end) for e in subtitles] == [(e.start * 1000, e.end * 1000) for e in AWKWARD.segments]
     assert len(subtitles.styles) == len(CLASSES) and all(e.style in subtitles.styles for e in subtitles)
     assert subtitles.info["PlayResX"] == "1280" and "ScriptType" in subtitles.info
     assert [e.plaintext for e in subtitles][:3] == ["wave", "wave", "<script>"]
@@ -57,7 +58,7 @@ def test_srt_loses_nothing_it_can_hold(video):
 
 @given(videos(100))
 def test_ass_loses_nothing_it_can_hold(video):
-    classes = tuple(sorted({a.label for a in video.annotations}))
+    classes = tuple(sorted({a.label for a in video.segments}))
     read, named = from_ass(to_ass(video, classes))
     assert scored(read) == scored(video) and named == classes
 
@@ -69,10 +70,10 @@ def test_what_others_write():
         "STYLE\r\n::cue { color: red }\r\n\r\nintro\r\n00:01.500 --> 00:00:02.000 align:start position:0%\r\n"
         "<v Anna><c.big>long &amp; high</c>\r\njump\r\n"
     )
-    assert from_vtt(text).annotations == (Annotation(1.5, 2.0, "long & high jump"),)
-    assert from_srt("1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n").annotations == (Annotation(1.5, 2.0, "jump"),)
+    assert from_vtt(text).segments == (Segment(1.5, 2.0, "long & high jump"),)
+    assert from_srt("1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n").segments == (Segment(1.5, 2.0, "jump"),)
     ass = "[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.50,{\\pos(1,2)}high\\Njump\n"
-    assert from_ass(ass) == (AnnotatedVideo((Annotation(1.0, 2.5, "high jump"),)), ())
+    assert from_ass(ass) == (AnnotatedVideo((Segment(1.0, 2.5, "high jump"),)), ())
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,6 @@ def test_what_is_no_subtitle(read, text, words):
 
 
 def test_a_cue_ends_after_it_starts():
-    moment = AnnotatedVideo((Annotation(2.0, 2.0, "blink"),))
-    assert from_vtt(to_vtt(moment)).annotations[0].end > 2.0
-    assert from_ass(to_ass(moment, ["blink"]))[0].annotations[0].end > 2.0
+    moment = AnnotatedVideo((Segment(2.0, 2.0, "blink"),))
+    assert from_vtt(to_vtt(moment)).segments[0].end > 2.0
+    assert from_ass(to_ass(moment, ["blink"]))[0].segments[0].end > 2.0

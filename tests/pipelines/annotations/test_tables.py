@@ -1,27 +1,22 @@
-"""Tables: CSV, TSV, Audacity and THUMOS, as other programs read them, and back."""
+"""Tables: CSV, TSV and Audacity, as other programs read them, and back."""
 
 import csv
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.labels import THUMOS_CLASSES
-from pipelines.annotations import tables
-from pipelines.annotations.annotation import AnnotatedVideo, Annotation, AnnotationError, AnnotationSet
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.tables import (
     from_audacity,
     from_csv,
-    from_thumos,
-    thumos_numbers,
     to_audacity,
     to_csv,
-    to_thumos,
     to_tsv,
 )
-from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets, videos
+from tests.support.annotated import AWKWARD, ONE, scored, segments, sets, videos
 
 
 def test_the_tables_are_plain():
@@ -30,7 +25,7 @@ def test_the_tables_are_plain():
         "video": "a b", "subset": "training", "duration": "3700.25", "start": "0", "end": "1.25", "label": "wave",
         "score": "0.875",
     }  # fmt: skip
-    assert [row["label"] for row in rows] == [a.label for a in AWKWARD.annotations]
+    assert [row["label"] for row in rows] == [a.label for a in AWKWARD.segments]
     rows = list(csv.DictReader(io.StringIO(to_tsv(ONE)), delimiter="\t"))
     assert rows[-1]["start_ms"] == "3661500" and rows[-1]["end_ms"] == "3662000"
 
@@ -48,7 +43,7 @@ def test_csv_and_tsv_lose_nothing_they_can_hold(annotated):
 
 @given(st.floats(0, 1e5), st.floats(0, 1e3))
 def test_csv_and_audacity_hold_any_float(start, length):
-    one = AnnotatedVideo((Annotation(start, start + length, "jump"),))
+    one = AnnotatedVideo((Segment(start, start + length, "jump"),))
     assert from_audacity(to_audacity(one)) == one
     assert from_csv(to_csv(AnnotationSet({"v": one})), "v").videos["v"] == one
 
@@ -60,13 +55,13 @@ def test_audacity_loses_nothing_it_can_hold(video):
 
 def test_audacity_lines_are_three_cells_and_frequencies_are_left_out():
     assert to_audacity(AWKWARD).splitlines()[0] == "0\t1.25\twave"
-    assert from_audacity("1.0\t2.0\tjump\n\\\t100.0\t200.0\n").annotations == (Annotation(1, 2, "jump"),)
+    assert from_audacity("1.0\t2.0\tjump\n\\\t100.0\t200.0\n").segments == (Segment(1, 2, "jump"),)
 
 
 def test_tables_of_others():
     """BORIS, semicolons with decimal commas, other names of the columns, one video a file."""
     text = "\ufeffBehavior;Start (s);Stop (s);Comment\njump;1,5;2,25;no\n"
-    assert from_csv(text, "game") == AnnotationSet({"game": AnnotatedVideo((Annotation(1.5, 2.25, "jump"),))})
+    assert from_csv(text, "game") == AnnotationSet({"game": AnnotatedVideo((Segment(1.5, 2.25, "jump"),))})
 
 
 @pytest.mark.parametrize(
@@ -82,52 +77,3 @@ def test_broken_tables(text, words):
     with pytest.raises(AnnotationError, match=words) as caught:
         from_csv(text, "x")
     assert caught.value.hint
-
-
-def thumos(annotated: AnnotationSet) -> AnnotationSet:
-    return from_thumos(Path("."), {Path(name): text for name, text in to_thumos(annotated).items()})
-
-
-def test_thumos_annotations_are_a_file_a_class_and_subset():
-    files = to_thumos(ONE.without_scores())
-    assert files["wave_train.txt"] == "a%20b 0 1.25\na%20b 0.5 2\n" and len(files) == 7
-    read = thumos(ONE.without_scores())
-    assert segments(read.videos["a b"]) == segments(AWKWARD) and read.videos["a b"].subset == "training"
-    assert read.classes == CLASSES
-
-
-def test_thumos_detections_have_the_official_numbers():
-    classes = THUMOS_CLASSES[1:-1]
-    assert thumos_numbers(classes)["CliffDiving"] == 22 and thumos_numbers(classes)["VolleyballSpiking"] == 97
-    video = AnnotatedVideo((Annotation(1.5, 3, "Diving", 0.5),))
-    files = to_thumos(AnnotationSet({"video_test_0000004": video}, classes))
-    assert files["detections.txt"] == "video_test_0000004 1.5 3 26 0.5\n"
-    assert files[tables.CLASS_LIST].startswith("7 BaseballPitch\n9 BasketballDunk\n")
-    assert thumos_numbers(("wave", "jump")) == {"wave": 1, "jump": 2}
-
-
-@given(sets(1000, score=st.none()))
-def test_thumos_annotations_lose_nothing_they_can_hold(annotated):
-    read = thumos(annotated)
-    for video_id, video in annotated.videos.items():
-        if video.annotations:
-            assert segments(read.videos[video_id]) == segments(video)
-            assert read.videos[video_id].subset == video.subset
-
-
-@given(sets(1000, score=st.sampled_from([0.125, 0.8])))
-def test_thumos_detections_lose_nothing_they_can_hold(annotated):
-    read = thumos(annotated)
-    for video_id, video in annotated.videos.items():
-        assert scored(read.videos.get(video_id, AnnotatedVideo())) == scored(video)
-
-
-def test_thumos_mistakes():
-    no_subset = AnnotationSet({"v": AnnotatedVideo((Annotation(0, 1, "jump"),))})
-    with pytest.raises(AnnotationError, match="subset None") as caught:
-        to_thumos(no_subset)
-    assert "--subset" in caught.value.hint
-    with pytest.raises(AnnotationError, match="names the class 7"):
-        from_thumos(Path("."), {Path("a.txt"): "v 1 2 7 0.5\n"})
-    with pytest.raises(AnnotationError, match="no line of THUMOS"):
-        from_thumos(Path("."), {Path("Diving_val.txt"): "1 2\n"})

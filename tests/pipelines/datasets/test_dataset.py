@@ -1,7 +1,5 @@
 """Feature folders and labels in the forms that the field has them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,8 +9,7 @@ import pytest
 from extractors.errors import RecipeError
 from lstr.config import LSTRConfig
 from lstr.errors import LabelsError
-from lstr.labels import targets
-from lstr.perframe_labels import segments_of
+from lstr.labels import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.windows import gather
 from pipelines.datasets.dataset import read_dataset, read_split
 from pipelines.features.joined_folders import StoredArray
@@ -71,11 +68,9 @@ def test_the_published_layout(tmp_path):
 
 def test_segments_of_published_targets_give_the_same_targets(shared):
     path = shared / "data" / "thumos14" / "target_perframe" / "video_validation_0000051.npy"
-    from lstr.labels import THUMOS_CLASSES, VideoLabels
-
-    given = np.load(path)
-    video = VideoLabels("training", None, tuple(segments_of(given, THUMOS_CLASSES)))
-    assert given[:, 1:].any() and np.array_equal(targets(video, THUMOS_CLASSES, len(given)), given)
+    published = np.load(path)
+    video = VideoLabels("training", None, segments_of(published, THUMOS_CLASSES))
+    assert published[:, 1:].any() and np.array_equal(targets(video, THUMOS_CLASSES, len(published)), published)
 
 
 def test_which_data_set(tmp_path):

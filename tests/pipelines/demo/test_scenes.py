@@ -54,7 +54,7 @@ def test_labels_are_activitynet_and_inside_the_video(rendered):
 def test_every_class_is_trained_twice_and_tested_once(seed):
     counts = {"training": Counter(), "testing": Counter()}
     for subset, segments in schedule(SceneConfig(seed=seed)).values():
-        counts[subset].update(label for label, _, _ in segments)
+        counts[subset].update(segment.label for segment in segments)
     assert min(counts["training"][action] for action in ACTIONS) >= 2
     assert min(counts["testing"][action] for action in ACTIONS) >= 1
 
@@ -64,9 +64,9 @@ def test_no_action_follows_itself_and_starts_are_spread():
     starts = []
     for seed in range(20):
         for _, segments in schedule(SceneConfig(seed=seed, seconds=30)).values():
-            names = [label for label, _, _ in segments]
+            names = [segment.label for segment in segments]
             assert all(a != b for a, b in zip(names, names[1:], strict=False))
-            starts.append(segments[0][1])
+            starts.append(segments[0].start)
     assert np.std(starts) > 0.25
 
 

@@ -164,8 +164,8 @@ def whole(folder, name: str) -> dict:
     text = (folder / f"{name}.jsonl").read_text()
     assert all(json.loads(line) for line in text.splitlines()) and text.endswith("\n")
     assert len(np.load(folder / f"{name}.scores.npy")) == timeline["chunks"]
-    segments = sorted((a.start, a.end, a.label) for a in from_timeline(timeline)[0].annotations)
-    assert sorted((a.start, a.end, a.label) for a in from_jsonl(text).annotations) == segments
+    segments = sorted((a.start, a.end, a.label) for a in from_timeline(timeline)[0].segments)
+    assert sorted((a.start, a.end, a.label) for a in from_jsonl(text).segments) == segments
     return timeline
 
 

@@ -14,12 +14,17 @@ import pytest
 from lstr.checkpoint import load, save
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from pipelines.annotations.convert import SUFFIXES, read_annotations
+from pipelines.annotations.format import Detection, TextFormat
+from pipelines.annotations.formats import FORMATS as ALL_FORMATS
+from pipelines.annotations.formats import read_annotations
 from pipelines.detection.detect import run
-from pipelines.detection.outputs import DEFAULT, ENDINGS, FORMATS, write_outputs
+from pipelines.detection.outputs import DEFAULT, FORMATS, write_outputs
 from pipelines.detection.sources import open_sources
 from tests.support.annotated import scored, segments
 from tests.support.processes import heed_interrupts
+
+SUFFIXES = {name: ALL_FORMATS[name].suffix for name in FORMATS}
+TEXTS = [name for name, form in ALL_FORMATS.items() if isinstance(form, TextFormat)]
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +42,16 @@ def everything(small_set, tmp_path_factory):
 def test_every_format_is_there_and_no_other_file(everything):
     names = {path.name for path in everything.iterdir()}
     beside = {"detclasslist.txt", "scene_00.labelstudio.xml"}
-    assert names == {f"scene_00{ending}" for ending in ENDINGS.values()} | beside
+    assert names == {f"scene_00{suffix}" for suffix in SUFFIXES.values()} | beside
     assert "scene_00.mp4" not in names, "the name of the video itself"
 
 
-@pytest.mark.parametrize("form", SUFFIXES)
+@pytest.mark.parametrize("form", TEXTS)
 def test_every_text_says_what_the_timeline_says(everything, form):
     """Chunks are 0.25 s, the video has 30 FPS: Label Studio's frames hold them to half a frame."""
     timeline = read_annotations(everything / "scene_00.json").videos["scene_00"]
     read = read_annotations(everything / f"scene_00{SUFFIXES[form]}").videos["scene_00"]
-    assert timeline.annotations
+    assert timeline.segments
     if form == "labelstudio":
         assert read.fps == 30
         assert np.allclose([s[:2] for s in segments(read)], [s[:2] for s in segments(timeline)], atol=1 / 60 + 1e-9)
@@ -77,7 +82,7 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     assert lstr(*given, "-o", tmp_path / "a")[0] == 0
     assert {p.name for p in (tmp_path / "a").iterdir()} == {
         "index.html",
-        *(f"scene_0{i}{ENDINGS[form]}" for i in range(4) for form in DEFAULT),
+        *(f"scene_0{i}{SUFFIXES[form]}" for i in range(4) for form in DEFAULT),
     }
     rules = ("--on", 0.4, "--off", 0.2, "--min-length", 0.5, "--merge-gap", 0.25)
     code, _, err = lstr(*given, "-o", tmp_path / "b", "-f", "json", "-f", "vtt, jsonl", *rules)
@@ -146,8 +151,8 @@ def test_ctrl_c_leaves_the_lines_alone(small_set, tmp_path):
 
 def test_a_video_is_opened_again_only_where_frames_count(tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr("pipelines.detection.outputs.frame_rate", lambda video: opened.append(video))
+    monkeypatch.setattr("pipelines.annotations.labelstudio.frame_rate", lambda video: opened.append(video))
     timeline = {"segments": [], "duration": 1.0, "classes": ["Background", "kick"], "chunks": 4, "source": "v.mp4"}
     for formats, times in ((["json", "npy", "vtt", "eaf", "csv"], 0), (["labelstudio"], 1)):
-        write_outputs(tmp_path, "v", timeline, np.zeros((4, 2)), [], formats, tmp_path / "v.mp4")
+        write_outputs(tmp_path, Detection("v", timeline, np.zeros((4, 2)), [], tmp_path / "v.mp4"), formats)
         assert len(opened) == times

@@ -14,6 +14,7 @@ import pytest
 from lstr.config import LSTRConfig
 from lstr.labels import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.metrics import per_frame, published_per_frame
+from lstr.segment import Segment
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluation.analysis import analyse, compare, resample
 from pipelines.evaluation.evaluate import Evaluation, pooled_metrics
@@ -30,7 +31,11 @@ def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead
     database, videos, scores = {}, [], []
     for i, length in enumerate(lengths):
         end = length / 4
-        segments = (("run", 0.1 * end, 0.4 * end), (HOSTILE, 0.5 * end, 0.7 * end), ("Ambiguous", 0.8 * end, 0.9 * end))
+        segments = (
+            Segment(0.1 * end, 0.4 * end, "run"),
+            Segment(0.5 * end, 0.7 * end, HOSTILE),
+            Segment(0.8 * end, 0.9 * end, "Ambiguous"),
+        )
         label = VideoLabels("testing", end, segments)
         name = f"video {i} <b>"
         database[name] = label
@@ -38,7 +43,7 @@ def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead
         videos.append(LabelledVideo(name, np.zeros((length, 0)), on))
         rows = np.exp(rng.normal(0, 1, on.shape) + 1.5 * on)
         scores.append((rows / rows.sum(axis=1, keepdims=True)).astype(np.float32))
-    training = VideoLabels("training", 5.0, (("run", 0.0, 2.0), (HOSTILE, 3.0, 4.0)))
+    training = VideoLabels("training", 5.0, (Segment(0.0, 2.0, "run"), Segment(3.0, 4.0, HOSTILE)))
     split = Split(SimpleNamespace(recipe=None), Labels(CLASSES, {**database, "t": training}), videos)
     document = {
         **pooled_metrics(split, {"lstr": scores}),

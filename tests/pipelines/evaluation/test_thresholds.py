@@ -32,7 +32,7 @@ def test_the_thresholds_separate_what_can_be_separated():
     for k, row in enumerate(scores[0]):
         timeline.push((k + 1) / 4, row)
     timeline.finish(2)
-    assert [(s["start"], s["end"]) for s in timeline.segments] == [(0.5, 1.5)]
+    assert [(s.start, s.end) for s in timeline.segments] == [(0.5, 1.5)]
 
 
 def test_ambiguous_chunks_do_not_count():
@@ -60,7 +60,7 @@ def test_hysteresis_is_that_of_the_timeline(videos, on, share):
             timeline.push((k + 1) / 4, row)
         timeline.finish(len(video) / 4)
         for segment in timeline.segments:
-            expected[start + round(segment["start"] * 4) : start + round(segment["end"] * 4)] = True
+            expected[start + round(segment.start * 4) : start + round(segment.end * 4)] = True
     assert (said == expected).all()
 
 

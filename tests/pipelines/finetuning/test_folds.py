@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from lstr.errors import ConfigError, LabelsError
 from lstr.labels import BACKGROUND, Labels, VideoLabels
+from lstr.segment import Segment
 from pipelines.finetuning.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
 
 CLASSES = (BACKGROUND, "a", "b")
@@ -13,7 +14,7 @@ CLASSES = (BACKGROUND, "a", "b")
 
 def labels_of(shows: dict[str, str], subset: str = "training") -> Labels:
     """Videos by id with a segment of each class that is a letter of the value."""
-    videos = {i: VideoLabels(subset, 9.0, tuple((c, 1.0, 2.0) for c in letters)) for i, letters in shows.items()}
+    videos = {i: VideoLabels(subset, 9.0, tuple(Segment(1.0, 2.0, c) for c in letters)) for i, letters in shows.items()}
     return Labels(CLASSES, videos)
 
 

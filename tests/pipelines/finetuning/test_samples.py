@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, targets
+from lstr.segment import Segment
 from pipelines.finetuning.samples import (
     PLACES,
     Augmentation,
@@ -39,7 +40,11 @@ def test_samples_are_the_segments_and_the_background_between():
 
 def test_ambiguous_chunks_and_what_lies_past_the_end_are_in_no_sample():
     classes = (BACKGROUND, "a", AMBIGUOUS)
-    video = VideoLabels("training", 3.0, (("a", 0.0, 1.0), (AMBIGUOUS, 1.0, 2.0), ("a", 2.5, 9.0), ("a", 7.0, 8.0)))
+    video = VideoLabels(
+        "training",
+        3.0,
+        (Segment(0.0, 1.0, "a"), Segment(1.0, 2.0, AMBIGUOUS), Segment(2.5, 9.0, "a"), Segment(7.0, 8.0, "a")),
+    )
     samples = samples_of({"v": (video, 12)}, classes)
     assert {(s.start, s.end, classes[s.label]) for s in samples} == {(0, 4, "a"), (10, 12, "a"), (8, 10, BACKGROUND)}
 

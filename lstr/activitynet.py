@@ -1,0 +1,86 @@
+"""ActivityNet's JSON: a database of labelled videos, or the results of a detector."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from lstr.errors import LabelsError
+from lstr.segment import Segment
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One video: its segments in the order of the file, its subset and its duration in seconds, None if not stated."""
+
+    segments: tuple[Segment, ...]
+    subset: str | None
+    duration: float | None
+
+
+@dataclass(frozen=True)
+class ActivityNet:
+    """The videos of a file by id, and its classes in their order; None where it lists none."""
+
+    videos: dict[str, Entry]
+    classes: tuple[str, ...] | None
+
+
+def read_activitynet(content: Any, where: str, with_results: bool = False) -> ActivityNet:
+    """What the JSON `content` of the file `where` holds; segments may be wrong, as `lstr.segment.mistake` finds them.
+
+    `with_results` takes the form of results too, and the scores of both forms; without it scores are left out.
+    Raises LabelsError, naming the file, the video and what to fix.
+    """
+    entries = content.get("database") if isinstance(content, dict) else None
+    if with_results and isinstance(content, dict) and isinstance(content.get("results"), dict):
+        entries = {name: {"annotations": found} for name, found in content["results"].items()}
+    if not isinstance(entries, dict):
+        raise LabelsError(
+            f'The label file {where} has no object "database".',
+            'Use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
+        )
+    videos = {name: _entry(f"{where}, video {name!r}", entry, with_results) for name, entry in entries.items()}
+    return ActivityNet(videos, _classes(where, content.get("classes")))
+
+
+def _entry(where: str, entry: Any, with_scores: bool) -> Entry:
+    if not isinstance(entry, dict):
+        raise LabelsError(f"{where}: the entry is not an object.", 'Give it "subset", "duration" and "annotations".')
+    subset, duration = entry.get("subset"), entry.get("duration")
+    if subset is not None and not isinstance(subset, str):
+        raise LabelsError(f"{where}: subset is {subset!r}.", 'Give "training", "validation" or "testing".')
+    if duration is not None and not (_is_number(duration) and duration >= 0):
+        raise LabelsError(f"{where}: duration is {duration!r}.", "Give the video's seconds, or leave duration out.")
+    annotations = entry.get("annotations", [])
+    if not isinstance(annotations, list):
+        raise LabelsError(f"{where}: annotations is not a list.", 'Give [{"label", "segment": [start, end]}, ...].')
+    segments = tuple(_segment(f"{where}, annotation {i}", item, with_scores) for i, item in enumerate(annotations))
+    return Entry(segments, subset, None if duration is None else float(duration))
+
+
+def _segment(where: str, item: Any, with_score: bool) -> Segment:
+    label = item.get("label") if isinstance(item, dict) else None
+    if not isinstance(label, str) or not label:
+        raise LabelsError(f"{where}: the label is missing.", 'Write {"label": "Name", "segment": [start, end]}.')
+    times = item.get("segment")
+    if not isinstance(times, list) or len(times) != 2 or not all(_is_number(value) for value in times):
+        raise LabelsError(f"{where}: segment is {times!r}.", "Give [start, end] as two finite numbers of seconds.")
+    score = item.get("score") if with_score else None
+    if score is not None and not _is_number(score):
+        raise LabelsError(f"{where}: score is {score!r}.", "Give a finite number, or leave score out.")
+    return Segment(float(times[0]), float(times[1]), label, score)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _classes(where: str, names: Any) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise LabelsError(f"{where}: classes is not a list of names.", 'Write "classes": ["Background", "Name", ...].')
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise LabelsError(f"{where}: classes holds {', '.join(twice)} more than once.", "Keep each name once.")
+    return tuple(names)

@@ -1,0 +1,53 @@
+"""A labelled piece of time, the same in label files, timelines and annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Segment:
+    """From `start` to `end` in seconds; `score` is None where a person labelled it.
+
+    It may be wrong, as label files are, so that each mistake can be named: see `mistake`.
+    """
+
+    start: float
+    end: float
+    label: str
+    score: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its JSON object: label, start, end, and score where it has one."""
+        entry = {"label": self.label, "start": self.start, "end": self.end}
+        return entry if self.score is None else {**entry, "score": self.score}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Segment:
+        """From a JSON object as of `to_dict`. Raises KeyError where one of its names is missing."""
+        return cls(entry["start"], entry["end"], entry["label"], entry.get("score"))
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong with a segment: its kind, a sentence with the values, and what to do."""
+
+    kind: str
+    sentence: str
+    hint: str
+
+
+def mistake(segment: Segment, classes: tuple[str, ...]) -> Mistake | None:
+    """What makes a segment unusable in any video; None when it is sound."""
+    if segment.label not in classes:
+        known = f"Add it to classes, or use one of: {', '.join(classes)}."
+        return Mistake("unknown class", f"the label {segment.label!r} is not in classes.", known)
+    if segment.start < 0:
+        sentence = f"the segment starts at {segment.start} s."
+        return Mistake("before the start", sentence, "Let it start at 0 or later.")
+    if segment.end < segment.start:
+        sentence = f"the segment ends at {segment.end} s, before its start {segment.start} s."
+        return Mistake("negative length", sentence, "Swap the two.")
+    return None

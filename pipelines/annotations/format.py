@@ -1,0 +1,220 @@
+"""What a format of annotations is: a name, what it holds, and how it is recognised, read and written."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.timeline import DEFAULT, Thresholds
+from pipelines.annotations.annotation import AnnotationError, AnnotationSet, from_entries
+from pipelines.files.atomic import write_text
+
+FILES = frozenset({"videos without segments"})
+"""What a format of one file per video holds for that alone."""
+EVERYTHING = frozenset({"scores", "subsets", "durations", "classes without segments"}) | FILES
+"""What a set of annotations may have beside labels and times, see `AnnotationSet.held`."""
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """How annotations are read, changed and written."""
+
+    source_format: str | None = None
+    """Name of the sources' format; None recognises each."""
+    as_labels: bool = False
+    """Drop the scores: what was detected becomes labels to train on."""
+    subsets: Mapping[str | None, str] = field(default_factory=dict)
+    """New names of subsets; the one for None goes to videos that have none."""
+    classes: tuple[str, ...] = ()
+    """Classes in the order of the score columns; empty keeps the sources' order."""
+    features: Path | None = None
+    """perframe: a feature folder, whose numbers of chunks the targets get."""
+    name: str = "LSTR"
+    """perframe: the data set's name in data_info.json."""
+    fps: float | None = None
+    """labelstudio: frames a second of videos that do not state theirs."""
+    thresholds: Thresholds = DEFAULT
+    """npy: what makes segments of stored scores."""
+    video: Path | None = None
+    """Pictures: the video, or the folder of videos, to draw on."""
+
+
+DEFAULTS = ConvertOptions()
+
+
+@dataclass(frozen=True)
+class Detection:
+    """A finished detection on one video, and what is drawn with it."""
+
+    id: str
+    timeline: dict[str, Any]
+    """The lstr-timeline/1 document."""
+    scores: NDArray[np.floating]
+    """(chunks, C)"""
+    events: Sequence[dict[str, Any]]
+    """As in the JSONL."""
+    video: Path | None = None
+    """The file, where the source is one."""
+    truth: list[dict[str, Any]] | None = None
+    """Labelled segments {label, start, end}, to draw beside the detected ones."""
+    recipe: dict[str, Any] | None = None
+    """The recipe of the features, for the page."""
+    embed: int = 0
+    """Bytes of a video that may be put into the page."""
+
+    @cached_property
+    def annotated(self) -> AnnotationSet:
+        """Its segments as a set of one video."""
+        media = str(self.video) if self.video else None
+        video = from_entries(self.timeline["segments"], self.timeline["duration"], media)
+        return AnnotationSet({self.id: video}, tuple(self.timeline["classes"]))
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that may hold annotations, read once. Text and JSON raise AnnotationError where it holds none."""
+
+    path: Path
+
+    @property
+    def ending(self) -> str:
+        """The last suffix, in small letters."""
+        return self.path.suffix.lower()
+
+    @cached_property
+    def text(self) -> str:
+        """Its text, without a byte order mark."""
+        try:
+            return self.path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise AnnotationError(f"{self.path} is not UTF-8.", "save it again in UTF-8.") from error
+        except OSError as error:
+            raise AnnotationError(
+                f"{self.path} cannot be read ({error.strerror}).", "check its permissions."
+            ) from error
+
+    @cached_property
+    def json(self) -> Any:
+        """Its JSON content."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError) as error:
+            raise AnnotationError(f"{self.path} is not JSON ({error}).", "save it again as JSON.") from error
+
+
+@dataclass(frozen=True)
+class Written:
+    """What came of writing: the files, and the videos that were left out because the features do not have them."""
+
+    files: list[Path]
+    left_out: list[str] = field(default_factory=list)
+
+
+class Format:
+    """A form of annotations. A subclass states these facts and overrides what it can do; `formats.FORMATS` lists it."""
+
+    name: ClassVar[str]
+    suffix: ClassVar[str] = ""
+    """How the name of a file of one video ends."""
+    holds: ClassVar[frozenset[str] | None] = None
+    """What it has a place for beside labels and times; None where nothing is called lost, as in a picture."""
+    holds_with_scores: ClassVar[frozenset[str] | None] = None
+    """The same for its own form of results, where it has one for segments with scores."""
+    reads: ClassVar[bool] = True
+    """Whether annotations can be read from it."""
+    writes: ClassVar[bool] = True
+    """Whether annotations can be written in it."""
+    detects: ClassVar[bool] = True
+    """Whether `lstr detect` writes it."""
+    paints_text: ClassVar[bool] = False
+    """Whether labels are painted with the fonts of this machine."""
+    is_folder: ClassVar[bool] = False
+    """Whether several files make one set, so that a folder is read at once."""
+
+    def recognises(self, file: File) -> bool:
+        """Whether a file looks like one of this format, by its name and beginning."""
+        return self.reads and bool(self.suffix) and file.ending == self.suffix
+
+    def recognises_folder(self, folder: Path) -> bool:
+        """Whether a folder looks like a set of this format."""
+        return False
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        """A file's annotations; `video_id` is the video's where the file does not name it. Raises AnnotationError."""
+        raise AnnotationError(f"{self.name} cannot be read back from a file.", "give annotations of another format.")
+
+    def read_folder(self, folder: Path, options: ConvertOptions) -> AnnotationSet:
+        """A folder's annotations. Raises AnnotationError."""
+        raise AnnotationError(f"{self.name} is no format of folders.", "give its files.")
+
+    def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        """The annotations as one text. Raises AnnotationError where several files are needed."""
+        self._needs_files()
+
+    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
+        """Write into the folder `output`, or into that file. Raises AnnotationError and OutputError."""
+        raise AnnotationError(f"{self.name} cannot be made of annotations.", "choose another format.")
+
+    def is_due(self, detection: Detection) -> bool:
+        """Whether a finished detection is written in it."""
+        return self.detects
+
+    def write_detection(self, path: Path, detection: Detection) -> None:
+        """Write a finished detection to a file whose name ends in `suffix`. Raises OutputError."""
+        raise NotImplementedError
+
+    def lost(self, annotated: AnnotationSet) -> set[str]:
+        """What the annotations have that this format has no place for."""
+        held = annotated.held()
+        results = self.holds_with_scores if "scores" in held else None
+        place = self.holds if results is None else results
+        return set() if place is None else held - place
+
+    def _needs_files(self) -> NoReturn:
+        raise AnnotationError(f"{self.name} is written to files here.", "add -o DIR.")
+
+
+class TextFormat(Format):
+    """A form of text: one file per video, or one for all."""
+
+    holds_many: ClassVar[bool] = False
+    """Whether one file holds any number of videos."""
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        """The text of a file: of all videos, or of the only one."""
+        raise NotImplementedError
+
+    def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        if not self.holds_many and len(annotated.videos) != 1:
+            self._needs_files()
+        return self.text(annotated, options)
+
+    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
+        if self.holds_many:
+            parts = [(output / f"labels{self.suffix}" if is_folder(output) else output, annotated)]
+        else:
+            parts = list(each_video(annotated, output, self.suffix))
+        for path, part in parts:
+            write_text(path, self.text(part, options))
+        return Written([path for path, _ in parts])
+
+    def write_detection(self, path: Path, detection: Detection) -> None:
+        write_text(path, self.text(detection.annotated, DEFAULTS))
+
+
+def each_video(annotated: AnnotationSet, output: Path, suffix: str) -> Iterator[tuple[Path, AnnotationSet]]:
+    """One file per video: in the folder `output`, or that file itself for a single video."""
+    single = len(annotated.videos) == 1 and not is_folder(output)
+    for video_id, video in annotated.videos.items():
+        path = output if single else output / f"{video_id}{suffix}"
+        yield path, AnnotationSet({video_id: video}, annotated.classes)
+
+
+def is_folder(output: Path) -> bool:
+    """Whether a path to write to means a folder: it is one, or has no suffix."""
+    return output.is_dir() or not output.suffix

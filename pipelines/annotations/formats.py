@@ -1,0 +1,115 @@
+"""All formats of annotations, and reading a file or a folder of any of them.
+
+A new format is a class of `pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
+"""
+
+from pathlib import Path
+
+from extractors.errors import MissingPathError
+from pipelines.annotations.activitynet import ActivityNetJson
+from pipelines.annotations.annotation import AnnotationError, AnnotationSet
+from pipelines.annotations.elan import Elan
+from pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
+from pipelines.annotations.labelstudio import LabelStudio
+from pipelines.annotations.perframe import PerFrame
+from pipelines.annotations.pictures import Mp4, Page, Png, Svg
+from pipelines.annotations.scores import Scores
+from pipelines.annotations.subtitles import Ass, Srt, Vtt
+from pipelines.annotations.tables import Audacity, Csv, Tsv
+from pipelines.annotations.thumos import Thumos
+from pipelines.annotations.timeline_json import EventLines, TimelineJson
+
+FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        TimelineJson(),
+        EventLines(),
+        Csv(),
+        Tsv(),
+        Vtt(),
+        Srt(),
+        Ass(),
+        Elan(),
+        LabelStudio(),
+        ActivityNetJson(),
+        PerFrame(),
+        Thumos(),
+        Audacity(),
+        Scores(),
+        Png(),
+        Svg(),
+        Page(),
+        Mp4(),
+    )
+}
+"""By name. The first that recognises a file or a folder reads it."""
+
+
+def readable() -> list[str]:
+    """Names of the formats that annotations can be read from."""
+    return [name for name, form in FORMATS.items() if form.reads]
+
+
+def writable() -> list[str]:
+    """Names of the formats that annotations can be written in."""
+    return [name for name, form in FORMATS.items() if form.writes]
+
+
+def format_named(name: str) -> Format:
+    """The format of a name. Raises AnnotationError where none has it."""
+    if name not in FORMATS:
+        raise AnnotationError(f"{name!r} is no format.", f"choose one of {', '.join(FORMATS)}.")
+    return FORMATS[name]
+
+
+def recognise(path: Path) -> Format | None:
+    """The format that a file has by its name and beginning; None for one that holds no annotations.
+
+    Raises AnnotationError where a file cannot be read.
+    """
+    file = File(path)
+    return next((form for form in FORMATS.values() if form.recognises(file)), None)
+
+
+def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
+    """A file or a folder of annotations, of `options.source_format` or what it is recognised as.
+
+    Raises AnnotationError and MissingPathError.
+    """
+    if not path.exists():
+        raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
+    chosen = format_named(options.source_format) if options.source_format else None
+    if path.is_dir():
+        return _read_folder(path, chosen, options)
+    form = chosen or recognise(path)
+    if form is None:
+        known = ", ".join(readable())
+        raise AnnotationError(f"The format of {path} cannot be told.", f"name it with --from: {known}.")
+    try:
+        return form.read(File(path), _stem(path), options)
+    except AnnotationError as error:
+        raise AnnotationError(f"{path}: {error}", error.hint) from error
+
+
+def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -> AnnotationSet:
+    for form in FORMATS.values():
+        if form.is_folder and (form is chosen or (chosen is None and form.recognises_folder(folder))):
+            return form.read_folder(folder, options)
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+    found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
+    names = sorted({form.name for form in found.values()})
+    if len(names) > 1:
+        raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
+    if not found:
+        raise AnnotationError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
+    annotated = AnnotationSet({})
+    for path, form in found.items():
+        video_id = path.relative_to(folder).parent / _stem(path)
+        annotated = annotated.merged(form.read(File(path), video_id.as_posix(), options))
+    return annotated
+
+
+def _stem(path: Path) -> str:
+    """A file's name without what its format adds."""
+    suffixes = sorted((form.suffix for form in FORMATS.values() if form.reads and form.suffix), key=len, reverse=True)
+    return next((path.name.removesuffix(s) for s in suffixes if path.name.endswith(s)), path.stem)

@@ -1,0 +1,141 @@
+"""Label Studio's tasks with timeline labels, and the labelling configuration that takes them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, Detection, File, TextFormat
+from pipelines.annotations.timeline_json import to_text
+from pipelines.files.atomic import write_text
+
+CONTROL, OBJECT = "videoLabels", "video"  # names in Label Studio's labelling configuration
+DEFAULT_FPS = 25.0
+"""Label Studio's own, where neither the video nor the user states the frame rate."""
+
+
+class LabelStudio(TextFormat):
+    """Tasks to import into Label Studio, or exported from it."""
+
+    name, suffix = "labelstudio", ".labelstudio.json"
+    holds = EVERYTHING - {"classes without segments"}
+    holds_many = True
+
+    def recognises(self, file: File) -> bool:
+        if file.ending != ".json":
+            return False
+        task = file.json
+        return isinstance(task, list) or (isinstance(task, dict) and isinstance(task.get("data"), dict))
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return from_labelstudio(file.json, options.fps)
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        return to_text(to_labelstudio(annotated, options.fps))
+
+    def write_detection(self, path: Path, detection: Detection) -> None:
+        """The task, and beside it the configuration of a project that takes it."""
+        video_id, video = detection.annotated.first
+        fps = frame_rate(detection.video) if detection.video else None
+        timed = replace(detection.annotated, videos={video_id: replace(video, fps=fps)})
+        write_text(path, self.text(timed, DEFAULTS))
+        write_text(path.with_suffix(".xml"), to_labelstudio_config(timed.classes, fps or DEFAULT_FPS))
+
+
+def to_labelstudio(annotated: AnnotationSet, fps: float | None = None) -> list[dict[str, Any]]:
+    """Tasks to import: predictions where there are scores, annotations where a person labelled.
+
+    Its times are frames from 1, the last one included; `fps` is that of videos that do not state theirs. The task's
+    data carry it, with the id, for the way back.
+    """
+    tasks: list[dict[str, Any]] = []
+    for video_id, video in annotated.videos.items():
+        rate = video.fps or fps or DEFAULT_FPS
+        result = []
+        for i, a in enumerate(video.segments, 1):
+            first = round(a.start * rate) + 1
+            frames = {"start": first, "end": max(first, round(a.end * rate))}
+            region = {
+                "id": f"segment_{i}",
+                "from_name": CONTROL,
+                "to_name": OBJECT,
+                "type": "timelinelabels",
+                "value": {"ranges": [frames], "timelinelabels": [a.label]},
+            }
+            result.append(region if a.score is None else {**region, "score": a.score})
+        scores = [a.score for a in video.segments if a.score is not None]
+        data = {OBJECT: video.media or video_id, "id": video_id, "fps": rate}
+        data |= {name: getattr(video, name) for name in ("subset", "duration") if getattr(video, name) is not None}
+        if scores:
+            whole = {"model_version": "lstr", "score": sum(scores) / len(scores), "result": result}
+            tasks.append({"data": data, "predictions": [whole]})
+        else:
+            tasks.append({"data": data, "annotations": [{"result": result}]})
+    return tasks
+
+
+def from_labelstudio(tasks: Any, fps: float | None = None) -> AnnotationSet:
+    """An export or import of Label Studio; what people annotated goes before predictions. Raises AnnotationError.
+
+    `fps` is needed where the tasks' data do not have it.
+    """
+    tasks = tasks if isinstance(tasks, list) else [tasks]
+    videos: dict[str, AnnotatedVideo] = {}
+    try:
+        for task in tasks:
+            data = task["data"]
+            media = data.get(OBJECT) or next((str(value) for value in data.values()), "video")
+            video_id = data.get("id") or PurePath(str(media)).stem
+            rate = data.get("fps") or fps
+            # an exported task lists the annotators' results, the newest last
+            results = task.get("annotations") or task.get("predictions") or [{"result": []}]
+            segments = []
+            for region in results[-1]["result"]:
+                if region.get("type") != "timelinelabels":
+                    continue
+                if not rate:
+                    raise AnnotationError(
+                        f"The task of {video_id!r} counts frames and does not state how many a second.",
+                        "add --fps, such as --fps 25.",
+                    )
+                for frames in region["value"]["ranges"]:
+                    for label in region["value"]["timelinelabels"]:
+                        times = (frames["start"] - 1) / rate, frames["end"] / rate
+                        segments.append(Segment(*times, label, region.get("score")))
+            known = {"subset": data.get("subset"), "duration": data.get("duration"), "media": media, "fps": rate}
+            videos[video_id] = AnnotatedVideo(tuple(segments), **known)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise AnnotationError(
+            f"These are no tasks of Label Studio ({error!r}).", "export the project as JSON."
+        ) from error
+    return AnnotationSet(videos)
+
+
+def to_labelstudio_config(classes: Sequence[str], fps: float) -> str:
+    """The labelling configuration of a Label Studio project that takes such tasks."""
+    rate = f"{fps:.3f}".rstrip("0").rstrip(".") if math.isfinite(fps) else str(DEFAULT_FPS)
+    labels = "".join(f"    <Label value={quoteattr(name)}/>\n" for name in classes)
+    return (
+        f'<View>\n  <TimelineLabels name="{CONTROL}" toName="{OBJECT}">\n{labels}  </TimelineLabels>\n'
+        f'  <Video name="{OBJECT}" value="${OBJECT}" frameRate="{rate}"/>\n</View>\n'
+    )
+
+
+def frame_rate(video: Path) -> float | None:
+    """Frames a second that a file states, on average; None where it does not."""
+    # Here, because annotations alone need no video stack.
+    import av
+
+    from extractors.video.containers import open_container
+
+    try:
+        with open_container(video) as container:
+            stream = container.streams.best("video")
+            rate = (stream.average_rate or stream.guessed_rate) if stream else None
+    except (av.error.FFmpegError, OSError):
+        return None
+    return float(rate) if rate else None

@@ -1,0 +1,48 @@
+"""Stored scores, of which segments are decided again."""
+
+from pathlib import Path
+
+import numpy as np
+
+from lstr.timeline import CHUNK_SECONDS, Thresholds, Timeline
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.format import ConvertOptions, Detection, File, Format
+from pipelines.files.atomic import replacing
+
+
+class Scores(Format):
+    """`<id>.scores.npy`: float32 (chunks, classes), with the timeline beside it."""
+
+    name, suffix = "npy", ".scores.npy"
+    writes = False
+
+    def recognises(self, file: File) -> bool:
+        return file.path.name.endswith(self.suffix)
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        video, classes = decide(file.path, options.thresholds)
+        return AnnotationSet({video_id: video}, classes)
+
+    def write_detection(self, path: Path, detection: Detection) -> None:
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.save(file, detection.scores.astype(np.float32))
+
+
+def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[str, ...]]:
+    """Segments of stored scores, whose classes the timeline beside them names. Raises AnnotationError."""
+    beside = path.with_name(path.name.removesuffix(Scores.suffix) + ".json")
+    if not beside.exists():
+        raise AnnotationError(f"{beside.name} is not beside it, which names the classes.", "detect with -f json,npy.")
+    known = File(beside).json
+    try:
+        scores, classes = np.load(path), tuple(known["classes"])
+        duration, source = known["duration"], known["source"]
+        if scores.ndim != 2 or scores.shape[1] != len(classes):
+            raise ValueError(f"scores are {scores.shape} for {len(classes)} classes")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AnnotationError(f"The scores cannot be read ({error}).", "run `lstr detect` again.") from error
+    timeline = Timeline(classes, thresholds)
+    for k, row in enumerate(scores):
+        timeline.push((k + 1) * CHUNK_SECONDS, row)
+    timeline.finish(len(scores) * CHUNK_SECONDS)
+    return AnnotatedVideo(tuple(timeline.segments), duration=duration, media=source), classes

@@ -1,0 +1,79 @@
+"""ActivityNet's JSON: by its schema, as our own label reader takes it, and back."""
+
+import json
+
+import jsonschema
+import pytest
+from hypothesis import given
+
+from lstr.labels import read_labels
+from lstr.segment import Segment
+from pipelines.annotations.activitynet import from_activitynet, to_activitynet
+from pipelines.annotations.annotation import AnnotationError
+from pipelines.annotations.timeline_json import to_text
+from tests.support.annotated import CLASSES, ONE, scored, sets
+
+SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}
+RESULTS = {  # what the evaluation code of ActivityNet requires of a prediction file
+    "type": "object",
+    "required": ["version", "results", "external_data"],
+    "properties": {
+        "results": {
+            "additionalProperties": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["label", "score", "segment"],
+                    "properties": {"label": {"type": "string"}, "score": {"type": "number"}, "segment": SEGMENT},
+                },
+            }
+        }
+    },
+}
+
+
+def test_activitynet_results_and_ground_truth(tmp_path):
+    jsonschema.validate(to_activitynet(ONE), RESULTS)
+    path = tmp_path / "labels.json"
+    path.write_text(to_text(to_activitynet(ONE.without_scores())))
+    labels = read_labels(path)
+    assert labels.classes == ("Background", *CLASSES)
+    video = labels.videos["a b"]
+    assert (video.subset, video.duration, len(video.segments)) == ("training", 3700.25, 7)
+
+
+@given(sets(1000))
+def test_activitynet_loses_nothing_it_can_hold(annotated):
+    read = from_activitynet(json.loads(json.dumps(to_activitynet(annotated))))
+    if "scores" not in annotated.held():
+        assert read == annotated
+    else:
+        for video_id, video in annotated.videos.items():
+            shown = [(*facts[:3], facts[3] or 1.0) for facts in scored(video)]
+            assert scored(read.videos[video_id]) == sorted(shown)
+
+
+def test_what_labels_do_not_need():
+    """No subset, and a score in the database, which `lstr.labels.read_labels` leaves alone."""
+    content = {"database": {"v": {"annotations": [{"label": "jump", "segment": [1, 2], "score": 0.5}]}}}
+    read = from_activitynet(content)
+    assert read.videos["v"].segments == (Segment(1.0, 2.0, "jump", 0.5),) and read.videos["v"].subset is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"database": []},
+        {"database": {"v": {"annotations": [{"label": "jump", "segment": [1]}]}}},
+        {"database": {"v": {"annotations": [{"label": "jump", "segment": ["1", 2]}]}}},
+        {"results": {"v": [{"label": "jump", "segment": [1, 2], "score": "high"}]}},
+        {"results": {"v": [{"label": "jump", "segment": [2, 1], "score": 0.5}]}},
+        {"results": [], "external_data": {}},
+        [],
+        3,
+    ],
+)
+def test_broken_documents(content):
+    with pytest.raises(AnnotationError) as caught:
+        from_activitynet(content)
+    assert caught.value.hint

@@ -1,0 +1,62 @@
+"""The text files of THUMOS, there and back."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstr.labels import THUMOS_CLASSES
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.thumos import CLASS_LIST, from_thumos, thumos_numbers, to_thumos
+from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets
+
+
+def thumos(annotated: AnnotationSet) -> AnnotationSet:
+    return from_thumos(Path("."), {Path(name): text for name, text in to_thumos(annotated).items()})
+
+
+def test_thumos_annotations_are_a_file_a_class_and_subset():
+    files = to_thumos(ONE.without_scores())
+    assert files["wave_train.txt"] == "a%20b 0 1.25\na%20b 0.5 2\n" and len(files) == 7
+    read = thumos(ONE.without_scores())
+    assert segments(read.videos["a b"]) == segments(AWKWARD) and read.videos["a b"].subset == "training"
+    assert read.classes == CLASSES
+
+
+def test_thumos_detections_have_the_official_numbers():
+    classes = THUMOS_CLASSES[1:-1]
+    assert thumos_numbers(classes)["CliffDiving"] == 22 and thumos_numbers(classes)["VolleyballSpiking"] == 97
+    video = AnnotatedVideo((Segment(1.5, 3, "Diving", 0.5),))
+    files = to_thumos(AnnotationSet({"video_test_0000004": video}, classes))
+    assert files["detections.txt"] == "video_test_0000004 1.5 3 26 0.5\n"
+    assert files[CLASS_LIST].startswith("7 BaseballPitch\n9 BasketballDunk\n")
+    assert thumos_numbers(("wave", "jump")) == {"wave": 1, "jump": 2}
+
+
+@given(sets(1000, score=st.none()))
+def test_thumos_annotations_lose_nothing_they_can_hold(annotated):
+    read = thumos(annotated)
+    for video_id, video in annotated.videos.items():
+        if video.segments:
+            assert segments(read.videos[video_id]) == segments(video)
+            assert read.videos[video_id].subset == video.subset
+
+
+@given(sets(1000, score=st.sampled_from([0.125, 0.8])))
+def test_thumos_detections_lose_nothing_they_can_hold(annotated):
+    read = thumos(annotated)
+    for video_id, video in annotated.videos.items():
+        assert scored(read.videos.get(video_id, AnnotatedVideo())) == scored(video)
+
+
+def test_thumos_mistakes():
+    no_subset = AnnotationSet({"v": AnnotatedVideo((Segment(0, 1, "jump"),))})
+    with pytest.raises(AnnotationError, match="subset None") as caught:
+        to_thumos(no_subset)
+    assert "--subset" in caught.value.hint
+    with pytest.raises(AnnotationError, match="names the class 7"):
+        from_thumos(Path("."), {Path("a.txt"): "v 1 2 7 0.5\n"})
+    with pytest.raises(AnnotationError, match="no line of THUMOS"):
+        from_thumos(Path("."), {Path("Diving_val.txt"): "1 2\n"})
