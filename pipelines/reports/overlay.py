@@ -210,7 +210,7 @@ class Panel:
         if len(scores):
             values = np.where(decided, scores[chunks.clip(0, len(scores) - 1)], 0)
         heights = np.rint(np.nan_to_num(values) * height * 0.6)
-        below = np.arange(height)[::-1, None] < heights[None]  # (rows, columns)
+        below = np.arange(height - 1, -1, -1)[:, None] < heights  # (rows, columns)
         lane[:, self.names :][below] = (0.7 * colour + 0.3 * PAPER).astype(np.uint8)
 
     def _text(self, canvas: Picture, text: str, x: int, y: int, colour: Picture, width: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lstr import checkpoint
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.evaluation.thresholds import MOST_LEVELS, calibrate, f1, hysteresis, levels, write_thresholds
+from pipelines.evaluation.thresholds import MOST_LEVELS, choose_thresholds, f1, hysteresis, levels, write_thresholds
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 
@@ -25,7 +25,7 @@ def test_the_thresholds_separate_what_can_be_separated():
     """Kicks score low but apart; flicker between 0.2 and 0.3 inside a kick wants an `off` below it."""
     scores = [column([0.05, 0.1, 0.4, 0.2, 0.3, 0.25, 0.1, 0.05], 1), column([0.15, 0.45, 0.22, 0.05], 1)]
     truth = [column([0, 0, 1, 1, 1, 1, 0, 0], 1), column([0, 1, 1, 0], 1)]
-    found = calibrate(scores, truth, CLASSES)
+    found = choose_thresholds(scores, truth, CLASSES)
     assert found.keys() == {"kick"}, "punch never happens, background is no event"
     assert 0.22 < found["kick"].on <= 0.4 and 0.15 < found["kick"].off <= 0.2
     timeline = Timeline(CLASSES, found)
@@ -40,9 +40,9 @@ def test_ambiguous_chunks_do_not_count():
     truth[2, 3] = 1
     again = truth.copy()
     again[2, 3] = 0
-    assert calibrate([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.9
     scores[2, 1] = 0.95
-    assert calibrate([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.9
     assert f1(hysteresis(scores[:, 1], np.array([0]), 0.9, 0.9), again[:, 1] > 0) < 1
 
 

@@ -12,13 +12,14 @@ from lstr.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.metrics import per_frame
 from pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
-from pipelines.evaluation.evaluate import baseline_scores, evaluate, score_and_evaluate
+from pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
+from pipelines.progress import result_of
 
 
 def test_it_is_the_metric_of_the_scores(small_set):
     split = read_split(small_set.features, small_set.labels, "training")
     loaded = load(small_set.checkpoint)
-    result = evaluate(loaded, split, lambda *_: None)
+    result = result_of(score_split(loaded, split)).document
     scores = np.concatenate([predict(loaded.model, v.features[:]).numpy() for v in split.videos])
     truth = np.concatenate([v.targets for v in split.videos])
     assert result["lstr"] == per_frame(scores, truth, loaded.classes)
@@ -28,7 +29,7 @@ def test_it_is_the_metric_of_the_scores(small_set):
 
 def test_chance_scores_a_class_as_often_as_it_is(small_set):
     split = read_split(small_set.features, small_set.labels, "training")
-    chance = evaluate(load(small_set.checkpoint), split, lambda *_: None)["chance"]
+    chance = result_of(score_split(load(small_set.checkpoint), split)).document["chance"]
     truth = np.concatenate([v.targets for v in split.videos])
     for label, entry in chance["per_class"].items():
         share = truth[:, split.labels.classes.index(label)].mean()
@@ -60,7 +61,7 @@ def test_other_classes_are_refused(small_set, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(content))
     split = read_split(small_set.features, tmp_path / "labels.json", "testing")
     with pytest.raises(CheckpointError, match="only in the labels: somersault"):
-        evaluate(load(small_set.checkpoint), split, lambda *_: None)
+        result_of(score_split(load(small_set.checkpoint), split))
 
 
 def shortened(video, length):
@@ -72,17 +73,17 @@ def test_short_videos_are_scored_unless_the_published_set_is_asked_for(small_set
     split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
     work, first = loaded.config.work_length, split.videos[0]
     mixed = replace(split, videos=[shortened(first, length) for length in (work, work - 1, 1)])
-    made = score_and_evaluate(loaded, mixed, lambda *_: None)
+    made = result_of(score_split(loaded, mixed))
     assert made.document["convention"] == "corrected" and [len(rows) for rows in made.scores] == [work, work - 1, 1]
-    result = evaluate(loaded, mixed, lambda *_: None, published=True)
+    result = result_of(score_split(loaded, mixed, Scoring(published=True))).document
     assert (result["videos"], result["chunks"], result["convention"]) == (1, work, "published")
     with pytest.raises(LabelsError, match=f"work memory .{work} chunks."):
-        evaluate(loaded, replace(mixed, videos=mixed.videos[1:]), lambda *_: None, published=True)
+        result_of(score_split(loaded, replace(mixed, videos=mixed.videos[1:]), Scoring(published=True)))
 
 
 def test_a_stream_scores_the_same(small_set):
     split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
-    batch, stream = (score_and_evaluate(loaded, split, lambda *_: None, mode) for mode in ("batch", "stream"))
+    batch, stream = (result_of(score_split(loaded, split, Scoring(mode))) for mode in ("batch", "stream"))
     for a, b in zip(batch.scores, stream.scores, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
 
