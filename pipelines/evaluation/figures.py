@@ -130,7 +130,7 @@ def draw_precision_recall(scores: np.ndarray, targets: np.ndarray, classes: Sequ
         precision, recall, _ = precision_recall_curve(on[:, column], scores[:, column])
         points = np.unique(np.searchsorted(-recall, -np.linspace(1, 0, MOST_POINTS // 2)))
         axes.step(recall[points], precision[points], color=colours[name], lw=1.2, where="post")
-        axes.axhline(on[:, column].mean(), color=TRUTH, lw=0.8, ls=":")
+        axes.axhline(on[:, column].mean(), color=SOFT, lw=0.8, ls=":")
         value = metrics.average_precision(scores[:, column], on[:, column])
         axes.set_title(f"{_short(name, 13)} {value:.2f}", fontsize=8)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
@@ -144,7 +144,7 @@ def draw_precision_recall(scores: np.ndarray, targets: np.ndarray, classes: Sequ
 def draw_stages(document: dict) -> Figure:
     """mcAP in each tenth of an action, by both conventions."""
     figure, axes = _figure(2.3)
-    for (name, rows), look in zip(document["stages"].items(), ((DETECTION, "o-"), (TRUTH, "s--")), strict=True):
+    for (name, rows), look in zip(document["stages"].items(), ((DETECTION, "o-"), (SOFT, "s--")), strict=True):
         axes.plot([row["mcAP"] for row in rows], look[1], color=look[0], ms=4, lw=1.4, label=name)
     middles = [row["stage"].removesuffix("%") for row in document["stages"]["corrected"]]
     axes.set(xticks=range(len(middles)), xlabel="portion of the action, %", ylabel="mcAP")
