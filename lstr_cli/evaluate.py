@@ -8,7 +8,7 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 @click.command("evaluate")
 @click.argument("paths", metavar="CHECKPOINT... FEATURES...", nargs=-1, required=True)
 @click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a data_info.json.")
-@click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures there.")
+@click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
 @click.option(
     "--mode",
@@ -31,7 +31,9 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
     help="Data set whose quoted results stand beside.  [default: that of the preset or classes]",
 )
 @click.option(
-    "--calibrate", is_flag=True, help="Write thresholds for `lstr detect` into CHECKPOINT, from the validation subset."
+    "--calibrate",
+    is_flag=True,
+    help="Choose thresholds for `lstr detect` on the validation subset and write them into CHECKPOINT.",
 )
 @data_options
 @mismatch_option

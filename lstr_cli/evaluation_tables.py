@@ -53,7 +53,7 @@ def _show_classes(document: dict) -> None:
     title = f"{document['videos']} videos, {document['chunks']} chunks"
     console.show_table(title, columns, rows, right=range(1, len(columns)))
     if document["absent_classes"]:
-        console.say(f"in no mean, for no chunk has them: {', '.join(document['absent_classes'])}")
+        console.say(f"in no mean, because no chunk has them: {', '.join(document['absent_classes'])}")
 
 
 def _show_side_by_side(judged: Sequence[Judged]) -> None:

@@ -18,6 +18,8 @@ from lstr import metrics
 from lstr.action_stages import runs
 from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND
+from pipelines.evaluation.scoring import Scores
+from pipelines.reports.figure import thinned
 from pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of, dark, light
 
 Arguments = ParamSpec("Arguments")
@@ -111,8 +113,8 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
 
 
 @_drawn
-def draw_precision_recall(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> Figure:
-    """A precision-recall curve per class, the most frequent ones where there are many; scores and targets (N, C)."""
+def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
+    """A precision-recall curve per class, of many classes the most frequent; scores and targets (N, C)."""
     from sklearn.metrics import precision_recall_curve
 
     on = targets > 0
@@ -226,12 +228,10 @@ def draw_anticipation(document: dict) -> Figure:
 
 
 @_drawn
-def draw_video(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> Figure:
+def draw_video(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
     """Scores of a video (L, C) as curves over what is labelled (L, C) as bands, one lane per class that matters."""
     columns, colours = _lanes(scores, targets, classes), colours_of(classes)
     figure, axes = _figure(0.75 + 0.42 * max(1, len(columns)))
-    parts = np.arange(0, len(scores), max(1, math.ceil(len(scores) / MOST_POINTS)))
-    seconds = np.append(parts, len(scores)) / FEATURES_PER_SECOND
     for base, column in enumerate(reversed(columns)):
         labelled = [
             (start / FEATURES_PER_SECOND, (stop - start) / FEATURES_PER_SECOND)
@@ -239,10 +239,9 @@ def draw_video(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) 
         ]
         axes.broken_barh(labelled, (base, 0.9), color=TRUTH, alpha=0.45, lw=0)
         if len(scores):
-            # the highest score of each part, so that no peak is lost
-            curve = np.maximum.reduceat(scores[:, column], parts)
-            top = base + 0.9 * np.append(curve, curve[-1])
-            axes.fill_between(seconds, base, top, step="post", color=colours[classes[column]], alpha=0.75, lw=0)
+            times, curve = thinned(scores[:, column], 1 / FEATURES_PER_SECOND, MOST_POINTS)
+            colour = colours[classes[column]]
+            axes.fill_between(times, base, base + 0.9 * curve, step="pre", color=colour, alpha=0.75, lw=0)
     axes.set(
         yticks=np.arange(len(columns)) + 0.45,
         yticklabels=[_short(classes[column], 18) for column in reversed(columns)],
@@ -255,7 +254,7 @@ def draw_video(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) 
     return figure
 
 
-def _lanes(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> list[int]:
+def _lanes(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> list[int]:
     """The actions that are on, then those that scored highest without, at most MOST_LANES."""
     actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
     peak = scores.max(axis=0, initial=0)

@@ -19,7 +19,7 @@ from pipelines.progress import Finished, Notice, Progress
 
 Result = TypeVar("Result")
 
-RANDOM = "the features come from random networks: the figures say what LSTR makes of them, no more."
+RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
 CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
 
 
@@ -53,9 +53,9 @@ class EvaluateOptions:
     allow_mismatch: bool = False
     allow_seen: bool = False
     model: Mapping[str, str] = field(default_factory=dict)
-    """Model settings that a published checkpoint does not say"""
+    """Model settings that the file of a published checkpoint lacks"""
     device: str | None = None
-    """A torch device; None: the GPU when there is one"""
+    """A torch device; None: the GPU, else the CPU"""
 
     @property
     def scoring(self) -> Scoring:
@@ -73,7 +73,7 @@ class EvaluateResult:
     findings: Findings | None = None
     """None where thresholds were chosen"""
     page: Path | None = None
-    """The report, where there was a folder for it"""
+    """The report, if `output` was set"""
 
 
 Event = Progress | Notice | Finished[EvaluateResult]

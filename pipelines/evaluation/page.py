@@ -17,7 +17,7 @@ class Drawing:
     """A figure of the page."""
 
     group: str
-    """The checkpoint it is of, where there are several"""
+    """The checkpoint that it is of, when several are compared"""
     title: str
     note: str
     svg: bytes
@@ -44,12 +44,12 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing]) -> str:
 
 
 def figure_text(value: float | None, digits: int = 3) -> str:
-    """A number for people; a dash where there is none."""
+    """A number for people; a dash for None and NaN."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def interval_text(edges: Sequence[float] | None, sign: str = "") -> str:
-    """A confidence interval for people; nothing where there is none."""
+    """A confidence interval for people; nothing for None and NaN."""
     if edges is None or not all(map(math.isfinite, edges)):
         return ""
     return f"[{edges[0]:{sign}.3f}, {edges[1]:{sign}.3f}]"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.files.atomic import replacing
@@ -13,13 +14,16 @@ from pipelines.reports.fonts import families
 from pipelines.reports.palette import TRUTH, colours_of, light
 
 MOST_LANES = 40
-MOST_POINTS = 2000  # of a curve; the highest score of each stretch is kept, so that no peak is lost
+MOST_POINTS = 2000  # of a curve
 
 
 def write_figure(
-    path: Path, timeline: Mapping[str, Any], scores: np.ndarray | None = None, truth: Sequence[Mapping] | None = None
+    path: Path,
+    timeline: Mapping[str, Any],
+    scores: NDArray[np.floating] | None = None,
+    truth: Sequence[Mapping] | None = None,
 ) -> None:
-    """Draw the segments of an lstr-timeline/1, over its score curves (chunks, C) and, where there are some, the labels.
+    """Draw the segments of an lstr-timeline/1, over its score curves (chunks, C) and the labels, if any.
 
     The ending of the name, .png or .svg, is the format. Raises OutputError.
     """
@@ -66,7 +70,9 @@ def write_figure(
             figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=150)
 
 
-def lanes_of(timeline: Mapping[str, Any], scores: np.ndarray | None, truth: Sequence[Mapping] | None) -> list[str]:
+def lanes_of(
+    timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Mapping] | None
+) -> list[str]:
     """The classes to show: all, or where they are many those with segments, then those of the highest scores."""
     classes = [label for label in timeline["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
     if len(classes) <= MOST_LANES:
@@ -79,9 +85,14 @@ def lanes_of(timeline: Mapping[str, Any], scores: np.ndarray | None, truth: Sequ
     return [label for label in classes if label in chosen]
 
 
-def thinned(curve: np.ndarray, seconds_per_chunk: float) -> tuple[np.ndarray, np.ndarray]:
-    """A score curve (L,) as (ends in seconds, values) of at most MOST_POINTS stretches, the highest value of each."""
-    step = -(-len(curve) // MOST_POINTS)
+def thinned(
+    curve: NDArray[np.floating], seconds_per_chunk: float, most: int = MOST_POINTS
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """A score curve (L,) as (times in seconds, values) of steps that end at the times.
+
+    Of at most `most` stretches the highest value of each, so that no peak is lost. L is 1 or more.
+    """
+    step = -(-len(curve) // most)
     firsts = np.arange(0, len(curve), step)
     ends = np.minimum(firsts + step, len(curve)) * seconds_per_chunk
     values = np.fmax.reduceat(curve, firsts)  # NaN where nothing was decided

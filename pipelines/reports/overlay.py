@@ -38,7 +38,7 @@ class Lanes:
 
     classes: tuple[str, ...]
     events: Sequence[Mapping]
-    scores: np.ndarray | None = None
+    scores: NDArray[np.floating] | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -193,14 +193,15 @@ class Panel:
 
     def _score(self, lanes: Lanes, label: str, chunk: int, announced: float) -> str:
         """The newest score of a class, else that of its announcement."""
-        newest = lanes.scores[: chunk + 1, lanes.classes.index(label)] if lanes.scores is not None else ()
-        return f"{newest[-1] if len(newest) else announced:.2f}"
+        if lanes.scores is not None and len(so_far := lanes.scores[: chunk + 1, lanes.classes.index(label)]):
+            announced = so_far[-1]
+        return f"{announced:.2f}"
 
     def _x(self, time: float, now: float) -> int:
         """The column of a moment; now is the right edge."""
         return round(self.width - (now - time) * self.scale)
 
-    def _curve(self, lane: Picture, scores: np.ndarray, now: float, colour: Picture) -> None:
+    def _curve(self, lane: Picture, scores: NDArray[np.floating], now: float, colour: Picture) -> None:
         """Scores (chunks so far,) as steps under the segments, paler."""
         height = len(lane)
         columns = np.arange(self.names, self.width)
@@ -220,7 +221,7 @@ class Panel:
 
 
 @lru_cache(maxsize=1024)
-def _letters(text: str, size: int) -> np.ndarray:
+def _letters(text: str, size: int) -> NDArray[np.float32]:
     """The coverage (height, width) of a line of text, 0 to 1."""
     from PIL import Image, ImageDraw, ImageFont
 
@@ -230,4 +231,4 @@ def _letters(text: str, size: int) -> np.ndarray:
     base = parts[0][1].getmetrics()[0] if parts else 0
     for (part, font), x in zip(parts, accumulate(widths, initial=0), strict=False):
         ImageDraw.Draw(image).text((x, base), part, fill=255, font=font, anchor="ls")
-    return np.asarray(image, np.float32) / 255
+    return (np.asarray(image, np.float32) / 255).astype(np.float32)

@@ -89,21 +89,21 @@ def test_a_stream_scores_the_same(small_set):
 
 
 def test_the_command_writes_a_report_and_compares(lstr, small_set, tmp_path):
-    given = ("--labels", small_set.labels, "--subset", "training", "--resamples", "20")
-    code, out, err = lstr("evaluate", small_set.checkpoint, small_set.features, *given, "-o", tmp_path / "one")
+    arguments = ("--labels", small_set.labels, "--subset", "training", "--resamples", "20")
+    code, out, err = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "-o", tmp_path / "one")
     assert code == 0 and "corrected" in out and "published" in out and "first correct decision" in out
     assert str(tmp_path / "one" / "report.html") in err
     written = json.loads((tmp_path / "one" / "evaluation.json").read_text())
     assert written["convention"] == "corrected" and written["interval"]["resamples"] == 20
     other = tmp_path / "other.pt"
     other.write_bytes(small_set.checkpoint.read_bytes())
-    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *given)
+    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *arguments)
     assert code == 0 and "ahead of checkpoint" in out and "+0.000 [+0.000, +0.000]" in out
-    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *given, "--json")
+    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *arguments, "--json")
     result = json.loads(out)
     assert [row["name"] for row in result["checkpoints"]] == ["checkpoint", "other"]
     assert result["comparison"][0]["mAP"]["difference"] == 0
-    code, out, _ = lstr("evaluate", small_set.checkpoint, small_set.features, *given, "--published", "--json")
+    code, out, _ = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "--published", "--json")
     assert code == 0 and json.loads(out)["convention"] == "published"
 
 
@@ -114,11 +114,11 @@ def test_several_feature_roots_are_read_as_one(lstr, small_set, tmp_path):
         for path in (*(tmp_path / root).glob("*/scene_*"),):
             if path.stem not in kept:
                 path.unlink()
-    given = ("--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--json")
-    whole = json.loads(lstr("evaluate", small_set.checkpoint, small_set.features, *given)[1])
-    code, out, err = lstr("evaluate", small_set.checkpoint, tmp_path / "a", tmp_path / "b", *given)
+    arguments = ("--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--json")
+    whole = json.loads(lstr("evaluate", small_set.checkpoint, small_set.features, *arguments)[1])
+    code, out, err = lstr("evaluate", small_set.checkpoint, tmp_path / "a", tmp_path / "b", *arguments)
     assert code == 0, err
     parts = json.loads(out)
     assert parts["videos"] == whole["videos"] == 3 and parts["lstr"] == whole["lstr"]
-    code, _, err = lstr("evaluate", tmp_path / "a", tmp_path / "b", *given)
+    code, _, err = lstr("evaluate", tmp_path / "a", tmp_path / "b", *arguments)
     assert code == 2 and "checkpoint file" in err
