@@ -12,7 +12,7 @@ from lstr import metrics, streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoint import Checkpoint
 from lstr.config import FEATURES_PER_SECOND, LSTRConfig
-from lstr.errors import CheckpointError, LabelsError
+from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
@@ -20,6 +20,7 @@ from pipelines.networks.checkpoint_recipe import check_recipe
 from pipelines.progress import Finished, Progress
 
 Scores = NDArray[np.float32]
+MODES = ("batch", "stream")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Scoring:
     """Features of another recipe than the checkpoint's"""
     allow_seen: bool = False
     """Videos that networks of their features have seen"""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a mode that does not exist."""
+        if self.mode not in MODES:
+            raise ConfigError(f"mode is {self.mode!r}.", f"Choose one of {', '.join(MODES)}.")
 
 
 @dataclass(frozen=True)

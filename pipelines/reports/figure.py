@@ -73,7 +73,7 @@ def write_figure(
 def lanes_of(
     timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Mapping] | None
 ) -> list[str]:
-    """The classes to show: all, or where they are many those with segments, then those of the highest scores."""
+    """The classes to show: all, or of many those with segments, then those of the highest scores."""
     classes = [label for label in timeline["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
     if len(classes) <= MOST_LANES:
         return classes

@@ -64,7 +64,7 @@ class Lanes:
         return known
 
     def rows(self, known: Mapping[str, list]) -> list[str]:
-        """The lanes to show: every class, or where they are many those that began last, in the order of classes."""
+        """The lanes to show: every class, or of many those that began last, in the order of classes."""
         labels = self.labels
         if len(labels) <= MOST_LANES:
             return labels

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from lstr import checkpoint
-from lstr.errors import CheckpointError
+from lstr.errors import CheckpointError, ConfigError
 from lstr.timeline import thresholds_of
 from pipelines.datasets.dataset import read_split
 from pipelines.evaluation.findings import without_nan
 from pipelines.evaluation.job import RANDOM, EvaluateOptions, evaluate
-from pipelines.evaluation.scoring import score_split
+from pipelines.evaluation.scoring import Scoring, score_split
 from pipelines.progress import Finished, Notice, Progress, result_of
 
 
@@ -40,6 +40,11 @@ def test_a_misfit_ends_it_before_anything_is_scored(small_set, tmp_path):
     with pytest.raises(CheckpointError, match="knows other classes"):
         for event in events:
             assert not isinstance(event, Progress)
+
+
+def test_a_mode_that_does_not_exist_is_an_error():
+    with pytest.raises(ConfigError, match="mode is 'strem'"):
+        Scoring("strem")
 
 
 def test_thresholds_are_chosen_in_place_of_metrics(small_set, tmp_path):
