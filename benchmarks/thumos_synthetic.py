@@ -25,9 +25,10 @@ from lstr import bootstrap, metrics
 from lstr.checkpoint import load
 from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
-from pipelines.evaluation.evaluate import score_and_evaluate
 from pipelines.evaluation.published_results import THUMOS
+from pipelines.evaluation.scoring import score_split
 from pipelines.files.json_files import write_json
+from pipelines.progress import result_of
 from pipelines.provenance import about_machine
 from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.train import train
@@ -106,7 +107,7 @@ def run_row(
     seconds = perf_counter() - start
     loaded = load(run / "checkpoint.pt")
     loaded.model.to(device)
-    result = score_and_evaluate(loaded, testing, lambda *_: None)
+    result = result_of(score_split(loaded, testing))
     return {
         "row": row,
         "seed": seed,

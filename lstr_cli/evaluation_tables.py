@@ -1,13 +1,16 @@
 """What `lstr evaluate` shows in a terminal."""
 
+from collections.abc import Sequence
+
 from lstr_cli import console
+from pipelines.evaluation.findings import Findings, Judged
 from pipelines.evaluation.page import figure_text, interval_text, videos_text
-from pipelines.evaluation.report import Judged
 
 
-def show(judged: list[Judged], comparison: list[dict], quoted: dict | None) -> None:
+def show_findings(findings: Findings) -> None:
     """The tables of one checkpoint, or of several side by side."""
-    if len(judged) == 1:
+    judged, quoted = findings.judged, findings.quoted
+    if not findings.several:
         _show_classes(judged[0].document)
         _show_means(judged)
         _show_moments(judged[0].document)
@@ -17,13 +20,24 @@ def show(judged: list[Judged], comparison: list[dict], quoted: dict | None) -> N
         rows = [
             [entry.name]
             + [f"{row[m]['difference']:+.3f} {interval_text(row[m]['interval'], '+')}" for m in ("mAP", "mcAP")]
-            for entry, row in zip(judged[1:], comparison, strict=True)
+            for entry, row in zip(judged[1:], findings.comparison, strict=True)
         ]
         console.show_table(f"ahead of {judged[0].name}", ("checkpoint", "mAP", "mcAP"), rows, right=(1, 2))
     if quoted:
         rows = [(row["method"], row["features"], f"{row['value']:.1f}", row["source"]) for row in quoted["rows"]]
         title = f"{quoted['name']}, quoted; not at hand: {', '.join(quoted['left_out'])}"
         console.show_table(title, ("method", "features", quoted["metric"], "quoted from"), rows, right=(2,))
+
+
+def show_thresholds(document: dict) -> None:
+    """A table for each checkpoint whose thresholds were chosen."""
+    for one in document.get("checkpoints", [document]):
+        rows = [
+            (label, *(f"{values[key]:.3f}" for key in ("on", "off", "F1", "before")))
+            for label, values in one["thresholds"].items()
+        ]
+        columns = ("class", "on", "off", "F1", "F1 by default thresholds")
+        console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=(1, 2, 3, 4))
 
 
 def _show_classes(document: dict) -> None:
@@ -39,10 +53,10 @@ def _show_classes(document: dict) -> None:
     title = f"{document['videos']} videos, {document['chunks']} chunks"
     console.show_table(title, columns, rows, right=range(1, len(columns)))
     if document["absent_classes"]:
-        console.say(f"in no mean, for no chunk has them: {', '.join(document['absent_classes'])}")
+        console.say(f"in no mean, because no chunk has them: {', '.join(document['absent_classes'])}")
 
 
-def _show_side_by_side(judged: list[Judged]) -> None:
+def _show_side_by_side(judged: Sequence[Judged]) -> None:
     first = judged[0].document["lstr"]["per_class"]
     rows = [
         [label, first[label]["positives"]]
@@ -55,7 +69,7 @@ def _show_side_by_side(judged: list[Judged]) -> None:
     console.show_table(title, columns, rows, right=range(1, len(columns)))
 
 
-def _show_means(judged: list[Judged]) -> None:
+def _show_means(judged: Sequence[Judged]) -> None:
     rows = []
     for entry in judged:
         edges = entry.document["interval"] or {}

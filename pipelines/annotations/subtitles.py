@@ -8,11 +8,11 @@ from urllib.parse import quote, unquote
 from lstr.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from pipelines.annotations.format import FILES, ConvertOptions, File, TextFormat
+from pipelines.reports.palette import colours_of
 
 TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
 SCORE = re.compile(r"score=([0-9.eE+-]+)")
-COLOURS = ("4E79A7", "F28E2B", "59A14F", "E15759", "76B7B2", "EDC948", "B07AA1", "FF9DA7", "9C755F", "BAB0AC")
 
 ASS_HEADER = """\
 [Script Info]
@@ -115,9 +115,8 @@ def from_srt(text: str) -> AnnotatedVideo:
 def to_ass(video: AnnotatedVideo, classes: Iterable[str]) -> str:
     """Advanced SubStation Alpha, times in 1/100 s: one style per class, so that each keeps its colour."""
     styles, events = [], []
-    classes = list(classes)
-    for i, label in enumerate(classes):
-        red, green, blue = (COLOURS[i % len(COLOURS)][k : k + 2] for k in (0, 2, 4))
+    for label, colour in colours_of(classes).items():
+        red, green, blue = (colour[k : k + 2].upper() for k in (1, 3, 5))
         look = f"&H00{blue}{green}{red},&H00FFFFFF,&H00000000,&H80000000,-1,0,0,0,100,100,0,0,1,3,1,2,20,20,24,1"
         styles.append(f"Style: {_field(label)},Sans,44,{look}")
     for a in video.segments:

@@ -17,11 +17,11 @@ from pipelines.detection.detect import leave_default, truth_of
 from pipelines.detection.detect import run as run_detection
 from pipelines.detection.outputs import DEFAULT
 from pipelines.detection.sources import open_video_source
-from pipelines.evaluation.evaluate import evaluate
+from pipelines.evaluation.scoring import score_split
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
 from pipelines.files.json_files import write_json
-from pipelines.progress import Tell
+from pipelines.progress import Progress, Tell
 from pipelines.training.config import resolve
 from pipelines.training.train import train
 
@@ -64,7 +64,11 @@ def run(output: Path, progress: Tell, say: Callable[[str], None]) -> dict:
         loaded = load(run_folder / "checkpoint.pt")
         with stage("evaluate"):
             held_out = read_split(folder.path, labels, "testing")
-            metrics = evaluate(loaded, held_out, progress)
+            for event in score_split(loaded, held_out):
+                if isinstance(event, Progress):
+                    progress(event.what, event.done, event.total)
+                else:
+                    metrics = event.result.document
         write_json(output / "metrics.json", metrics)
         with stage("detect"):
             video_id = held_out.videos[0].id

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TextIO
 
 from extractors.errors import ExtractorError
-from extractors.twostream import default_device
 from extractors.video.live_input import Input, parse_live
 from extractors.video.live_reader import LiveOptions
-from lstr import checkpoint as checkpoints
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.labels import Labels
@@ -23,6 +21,7 @@ from pipelines.detection.status import Status
 from pipelines.files.atomic import replacing
 from pipelines.files.home import home
 from pipelines.networks.checkpoint_recipe import recipe_of
+from pipelines.networks.checkpoints import assumptions_of, open_checkpoint
 
 
 def find_checkpoint(given: str | Path | None) -> Path:
@@ -57,9 +56,7 @@ def load_checkpoint(
 
     Raises CheckpointError when there is none, or it cannot be read.
     """
-    loaded = checkpoints.load(find_checkpoint(given), overrides)
-    loaded.model.to(device or default_device())
-    return loaded
+    return open_checkpoint(find_checkpoint(given), overrides, device)
 
 
 def detect(
@@ -137,11 +134,3 @@ def warnings_of(loaded: Checkpoint) -> list[str]:
     if recipe and recipe.is_random:
         warnings.append(f"the {recipe.random_streams} networks carry random weights: the features are untrained.")
     return warnings
-
-
-def assumptions_of(loaded: Checkpoint) -> list[str]:
-    """What was assumed because a published checkpoint does not say it, in a sentence; empty when nothing was."""
-    if not loaded.assumed:
-        return []
-    values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
-    return [f"{loaded.path} does not say {values}: these are the published defaults; change them with --set model.…"]

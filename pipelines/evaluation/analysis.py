@@ -1,6 +1,7 @@
-"""What scores say beyond their mean: by convention, tenth of an action, start, delay, class and video."""
+"""What scores show beyond their mean: by convention, tenth of an action, start, delay, class and video."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,15 +11,15 @@ from lstr.labels import AMBIGUOUS, BACKGROUND, segments_of
 from lstr.points import confusion, detection_delay, predicted_classes, start_precision
 from lstr.segment import Segment
 from pipelines.datasets.dataset import LabelledVideo, Split
-from pipelines.evaluation.evaluate import Evaluation
+from pipelines.evaluation.scoring import Evaluation
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
 Resampled = dict[str, np.ndarray]
 
 
-def analyse(evaluation: Evaluation, resampled: Resampled) -> dict:
-    """The document of `evaluate` with everything that a report shows; keys are added, none changed.
+def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
+    """The document of an evaluation with everything that a report shows; keys are added, none changed.
 
     `conventions`: mAP and mcAP corrected and published; `absent_classes`; `interval`: bootstrap over videos; `stages`;
     `starts`; `delay`; `confusion`; `per_video`.
@@ -44,12 +45,12 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict:
     }
 
 
-def conventions(evaluation: Evaluation) -> dict:
+def conventions(evaluation: Evaluation) -> dict[str, Any]:
     """mAP, mcAP, videos and chunks by the corrected and by the published convention, of the videos that were scored.
 
     Corrected: every video, chunks labelled ambiguous left out. Published: videos that fill a work memory, and mcAP
     keeps ambiguous chunks; its values are None when no video does. `seen` counts the videos that networks of their
-    features have seen, where there are any.
+    features have seen, if they have.
     """
     split, scores = evaluation.split, evaluation.scores
     by_id = {video.id: rows for video, rows in zip(split.videos, scores, strict=True)}
@@ -74,20 +75,20 @@ def conventions(evaluation: Evaluation) -> dict:
 def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
     """mAP and mcAP (resamples,) of draws of videos with replacement, the same draws for every checkpoint."""
     split = evaluation.split
-    given = (evaluation.scores, [video.targets for video in split.videos], split.labels.classes)
+    scored = (evaluation.scores, [video.targets for video in split.videos], split.labels.classes)
     draws = bootstrap.draw(len(split.videos), resamples)
     kept = None if evaluation.document["convention"] == "published" else AMBIGUOUS
     return {
-        "mAP": bootstrap.resampled_means(*given, draws),
-        "mcAP": bootstrap.resampled_means(*given, draws, calibrated=True, ignore=kept),
+        "mAP": bootstrap.resampled_means(*scored, draws),
+        "mcAP": bootstrap.resampled_means(*scored, draws, calibrated=True, ignore=kept),
     }
 
 
-def compare(documents: Sequence[dict], resampled: Sequence[Resampled]) -> list[dict]:
+def compare(documents: Sequence[dict[str, Any]], resampled: Sequence[Resampled]) -> list[dict[str, Any]]:
     """How far each later checkpoint is ahead of the first in mAP and mcAP, with intervals over the same resamples."""
     rows = []
     for document, means in list(zip(documents, resampled, strict=True))[1:]:
-        row = {"checkpoint": document["checkpoint"], "against": documents[0]["checkpoint"]}
+        row: dict[str, Any] = {"checkpoint": document["checkpoint"], "against": documents[0]["checkpoint"]}
         for name in MEANS:
             row[name] = {
                 "difference": document["lstr"][name] - documents[0]["lstr"][name],
@@ -97,7 +98,7 @@ def compare(documents: Sequence[dict], resampled: Sequence[Resampled]) -> list[d
     return rows
 
 
-def _intervals(resampled: Resampled) -> dict | None:
+def _intervals(resampled: Resampled) -> dict[str, Any] | None:
     if not len(resampled["mAP"]):
         return None
     edges = {name: bootstrap.interval(values) for name, values in resampled.items()}
@@ -110,7 +111,7 @@ def _segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
     return labelled or segments_of(video.targets, split.labels.classes)
 
 
-def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) -> dict:
+def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
     """A video's own mAP, NaN without an action, and the share of its chunks, ambiguous ones aside, decided right."""
     on = video.targets > 0
     keep = metrics.counted(on, classes)

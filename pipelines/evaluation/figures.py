@@ -3,7 +3,9 @@
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
 
 import numpy as np
 from matplotlib import rc_context
@@ -15,15 +17,18 @@ from matplotlib.ticker import MaxNLocator
 from lstr import metrics
 from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND, runs
+from pipelines.evaluation.scoring import Scores
+from pipelines.reports.figure import thinned
+from pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of, dark, light
 
-INK, SOFT, LINE = "#18202c", "#5a6678", "#c9d1db"
-DARK = {INK: "#e6ebf2", SOFT: "#98a4b5", LINE: "#3a4453"}
-"""What each colour that carries no data becomes on a dark page."""
-BLUE, ORANGE, GREEN, GREY = "#3b7dd8", "#e07b24", "#2f9e62", "#8d98a7"
-COLOURS = (BLUE, ORANGE, GREEN, "#d1495b", "#8c6bd1", "#1f9aa8", "#b8860b", "#c65d9f")
+Arguments = ParamSpec("Arguments")
+
+INK, SOFT, LINE = map(light, ("ink", "soft", "line"))
+DARK = {light(name): dark(name) for name in ("ink", "soft", "line")}
+"""What each colour that carries no data becomes on a dark page"""
 WIDTH = 4.2  # inches: letters of 9 points stay legible where a phone shows the page 400 pixels wide
 MOST_CURVES, MOST_CONFUSED, MOST_LANES, MOST_POINTS = 60, 20, 6, 500
-PLAIN = {
+PLAIN: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "lstr",  # the same figure is the same file
     "text.parse_math": False,  # a class may be called $x$
@@ -67,24 +72,25 @@ def for_page(svg: bytes) -> bytes:
     return svg.replace(b"<defs>", f"{style}<defs>".encode(), 1)
 
 
-def _figure(height: float, **subplots) -> tuple[Figure, Axes]:
+def _figure(height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    return figure, figure.subplots(**subplots)
+    return figure, figure.subplots()
 
 
-def _drawn(draw):
+def _drawn(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     """Let a function draw in this module's style, whatever the caller's."""
 
-    def styled(*given):
+    @wraps(draw)
+    def styled(*arguments: Arguments.args, **named: Arguments.kwargs) -> Figure:
         with rc_context(PLAIN):
-            return draw(*given)
+            return draw(*arguments, **named)
 
     return styled
 
 
 @_drawn
 def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
-    """AP of each class as bars, one a checkpoint, sorted by the first's, and what chance has as a mark."""
+    """AP of each class as bars, one per checkpoint, sorted by the first's, and what chance has as a mark."""
     first = documents[0]["lstr"]["per_class"]
     labels = sorted(first, key=lambda label: first[label]["AP"])
     thick = 0.8 / len(documents)
@@ -93,7 +99,7 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
     for i, (name, document) in enumerate(zip(names, documents, strict=True)):
         values = [document["lstr"]["per_class"].get(label, {}).get("AP", math.nan) for label in labels]
         offset = ((len(documents) - 1) / 2 - i) * thick
-        axes.barh(at + offset, values, thick * 0.92, color=COLOURS[i % len(COLOURS)], label=name)
+        axes.barh(at + offset, values, thick * 0.92, color=colour_of(i), label=name)
     if "chance" in documents[0]:
         chance = [documents[0]["chance"]["per_class"][label]["AP"] for label in labels]
         axes.plot(chance, at, "|", color=INK, markersize=8, label="chance")
@@ -106,8 +112,8 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
 
 
 @_drawn
-def draw_precision_recall(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> Figure:
-    """A precision-recall curve a class, the most frequent ones where there are many; scores and targets (N, C)."""
+def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
+    """A precision-recall curve per class, of many classes the most frequent; scores and targets (N, C)."""
     from sklearn.metrics import precision_recall_curve
 
     on = targets > 0
@@ -116,14 +122,16 @@ def draw_precision_recall(scores: np.ndarray, targets: np.ndarray, classes: Sequ
     shown = sorted(metrics.scored_columns(on, classes), key=lambda column: -on[:, column[0]].sum())[:MOST_CURVES]
     columns = min(3, max(1, len(shown)))
     rows = max(1, math.ceil(len(shown) / columns))
-    figure, grid = _figure(0.4 + 1.35 * rows, nrows=rows, ncols=columns, squeeze=False, sharex=True, sharey=True)
+    figure = Figure(figsize=(WIDTH, 0.4 + 1.35 * rows), layout="constrained")
+    grid = np.asarray(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True))
     for axes in grid.ravel()[len(shown) :]:
         axes.set_visible(False)
+    colours = colours_of(classes)
     for axes, (column, name) in zip(grid.ravel(), shown, strict=False):
         precision, recall, _ = precision_recall_curve(on[:, column], scores[:, column])
         points = np.unique(np.searchsorted(-recall, -np.linspace(1, 0, MOST_POINTS // 2)))
-        axes.step(recall[points], precision[points], color=BLUE, lw=1.2, where="post")
-        axes.axhline(on[:, column].mean(), color=GREY, lw=0.8, ls=":")
+        axes.step(recall[points], precision[points], color=colours[name], lw=1.2, where="post")
+        axes.axhline(on[:, column].mean(), color=SOFT, lw=0.8, ls=":")
         value = metrics.average_precision(scores[:, column], on[:, column])
         axes.set_title(f"{_short(name, 13)} {value:.2f}", fontsize=8)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
@@ -137,7 +145,7 @@ def draw_precision_recall(scores: np.ndarray, targets: np.ndarray, classes: Sequ
 def draw_stages(document: dict) -> Figure:
     """mcAP in each tenth of an action, by both conventions."""
     figure, axes = _figure(2.3)
-    for (name, rows), look in zip(document["stages"].items(), ((BLUE, "o-"), (GREY, "s--")), strict=True):
+    for (name, rows), look in zip(document["stages"].items(), ((DETECTION, "o-"), (SOFT, "s--")), strict=True):
         axes.plot([row["mcAP"] for row in rows], look[1], color=look[0], ms=4, lw=1.4, label=name)
     middles = [row["stage"].removesuffix("%") for row in document["stages"]["corrected"]]
     axes.set(xticks=range(len(middles)), xlabel="portion of the action, %", ylabel="mcAP")
@@ -149,7 +157,7 @@ def draw_stages(document: dict) -> Figure:
 
 @_drawn
 def draw_confusion(document: dict) -> Figure:
-    """Wrong chunks by what they are and what was said, of the classes with most of them."""
+    """Wrong chunks by what they are and what was decided, of the classes with most of them."""
     classes, counts = document["confusion"]["classes"], np.array(document["confusion"]["counts"])
     open_to = [i for i, name in enumerate(classes) if name != AMBIGUOUS]
     busy = (counts.sum(axis=0) + counts.sum(axis=1))[open_to]
@@ -160,7 +168,7 @@ def draw_confusion(document: dict) -> Figure:
     image = axes.imshow(np.ma.masked_equal(shown, 0), cmap="viridis", norm=norm, aspect="auto")
     names = [_short(classes[i], 18) for i in chosen]
     at = range(len(chosen))
-    axes.set(xticks=at, yticks=at, ylabel="is", xlabel="said")
+    axes.set(xticks=at, yticks=at, ylabel="is", xlabel="decided")
     axes.set_xticklabels(names, rotation=90, fontsize=7.5)
     axes.set_yticklabels(names, fontsize=7.5)
     if len(chosen) <= 10:
@@ -182,9 +190,9 @@ def draw_delay(document: dict) -> Figure:
     figure, axes = _figure(2.3)
     seconds = np.array(delay["seconds"])
     end = max(1.0, math.ceil(np.percentile(seconds, 98))) if len(seconds) else 1.0
-    axes.hist(np.minimum(seconds, end), bins=np.linspace(0, end, 41), color=BLUE)
+    axes.hist(np.minimum(seconds, end), bins=np.linspace(0, end, 41).tolist(), color=DETECTION)
     if len(seconds):
-        axes.axvline(delay["median"], color=ORANGE, lw=1.4)
+        axes.axvline(delay["median"], color=EMPHASIS, lw=1.4)
     missed = delay["actions"] - delay["detected"]
     middle = f"median {delay['median']:.2f} s, " if len(seconds) else ""
     axes.set_title(f"{middle}{missed} of {delay['actions']} actions never decided", color=INK)
@@ -198,7 +206,7 @@ def draw_delay(document: dict) -> Figure:
 def draw_starts(document: dict) -> Figure:
     """Point-level mAP of action starts by the offset allowed."""
     figure, axes = _figure(2.1)
-    axes.plot(document["starts"]["offsets"], document["starts"]["mAP"], "o-", color=BLUE, ms=4, lw=1.4)
+    axes.plot(document["starts"]["offsets"], document["starts"]["mAP"], "o-", color=DETECTION, ms=4, lw=1.4)
     axes.set(xlabel="seconds a start may be off", ylabel="mAP of starts", ylim=(0, None))
     axes.grid(axis="y", lw=0.6)
     return figure
@@ -209,7 +217,7 @@ def draw_anticipation(document: dict) -> Figure:
     """mAP and mcAP by how far ahead the model looks."""
     rows = document["anticipation"]
     figure, axes = _figure(2.1)
-    for mean, colour in (("mAP", BLUE), ("mcAP", ORANGE)):
+    for mean, colour in (("mAP", colour_of(0)), ("mcAP", colour_of(1))):
         values = [math.nan if row[mean] is None else row[mean] for row in rows]
         axes.plot([row["seconds"] for row in rows], values, "o-", color=colour, ms=4, lw=1.4, label=mean)
     axes.set(xlabel="seconds ahead")
@@ -219,23 +227,20 @@ def draw_anticipation(document: dict) -> Figure:
 
 
 @_drawn
-def draw_video(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> Figure:
-    """Scores of a video (L, C) as curves over what is labelled (L, C) as bands, a lane a class that matters."""
-    columns = _lanes(scores, targets, classes)
+def draw_video(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
+    """Scores of a video (L, C) as curves over what is labelled (L, C) as bands, one lane per class that matters."""
+    columns, colours = _lanes(scores, targets, classes), colours_of(classes)
     figure, axes = _figure(0.75 + 0.42 * max(1, len(columns)))
-    parts = np.arange(0, len(scores), max(1, math.ceil(len(scores) / MOST_POINTS)))
-    seconds = np.append(parts, len(scores)) / FEATURES_PER_SECOND
     for base, column in enumerate(reversed(columns)):
         labelled = [
             (start / FEATURES_PER_SECOND, (stop - start) / FEATURES_PER_SECOND)
             for start, stop in runs(targets[:, column] > 0)
         ]
-        axes.broken_barh(labelled, (base, 0.9), color=GREEN, alpha=0.35, lw=0)
+        axes.broken_barh(labelled, (base, 0.9), color=TRUTH, alpha=0.45, lw=0)
         if len(scores):
-            # the highest score of each part, so that no peak is lost
-            curve = np.maximum.reduceat(scores[:, column], parts)
-            top = base + 0.9 * np.append(curve, curve[-1])
-            axes.fill_between(seconds, base, top, step="post", color=BLUE, alpha=0.75, lw=0)
+            times, curve = thinned(scores[:, column], 1 / FEATURES_PER_SECOND, MOST_POINTS)
+            colour = colours[classes[column]]
+            axes.fill_between(times, base, base + 0.9 * curve, step="pre", color=colour, alpha=0.75, lw=0)
     axes.set(
         yticks=np.arange(len(columns)) + 0.45,
         yticklabels=[_short(classes[column], 18) for column in reversed(columns)],
@@ -248,13 +253,13 @@ def draw_video(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) 
     return figure
 
 
-def _lanes(scores: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> list[int]:
+def _lanes(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> list[int]:
     """The actions that are on, then those that scored highest without, at most MOST_LANES."""
     actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
     peak = scores.max(axis=0, initial=0)
-    there = [i for i in actions if targets[:, i].any()]
-    others = sorted((i for i in actions if i not in there and peak[i] >= 0.3), key=lambda i: -peak[i])
-    return (there + others)[:MOST_LANES]
+    labelled = [i for i in actions if targets[:, i].any()]
+    others = sorted((i for i in actions if i not in labelled and peak[i] >= 0.3), key=lambda i: -peak[i])
+    return (labelled + others)[:MOST_LANES]
 
 
 def _short(name: str, letters: int) -> str:

@@ -1,5 +1,7 @@
 """What others report on the benchmarks, quoted: the paper's table as far as its figures are at hand."""
 
+from typing import Any
+
 from lstr.checkpoint import Checkpoint
 from lstr.labels import THUMOS_CLASSES
 
@@ -12,7 +14,7 @@ UNSAID = "not stated"
 ROWS = ("CDC", "RED", "TRN", "FATS", "IDN", "LAP", "TFN", "LFB", "PKD", "WOAD", "LSTR")
 """Methods of the paper's table. One whose figures could not be checked is left out rather than remembered."""
 
-THUMOS = {
+THUMOS: dict[str, Any] = {
     "name": "THUMOS'14",
     "metric": "mAP",
     "rows": [
@@ -25,7 +27,7 @@ THUMOS = {
         {"method": "LSTR", "features": "Kinetics", "value": 69.5, "source": PAPER},
     ],
 }
-TVSERIES = {
+TVSERIES: dict[str, Any] = {
     "name": "TVSeries",
     "metric": "mcAP",
     "rows": [
@@ -41,7 +43,7 @@ TVSERIES = {
 BENCHMARKS = {"thumos14": THUMOS, "tvseries": TVSERIES}
 
 
-def quoted_for(loaded: Checkpoint, benchmark: str | None = None) -> dict | None:
+def quoted_for(loaded: Checkpoint, benchmark: str | None = None) -> dict[str, Any] | None:
     """The quoted table of the benchmark that a checkpoint was trained for, None when it is another data set.
 
     The benchmark is the one named, that of the training preset where the checkpoint records it, or THUMOS'14 where the

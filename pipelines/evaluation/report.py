@@ -2,81 +2,42 @@
 
 import csv
 import io
-import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from lstr.points import OFFSETS
 from pipelines.evaluation import figures
-from pipelines.evaluation.evaluate import Evaluation
-from pipelines.evaluation.page import Section, build_page
+from pipelines.evaluation.findings import Findings, Judged, without_nan
+from pipelines.evaluation.page import Drawing, draw_page
 from pipelines.files.atomic import replacing, write_text
 from pipelines.files.json_files import write_json
 
-ENDINGS = (".pt", ".pth")
+AP_TITLE = "Average precision of each class"
 SHOWN_VIDEOS = 5  # best, and as many worst
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A checkpoint in a report: its name there, its scores, and everything said of them (`analysis.analyse`)."""
-
-    name: str
-    evaluation: Evaluation
-    document: dict
-
-
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """A short name for each checkpoint, no two alike: the file's, or its folder's where all files are called the same,
-    with as many folders as it takes; else a number."""
-    paths = [path.with_suffix("") if path.suffix in ENDINGS else path for path in paths]
-    if len({path.name for path in paths}) == 1 < len({path.parent for path in paths}):
-        paths = [path.parent for path in paths]
-    for depth in range(1, max(len(path.parts) for path in paths) + 1):
-        names = ["/".join(path.parts[-depth:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{i}. {path.name}" for i, path in enumerate(paths, start=1)]
-
-
-def result_of(judged: Sequence[Judged], comparison: Sequence[dict], quoted: dict | None) -> dict:
-    """What `--json` prints: the document of one checkpoint, or all of several; NaN becomes None."""
-    if len(judged) == 1:
-        result = {**judged[0].document}
-    else:
-        result = {"checkpoints": [{"name": j.name, **j.document} for j in judged], "comparison": list(comparison)}
-    return without_nan({**result, "quoted": quoted} if quoted else result)
-
-
-def without_nan(value):
-    """The same with None for NaN and infinity, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def class_rows(judged: Sequence[Judged]) -> list[dict]:
-    """A row a checkpoint and class, sorted by AP, then a row of means: what the CSV holds."""
-    rows = []
+def class_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """One row per checkpoint and class, sorted by AP, then a row of means: what the CSV holds."""
+    rows: list[dict[str, Any]] = []
     for entry in judged:
         document = entry.document
         ours, delays = document["lstr"]["per_class"], document["delay"]["per_class"]
         for label in sorted(ours, key=lambda label: -ours[label]["AP"]):
             delay, start = delays.get(label, {}), document["starts"]["per_class"].get(label, {})
-            rows.append({"checkpoint": entry.name, "class": label, "positives": ours[label]["positives"]})
-            rows[-1] |= {key: ours[label][key] for key in ("AP", "cAP")}
+            row: dict[str, Any] = {"checkpoint": entry.name, "class": label, "positives": ours[label]["positives"]}
+            row |= {key: ours[label][key] for key in ("AP", "cAP")}
             for system in ("chance", "time_prior"):
-                rows[-1] |= {f"{system}_{key}": _of(document, system, label, key) for key in ("AP", "cAP")}
-            rows[-1] |= {"actions": delay.get("actions", 0), "detected": delay.get("detected", 0)}
-            rows[-1] |= {"median_delay_s": delay.get("median"), "mean_delay_s": delay.get("mean")}
-            said = start.get("AP", [])
-            rows[-1] |= {f"start_AP_{offset}s": value for offset, value in zip(OFFSETS, said, strict=bool(said))}
+                row |= {f"{system}_{key}": _of(document, system, label, key) for key in ("AP", "cAP")}
+            row |= {"actions": delay.get("actions", 0), "detected": delay.get("detected", 0)}
+            row |= {"median_delay_s": delay.get("median"), "mean_delay_s": delay.get("mean")}
+            values = start.get("AP", [])
+            row |= {f"start_AP_{offset}s": value for offset, value in zip(OFFSETS, values, strict=bool(values))}
+            rows.append(row)
         means = {
             "checkpoint": entry.name,
             "class": "mean",
@@ -106,47 +67,42 @@ def csv_text(rows: Sequence[dict]) -> str:
     return target.getvalue()
 
 
-def write_report(
-    folder: Path,
-    judged: Sequence[Judged],
-    comparison: Sequence[dict],
-    quoted: dict | None,
-    warnings: Sequence[str] = (),
-) -> Path:
+def write_evaluation(folder: Path, findings: Findings) -> Path:
     """Write evaluation.json, evaluation.csv, figures/*.svg and .png, and at last report.html, whose path is returned.
 
     Raises OutputError where the folder cannot be written.
     """
-    write_json(folder / "evaluation.json", result_of(judged, comparison, quoted))
+    judged, several = findings.judged, findings.several
+    write_json(folder / "evaluation.json", findings.document)
     write_text(folder / "evaluation.csv", csv_text(class_rows(judged)))
-    sections = []
-    if len(judged) > 1:
-        drawn = figures.draw_classes([j.name for j in judged], [j.document for j in judged])
-        sections.append(Section("", "classes", "Average precision of each class", "", _saved(folder, "classes", drawn)))
+    drawings = []
+    if several:
+        figure = figures.draw_classes([one.name for one in judged], [one.document for one in judged])
+        drawings.append(Drawing("", AP_TITLE, "", _saved(folder, "classes", figure)))
     for i, entry in enumerate(judged, start=1):
-        prefix = "" if len(judged) == 1 else f"{i}-{_file_name(entry.name)}-"
-        for name, title, note, drawn in _figures(entry, alone=len(judged) == 1):
-            svg = _saved(folder, f"{prefix}{name}", drawn)
-            sections.append(Section(entry.name if len(judged) > 1 else "", name, title, note, svg))
+        prefix = f"{i}-{_file_name(entry.name)}-" if several else ""
+        for name, title, note, figure in _figures(entry, alone=not several):
+            svg = _saved(folder, f"{prefix}{name}", figure)
+            drawings.append(Drawing(entry.name if several else "", title, note, svg))
     path = folder / "report.html"
-    write_text(path, build_page([(j.name, j.document) for j in judged], comparison, quoted, sections, warnings))
+    write_text(path, draw_page(findings, drawings))
     return path
 
 
-def _figures(entry: Judged, alone: bool):
+def _figures(entry: Judged, alone: bool) -> Iterator[tuple[str, str, str, Figure]]:
     """(file name, title, what it shows, figure) of everything drawn for one checkpoint."""
     document, evaluation = entry.document, entry.evaluation
     videos, classes = evaluation.split.videos, evaluation.split.labels.classes
     pooled = np.concatenate(evaluation.scores), np.concatenate([video.targets for video in videos])
     if alone:
-        yield "classes", "Average precision of each class", "", figures.draw_classes([entry.name], [document])
+        yield "classes", AP_TITLE, "", figures.draw_classes([entry.name], [document])
     note = "The dotted line is the share of chunks in which the class is on."
     yield "precision-recall", "Precision and recall", note, figures.draw_precision_recall(*pooled, classes)
     note = "Calibrated AP of each tenth of the actions against all chunks without the class."
     yield "stages", "How early an action is known", note, figures.draw_stages(document)
     note = "A decision is correct when the class scores above every class that is not on. Longer delays: the last bar."
     yield "delay", "Delay until the first correct decision", note, figures.draw_delay(document)
-    note = "Starts are said where the class of the highest score changes to an action."
+    note = "A start is decided where the class of the highest score changes to an action."
     yield "starts", "Where actions start", note, figures.draw_starts(document)
     if "anticipation" in document:
         yield "anticipation", "Anticipation", "", figures.draw_anticipation(document)
@@ -172,7 +128,7 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "checkpoint"
 
 
-def _saved(folder: Path, name: str, figure) -> bytes:
+def _saved(folder: Path, name: str, figure: Figure) -> bytes:
     """The figure's SVG, which is now in the folder beside its PNG."""
     drawn = {form: figures.render(figure, form) for form in ("svg", "png")}
     for form, content in drawn.items():

@@ -1,36 +1,37 @@
 """Thresholds of each class from validation scores, and the checkpoint that carries them."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lstr import checkpoint
+from lstr import checkpoint, metrics
 from lstr.batch import predict
 from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.datasets.dataset import Split
-from pipelines.progress import Tell
+from pipelines.progress import Finished, Progress
 
 MOST_LEVELS = 50  # scores tried as `on`
 OFF_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3)  # of `on`, tried as `off`
 
 
-def calibrate(
+def choose_thresholds(
     scores: Sequence[np.ndarray], targets: Sequence[np.ndarray], classes: Sequence[str]
 ) -> dict[str, Thresholds]:
-    """The `on` and `off` of each class that give the highest F1 over the chunks of some videos.
+    """The `on` and `off` of each class that reach the highest F1 over the chunks of some videos.
 
-    scores and targets (L, C) a video. What is scored are the chunks that hysteresis leaves on, as `Timeline` decides
-    them; chunks labelled "Ambiguous" do not count. A class that never happens here is not in the result. Lengths and
-    gaps stay at their defaults, for they cost delay.
+    scores and targets (L, C) of each video. What is scored are the chunks that hysteresis leaves on, as `Timeline`
+    decides them; chunks labelled "Ambiguous" do not count. A class that never happens here is not in the result.
+    Lengths and gaps stay at their defaults, for they cost delay.
     """
     found = {}
-    mask = counted(targets, classes)
-    starts = np.cumsum([0, *map(len, scores)])[:-1]
+    mask = metrics.counted(np.concatenate(targets) > 0, classes)
+    starts = _starts_of(scores)
     for c, label in enumerate(classes):
         truth = np.concatenate([t[:, c] for t in targets])[mask] > 0
         if label in (BACKGROUND, AMBIGUOUS) or not truth.any():
@@ -39,18 +40,11 @@ def calibrate(
         best = (-1.0, DEFAULT)
         for on in levels(curve):
             for share in OFF_SHARES:
-                said = hysteresis(curve, starts, on, on * share)[mask]
-                value = f1(said, truth)
+                value = f1(hysteresis(curve, starts, on, on * share)[mask], truth)
                 if value > best[0]:
                     best = value, Thresholds(on, on * share)
         found[label] = best[1]
     return found
-
-
-def counted(targets: Sequence[np.ndarray], classes: Sequence[str]) -> np.ndarray:
-    """Which chunks (N,) of all videos are not labelled "Ambiguous"."""
-    joined = np.concatenate(targets)
-    return joined[:, list(classes).index(AMBIGUOUS)] == 0 if AMBIGUOUS in classes else np.ones(len(joined), bool)
 
 
 def levels(curve: np.ndarray) -> list[float]:
@@ -60,7 +54,7 @@ def levels(curve: np.ndarray) -> list[float]:
     return [float(level) for level in seen[ranks]] if len(seen) else []
 
 
-def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> np.ndarray:
+def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
     """Chunks (N,) that are on: from one at `on` to before one below `off`; each video begins off."""
     switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
     switch[starts] = np.where(curve[starts] >= on, 1, 0)
@@ -68,32 +62,43 @@ def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> 
     return switch[last] == 1
 
 
-def f1(said: np.ndarray, truth: np.ndarray) -> float:
+def f1(decided: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
     """Harmonic mean of precision and recall."""
-    right = np.count_nonzero(said & truth)
-    return 2 * right / (np.count_nonzero(said) + np.count_nonzero(truth))
+    right = np.count_nonzero(decided & truth)
+    return 2 * right / (np.count_nonzero(decided) + np.count_nonzero(truth))
 
 
-def calibrate_checkpoint(loaded: Checkpoint, split: Split, progress: Tell) -> tuple[Path, dict[str, dict]]:
-    """Calibrate a checkpoint on the videos of a split and write the thresholds into it.
+@dataclass(frozen=True)
+class Chosen:
+    """The file that holds the thresholds now, and for each class `on`, `off`, its F1 and that of the defaults."""
 
-    Returns the file and, a class, its thresholds and F1 with them and with the default ones. Raises CheckpointError.
-    """
+    path: Path
+    by_class: dict[str, dict[str, float]]
+
+
+def choose_for_checkpoint(loaded: Checkpoint, split: Split) -> Iterator[Progress | Finished[Chosen]]:
+    """Choose a checkpoint's thresholds on the videos of a split and write them into it. Raises CheckpointError."""
     split = split.narrowed(loaded.config)
     scores = []
     for done, video in enumerate(split.videos):
-        progress(video.id, done, len(split.videos))
+        yield Progress("choose thresholds", done, len(split.videos))
         scores.append(predict(loaded.model, video.features[:]).numpy())
+    yield Progress("choose thresholds", len(scores), len(split.videos))
     truth = [video.targets for video in split.videos]
-    found = calibrate(scores, truth, loaded.classes)
-    starts, mask = np.cumsum([0, *map(len, scores)])[:-1], counted(truth, loaded.classes)
-    said = {}
+    found = choose_thresholds(scores, truth, loaded.classes)
+    starts, mask = _starts_of(scores), metrics.counted(np.concatenate(truth) > 0, loaded.classes)
+    by_class = {}
     for label, rules in found.items():
         c = loaded.classes.index(label)
         curve, on = np.concatenate([s[:, c] for s in scores]), np.concatenate([t[:, c] for t in truth]) > 0
         by, before = (f1(hysteresis(curve, starts, used.on, used.off)[mask], on[mask]) for used in (rules, DEFAULT))
-        said[label] = {"on": rules.on, "off": rules.off, "F1": by, "before": before}
-    return write_thresholds(loaded, found), said
+        by_class[label] = {"on": rules.on, "off": rules.off, "F1": by, "before": before}
+    yield Finished(Chosen(write_thresholds(loaded, found), by_class))
+
+
+def _starts_of(scores: Sequence[np.ndarray]) -> np.ndarray:
+    """The first chunk of each video in all of them joined."""
+    return np.cumsum([0, *map(len, scores)])[:-1]
 
 
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:

@@ -9,8 +9,10 @@ from extractors.recipe import STREAMS
 from extractors.video.frames import CHUNK_SECONDS
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import replacing
+from pipelines.reports.palette import MISSING, colour_of
 
 ENDINGS = (".png", ".pdf", ".svg")
+COLOURS = {"rgb": colour_of(0), "flow": colour_of(2)}  # both apart from the red of what is missing
 
 
 def plot_norms(path: Path, title: str, norms: dict[str, np.ndarray]) -> None:
@@ -28,10 +30,8 @@ def plot_norms(path: Path, title: str, norms: dict[str, np.ndarray]) -> None:
     for axis, (stream, norm) in zip(axes, norms.items(), strict=True):
         times = np.arange(len(norm)) * CHUNK_SECONDS
         sound = np.isfinite(norm) & (norm > 0)
-        axis.plot(
-            times, np.where(sound, norm, np.nan), linewidth=1, color="tab:blue" if stream == "rgb" else "tab:green"
-        )
-        axis.plot(times[~sound], np.zeros((~sound).sum()), "|", color="tab:red", markersize=12)
+        axis.plot(times, np.where(sound, norm, np.nan), linewidth=1, color=COLOURS[stream])
+        axis.plot(times[~sound], np.zeros((~sound).sum()), "|", color=MISSING, markersize=12)
         axis.set_ylabel(f"{stream} norm")
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)

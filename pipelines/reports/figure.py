@@ -1,72 +1,79 @@
-"""A timeline as a still picture, for a paper or a page: a lane a class, PNG or SVG."""
+"""A timeline as a still picture, for a paper or a page: one lane per class, PNG or SVG."""
 
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.files.atomic import replacing
 from pipelines.reports.fonts import families
+from pipelines.reports.palette import TRUTH, colours_of, light
 
 MOST_LANES = 40
-MOST_POINTS = 2000  # of a curve; the highest score of each stretch is kept, so that no peak is lost
-COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#bab0ac")
+MOST_POINTS = 2000  # of a curve
 
 
 def write_figure(
-    path: Path, timeline: Mapping, scores: np.ndarray | None = None, truth: Sequence[Mapping] | None = None
+    path: Path,
+    timeline: Mapping[str, Any],
+    scores: NDArray[np.floating] | None = None,
+    truth: Sequence[Mapping] | None = None,
 ) -> None:
-    """Draw the segments of an lstr-timeline/1, over its score curves (chunks, C) and the labels where given.
+    """Draw the segments of an lstr-timeline/1, over its score curves (chunks, C) and the labels, if any.
 
-    The name's ending, .png or .svg, says which it is. Raises OutputError.
+    The ending of the name, .png or .svg, is the format. Raises OutputError.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     classes = list(timeline["classes"])
-    lanes = lanes_of(timeline, scores, truth)
+    lanes, colours = lanes_of(timeline, scores, truth), colours_of(classes)
     seconds = max(timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0, 1e-3)
     written = [*lanes, Path(str(timeline["source"])).name, *timeline.get("warnings", ())]
     # text as text: an SVG can be searched and edited, and a viewer brings its own letters
-    settings = {"svg.fonttype": "none", "font.size": 9, "font.family": families(written)}
+    settings: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9, "font.family": families(written)}
     with warnings.catch_warnings(), rc_context(settings):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=(10, 1.1 + 0.42 * max(1, len(lanes))), layout="constrained")
         axes = figure.add_subplot()
         for y, label in enumerate(lanes):
-            colour = COLOURS[classes.index(label) % len(COLOURS)]
+            colour = colours[label]
             if scores is not None and len(scores):
                 times, curve = thinned(scores[:, classes.index(label)], timeline["seconds_per_chunk"])
                 axes.fill_between(times, y + 0.24, y + 0.24 - 0.42 * curve, step="pre", color=colour, alpha=0.45, lw=0)
             for segments, top, height, face in (
                 (timeline["segments"], -0.42, 0.2, colour),
-                (truth, 0.28, 0.14, "#777777"),
+                (truth, 0.28, 0.14, TRUTH),
             ):
                 bars = [(s["start"], s["end"] - s["start"]) for s in segments or () if s["label"] == label]
-                axes.broken_barh(bars, (y + top, height), facecolors=face, alpha=0.85, lw=0)
+                axes.broken_barh(bars, (y + top, height), facecolors=face, lw=0)
         axes.set(xlim=(0, seconds), ylim=(max(1, len(lanes)) - 0.5, -0.5), xlabel="seconds")
         axes.set_yticks(range(len(lanes)))
         axes.set_yticklabels(lanes, parse_math=False)
         axes.set_title(Path(str(timeline["source"])).name, loc="left", parse_math=False)
         keys = ["bar: detected" if scores is not None else "bar: labelled"]
         keys += ["shade: score"] * (scores is not None) + ["grey: label"] * bool(truth)
-        axes.set_title("   ".join(keys), loc="right", fontsize=8, color="#555555")
+        axes.set_title("   ".join(keys), loc="right", fontsize=8, color=light("soft"))
         if not lanes:
-            axes.text(0.5, 0.5, "no action", transform=axes.transAxes, ha="center", va="center", color="#777777")
+            axes.text(0.5, 0.5, "no action", transform=axes.transAxes, ha="center", va="center", color=light("soft"))
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(left=False)
-        axes.grid(axis="x", color="#dddddd", lw=0.6)
+        axes.grid(axis="x", color=light("line"), lw=0.6)
         axes.set_axisbelow(True)
         for line in timeline.get("warnings", ()):
-            figure.supxlabel(line, fontsize=7, color="#aa5500", parse_math=False)
+            figure.supxlabel(line, fontsize=7, color=light("warn-ink"), parse_math=False)
         with replacing(path) as temporary:
             figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=150)
 
 
-def lanes_of(timeline: Mapping, scores: np.ndarray | None, truth: Sequence[Mapping] | None) -> list[str]:
-    """The classes to show: all, or where they are many those with segments, then those of the highest scores."""
+def lanes_of(
+    timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Mapping] | None
+) -> list[str]:
+    """The classes to show: all, or of many those with segments, then those of the highest scores."""
     classes = [label for label in timeline["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
     if len(classes) <= MOST_LANES:
         return classes
@@ -78,9 +85,14 @@ def lanes_of(timeline: Mapping, scores: np.ndarray | None, truth: Sequence[Mappi
     return [label for label in classes if label in chosen]
 
 
-def thinned(curve: np.ndarray, seconds_per_chunk: float) -> tuple[np.ndarray, np.ndarray]:
-    """A score curve (L,) as (ends in seconds, values) of at most MOST_POINTS stretches, the highest value of each."""
-    step = -(-len(curve) // MOST_POINTS)
+def thinned(
+    curve: NDArray[np.floating], seconds_per_chunk: float, most: int = MOST_POINTS
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """A score curve (L,) as (times in seconds, values) of steps that end at the times.
+
+    Of at most `most` stretches the highest value of each, so that no peak is lost. L is 1 or more.
+    """
+    step = -(-len(curve) // most)
     firsts = np.arange(0, len(curve), step)
     ends = np.minimum(firsts + step, len(curve)) * seconds_per_chunk
     values = np.fmax.reduceat(curve, firsts)  # NaN where nothing was decided

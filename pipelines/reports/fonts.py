@@ -17,14 +17,15 @@ def font_of(letter: str) -> Path | None:
     return next((path for path in _other_fonts() if ord(letter) in _letters_of(path)), None)
 
 
-def runs(text: str) -> list[tuple[str, Path]]:
+def parts_by_font(text: str) -> list[tuple[str, Path]]:
     """A text in parts of one font each; letters that no font has are in the first font, which shows them as boxes."""
     return [("".join(part), path) for path, part in groupby(text, lambda letter: font_of(letter) or first_font())]
 
 
 def families(texts: Iterable[str]) -> list[str]:
     """Names of the fonts that some texts need, the first font's first, for matplotlib's `font.family`."""
-    return [_name_of(path) for path in dict.fromkeys([first_font(), *(p for text in texts for _, p in runs(text))])]
+    needed = [path for text in texts for _, path in parts_by_font(text)]
+    return [_name_of(path) for path in dict.fromkeys([first_font(), *needed])]
 
 
 def illegible_warning(labels: Iterable[str]) -> str:

@@ -3,17 +3,22 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from pipelines.files.atomic import write_text
-from pipelines.reports.page import build_page
+from pipelines.reports.page import Script, build_page, read_part
+from pipelines.reports.palette import colours_of
+
+Segments = Sequence[Mapping[str, Any]]
+"""{label, start, end} of each, in seconds"""
 
 
 def write_index(
     folder: Path,
-    timelines: Mapping[str, dict],
+    timelines: Mapping[str, Mapping[str, Any]],
     *,
-    truth: Mapping[str, list[dict] | None] | None = None,
+    truth: Mapping[str, Segments | None] | None = None,
     failed: Sequence[str] = (),
 ) -> Path:
     """Write the index of the reports FOLDER/ID.html; returns its path, index.html (_index.html where an id is that).
@@ -27,16 +32,17 @@ def write_index(
     for timeline in timelines.values():
         for label in timeline["classes"]:
             classes.setdefault(label, len(classes))
-    truth = {video_id: segments for video_id, segments in (truth or {}).items() if segments is not None}
-    for segments in truth.values():
+    labelled = {video_id: segments for video_id, segments in (truth or {}).items() if segments is not None}
+    for segments in labelled.values():
         for segment in segments:
             classes.setdefault(segment["label"], len(classes))
 
-    def spans(segments: list[dict]) -> list[tuple[int, float, float]]:
+    def spans(segments: Segments) -> list[tuple[int, float, float]]:
         return [(classes[segment["label"]], segment["start"], segment["end"]) for segment in segments]
 
     document = {
         "classes": list(classes),
+        "colours": colours_of(classes),
         "warnings": sorted({text for timeline in timelines.values() for text in timeline.get("warnings") or ()}),
         "failed": list(failed),
         "videos": [
@@ -46,11 +52,12 @@ def write_index(
                 "page": f"./{quote(os.fsencode(video_id))}.html",
                 "duration": timeline["duration"],
                 "segments": spans(timeline["segments"]),
-                "truth": spans(truth[video_id]) if video_id in truth else None,
+                "truth": spans(labelled[video_id]) if video_id in labelled else None,
             }
             for video_id, timeline in timelines.items()
         ],
     }
     path = Path(folder) / ("_index.html" if "index" in timelines else "index.html")
-    write_text(path, build_page("index", "Action timelines", ("index.css",), ("index.js",), document))
+    script = Script(("index.js",), document)
+    write_text(path, build_page("Action timelines", read_part("index.html"), ("index.css",), script))
     return path

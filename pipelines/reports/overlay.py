@@ -1,7 +1,7 @@
 """The video with its lanes and labels burnt in: at each moment what had been decided by then, and nothing later."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -11,22 +11,24 @@ from pathlib import Path
 import av
 import cv2
 import numpy as np
+from av.container import InputContainer, OutputContainer
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
 
 from extractors.errors import OutputError, VideoError
 from extractors.video.containers import best_video, open_container
-from extractors.video.frames import CHUNK_SECONDS
+from extractors.video.frames import CHUNK_SECONDS, FPS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.files.atomic import replacing
-from pipelines.reports.fonts import runs
+from pipelines.reports.fonts import parts_by_font
+from pipelines.reports.palette import colours_of, dark, rgb_of
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
 MOST_LANES = 8
 MIN_WIDTH = 480  # pixels; a smaller video is enlarged by whole factors, so that labels can be read
-COLOURS = np.array(
-    [(78, 121, 167), (242, 142, 43), (89, 161, 79), (225, 87, 89), (118, 183, 178), (237, 201, 72), (176, 122, 161),
-     (255, 157, 167), (156, 117, 95), (186, 176, 172)], np.uint8
-)  # fmt: skip
-PAPER, INK, QUIET, RULE = 24, 235, 130, 60  # greys of the panel
+PAPER, INK, QUIET, RULE = (np.array(rgb_of(dark(name)), np.uint8) for name in ("card", "ink", "soft", "line"))
+Picture = NDArray[np.uint8]
+"""(H, W, 3) RGB"""
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,17 @@ class Lanes:
 
     classes: tuple[str, ...]
     events: Sequence[Mapping]
-    scores: np.ndarray | None = None
+    scores: NDArray[np.floating] | None = None
 
     @property
     def labels(self) -> list[str]:
         """The classes that can have a lane."""
         return [label for label in self.classes if label not in (BACKGROUND, AMBIGUOUS)]
+
+    @property
+    def colours(self) -> dict[str, Picture]:
+        """The colour (3,) of each class."""
+        return {label: np.array(rgb_of(colour), np.uint8) for label, colour in colours_of(self.classes).items()}
 
     def until(self, time: float) -> dict[str, list[tuple[float, float | None, float]]]:
         """Segments known at `time`, by label in the order of their first start: (start, end or None, score)."""
@@ -56,7 +63,7 @@ class Lanes:
         return known
 
     def rows(self, known: Mapping[str, list]) -> list[str]:
-        """The lanes to show: every class, or where they are many those that began last, in the order of classes."""
+        """The lanes to show: every class, or of many those that began last, in the order of classes."""
         labels = self.labels
         if len(labels) <= MOST_LANES:
             return labels
@@ -86,64 +93,66 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
         open_container(video) as source,
         av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as target,
     ):
-        given = best_video(source, str(video))
-        given.thread_type = "AUTO"
-        rate = given.average_rate or given.guessed_rate or Fraction(24)
+        watched = best_video(source, str(video))
+        watched.thread_type = "AUTO"
+        rate = watched.average_rate or watched.guessed_rate or Fraction(FPS)
+        base = watched.time_base or 1 / rate
         stream, panel = None, None
-        step = max(1, round(1 / (rate * given.time_base)))
-        for moment, stamp, turned, image in _frames(source, given, step):
-            if stream is None:
+        step = max(1, round(1 / (rate * base)))
+        for stamp, turned, image in _frames(source, watched, step):
+            if stream is None or panel is None:
                 height, width = image.shape[:2]
                 panel = Panel(width, min(MOST_LANES, max(1, len(lanes.labels))))
                 stream = target.add_stream("libx264", rate=rate)
                 stream.width, stream.height, stream.pix_fmt = width, height + panel.height, "yuv420p"
                 stream.options = {"crf": "20", "preset": "veryfast"}
-                stream.codec_context.time_base = given.time_base
-                if aspect := given.sample_aspect_ratio:
+                stream.codec_context.time_base = base
+                if aspect := watched.sample_aspect_ratio:
                     stream.codec_context.sample_aspect_ratio = 1 / aspect if turned else aspect
             if image.shape[:2] != (height, width):  # the stream changed its size
-                image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
-            canvas = np.concatenate([image, panel.draw(lanes, float(moment))])  # (H + panel, W, 3)
+                image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+            canvas = np.concatenate([image, panel.draw(lanes, float(stamp * base))])  # (H + panel, W, 3)
             frame = av.VideoFrame.from_ndarray(canvas, format="rgb24")
-            frame.pts, frame.time_base = stamp, given.time_base
+            frame.pts, frame.time_base = stamp, base
             _mux(target, stream.encode(frame), step)
         if stream is None:
             raise VideoError(f"{video} holds no decodable frame.", "record or download the file again.")
         _mux(target, stream.encode(), step)
 
 
-def _mux(target, packets, step: int) -> None:
-    """Write packets; the encoder does not say how long the last frame is shown, which the rate of the file hangs on."""
+def _mux(target: OutputContainer, packets: Iterable[av.Packet], step: int) -> None:
+    """Write packets; the encoder leaves out how long the last frame is shown, on which the rate of the file depends."""
     for packet in packets:
         packet.duration = packet.duration or step
         target.mux(packet)
 
 
-def _frames(source, given, step: int) -> Iterator[tuple[Fraction, int, bool, np.ndarray]]:
-    """Of each frame the seconds since the first one, these in the stream's time base, whether width and height are
-    swapped, and (H, W, 3) RGB of an even size.
+def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator[tuple[int, bool, Picture]]:
+    """Of each frame the time since the first one in the stream's time base, whether width and height are swapped, and
+    its picture, of an even size.
 
     Times that are missing or go back are replaced by one frame's `step`, as everywhere else.
     """
-    first = last = None
-    for frame in source.decode(given):
+    first, last = 0, None
+    for frame in source.decode(watched):
         stamp = frame.pts if frame.pts is not None else (0 if last is None else last + first + step)
-        first = stamp if first is None else first
+        if last is None:
+            first = stamp
         stamp -= first
         if last is not None and stamp <= last:
             stamp = last + step
         last = stamp
-        image = frame.to_ndarray(format="rgb24")
+        image = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
         if frame.rotation:
             image = np.rot90(image, frame.rotation // 90)
         factor = -(-MIN_WIDTH // image.shape[1])
         image = image.repeat(factor, 0).repeat(factor, 1) if factor > 1 else image
         turned = frame.rotation % 180 != 0
-        yield stamp * given.time_base, stamp, turned, image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
+        yield stamp, turned, image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
 
 
 class Panel:
-    """The strip under the video: a clock, and a lane a class with its score now. It keeps nothing between frames."""
+    """The strip under the video: a clock, and one lane per class with its score now; nothing is kept between frames."""
 
     def __init__(self, width: int, n_lanes: int):
         self.width, self.n_lanes = width, n_lanes
@@ -151,68 +160,74 @@ class Panel:
         self.lane = round(self.size * 1.7)
         self.names = min(width // 3, self.size * 9)
         self.height = (self.lane * n_lanes + self.size * 2) // 2 * 2
-        self.scale = (width - self.names) / PAST_SECONDS  # pixels a second
+        self.scale = (width - self.names) / PAST_SECONDS  # pixels per second
 
-    def draw(self, lanes: Lanes, now: float) -> np.ndarray:
+    def draw(self, lanes: Lanes, now: float) -> Picture:
         """The strip (height, width, 3) uint8 RGB at `now` seconds."""
         canvas = np.full((self.height, self.width, 3), PAPER, np.uint8)
+        colours = lanes.colours
         known = lanes.until(now)
         chunk = int(now / CHUNK_SECONDS + 1e-6) - 1  # the newest whose end has come
         for row, label in enumerate(lanes.rows(known)):
             top, bottom = row * self.lane + 3, (row + 1) * self.lane - 3
-            colour = COLOURS[lanes.classes.index(label) % len(COLOURS)]
             segments = known.get(label, [])
             on = bool(segments) and segments[-1][1] is None
             canvas[bottom : bottom + 1, self.names :] = RULE
             if lanes.scores is not None:
-                self._curve(canvas, lanes.scores[: chunk + 1, lanes.classes.index(label)], now, top, bottom, colour)
+                scores = lanes.scores[: chunk + 1, lanes.classes.index(label)]
+                self._curve(canvas[top:bottom], scores, now, colours[label])
             for start, end, _ in segments:
                 left, right = self._x(start, now), self._x(now if end is None else end, now)
                 if right > self.names:
-                    canvas[top : top + (bottom - top) // 3, max(left, self.names) : max(right, left + 1)] = colour
+                    bar = canvas[top : top + (bottom - top) // 3, max(left, self.names) : max(right, left + 1)]
+                    bar[:] = colours[label]
             self._text(canvas, label, 6, top, INK if on else QUIET, self.names - 10)
         clock = f"{int(now // 60)}:{now % 60:05.2f}"
         self._text(canvas, clock, 6, self.height - round(self.size * 1.6), INK, self.names)
         active = [label for label, segments in known.items() if segments[-1][1] is None]
-        said = "  ·  ".join(f"{label} {self._score(lanes, label, chunk, known[label][-1][2])}" for label in active)
+        line = "  ·  ".join(f"{label} {self._score(lanes, label, chunk, known[label][-1][2])}" for label in active)
         where = self.height - round(self.size * 1.6)
-        self._text(canvas, said, self.names, where, INK, self.width - self.names - 6)
+        self._text(canvas, line, self.names, where, INK, self.width - self.names - 6)
         return canvas
 
     def _score(self, lanes: Lanes, label: str, chunk: int, announced: float) -> str:
         """The newest score of a class, else that of its announcement."""
-        newest = lanes.scores[: chunk + 1, lanes.classes.index(label)] if lanes.scores is not None else ()
-        return f"{newest[-1] if len(newest) else announced:.2f}"
+        if lanes.scores is not None and len(so_far := lanes.scores[: chunk + 1, lanes.classes.index(label)]):
+            announced = so_far[-1]
+        return f"{announced:.2f}"
 
     def _x(self, time: float, now: float) -> int:
         """The column of a moment; now is the right edge."""
         return round(self.width - (now - time) * self.scale)
 
-    def _curve(self, canvas, scores, now: float, top: int, bottom: int, colour) -> None:
-        """Scores (chunks so far,) as steps under the segments, less bright."""
+    def _curve(self, lane: Picture, scores: NDArray[np.floating], now: float, colour: Picture) -> None:
+        """Scores (chunks so far,) as steps under the segments, paler."""
+        height = len(lane)
         columns = np.arange(self.names, self.width)
         chunks = ((now - (self.width - columns - 1) / self.scale) // CHUNK_SECONDS).astype(int)
-        there = (chunks >= 0) & (chunks < len(scores))
-        values = np.where(there, scores[chunks.clip(0, len(scores) - 1)], 0) if len(scores) else np.zeros(len(columns))
-        heights = np.rint(np.nan_to_num(values) * (bottom - top) * 0.6)
-        below = np.arange(bottom - top)[::-1, None] < heights  # (rows, columns)
-        canvas[top:bottom, self.names :][below] = colour // 3 * 2
+        decided = (chunks >= 0) & (chunks < len(scores))
+        values = np.zeros(len(columns))
+        if len(scores):
+            values = np.where(decided, scores[chunks.clip(0, len(scores) - 1)], 0)
+        heights = np.rint(np.nan_to_num(values) * height * 0.6)
+        below = np.arange(height - 1, -1, -1)[:, None] < heights  # (rows, columns)
+        lane[:, self.names :][below] = (0.7 * colour + 0.3 * PAPER).astype(np.uint8)
 
-    def _text(self, canvas: np.ndarray, text: str, x: int, y: int, grey: int, width: int) -> None:
+    def _text(self, canvas: Picture, text: str, x: int, y: int, colour: Picture, width: int) -> None:
         mask = _letters(text, self.size)[: self.height - y, :width, None]
         area = canvas[y : y + mask.shape[0], x : x + mask.shape[1]]
-        area[:] = (area * (1 - mask) + grey * mask).astype(np.uint8)
+        area[:] = (area * (1 - mask) + colour * mask).astype(np.uint8)
 
 
 @lru_cache(maxsize=1024)
-def _letters(text: str, size: int) -> np.ndarray:
+def _letters(text: str, size: int) -> NDArray[np.float32]:
     """The coverage (height, width) of a line of text, 0 to 1."""
     from PIL import Image, ImageDraw, ImageFont
 
-    parts = [(part, ImageFont.truetype(str(path), size)) for part, path in runs(text)]
+    parts = [(part, ImageFont.truetype(str(path), size)) for part, path in parts_by_font(text)]
     widths = [font.getlength(part) for part, font in parts]
     image = Image.new("L", (max(1, round(sum(widths)) + 2), round(size * 1.4)))
     base = parts[0][1].getmetrics()[0] if parts else 0
     for (part, font), x in zip(parts, accumulate(widths, initial=0), strict=False):
         ImageDraw.Draw(image).text((x, base), part, fill=255, font=font, anchor="ls")
-    return np.asarray(image, np.float32) / 255
+    return (np.asarray(image, np.float32) / 255).astype(np.float32)

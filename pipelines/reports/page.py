@@ -2,39 +2,51 @@
 
 import base64
 import hashlib
+import html
 import json
 import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 import numpy as np
 
 from extractors.addresses import without_credentials
+from pipelines.reports.palette import css_variables
 
-FRAME, STYLE_FIRST, SCRIPT_FIRST = "frame.html", "look.css", "page.js"  # what all pages share
+FRAME, SCRIPTED, STYLE_FIRST, SCRIPT_FIRST = "frame.html", "scripted.html", "look.css", "page.js"  # what pages share
 
 
-def build_page(
-    name: str, title: str, styles: Sequence[str], scripts: Sequence[str], document: dict, media: str = ""
-) -> str:
-    """The page of `web/NAME.html` with its parts, data (read by the script as `report`) and embedded video (base64).
+@dataclass(frozen=True)
+class Script:
+    """The script of a page: files of `web/`, the data that they read as `report`, and an embedded video (base64)."""
 
-    The content security policy names the hashes of the one script and the one style, and no remote origin.
+    parts: Sequence[str]
+    document: Mapping[str, Any]
+    media: str = ""
+
+
+def build_page(title: str, body: str, styles: Sequence[str], script: Script | None = None) -> str:
+    """A page of `body`, which is markup, with styles of `web/`; without `script` nothing runs in it.
+
+    The content security policy names the hashes of the one style and the one script, and no remote origin.
     """
-    style = "\n" + "".join(map(read_part, (STYLE_FIRST, *styles)))
-    script = "\n" + "".join(map(read_part, (SCRIPT_FIRST, *scripts)))
-    policy = (
-        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
-        "media-src file: 'self' blob:; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    page = read_part(FRAME).replace("{{policy}}", policy).replace("{{title}}", title)
-    page = page.replace("{{body}}", read_part(f"{name}.html"))
-    page = page.replace("{{style}}", style).replace("{{script}}", script)
-    # the data goes in last: nothing is filled in inside what a label or a path may hold
-    before, between, after = (half for part in page.split("{{data}}") for half in part.split("{{media}}"))
-    holder = f'<script type="text/plain" id="media">{media}</script>\n' if media else ""
-    return before + embed_json(document) + between + holder + after
+    style = "\n" + css_variables() + "".join(map(read_part, (STYLE_FIRST, *styles)))
+    source = "\n" + "".join(map(read_part, (SCRIPT_FIRST, *script.parts))) if script else ""
+    if script:
+        holder = f'<script type="text/plain" id="media">{script.media}</script>\n' if script.media else ""
+        data = embed_json(script.document)
+        body = fill(read_part(SCRIPTED), title=html.escape(title), body=body, data=data, script=source, media=holder)
+    policy = policy_of(style, source)
+    return fill(read_part(FRAME), policy=policy, title=html.escape(title), style=style, body=body)
+
+
+def fill(template: str, **values: str) -> str:
+    """A template with {{name}} replaced by the value of that name; what the values hold is left alone."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: values[place[1]], template)
 
 
 def read_part(name: str) -> str:
@@ -42,21 +54,29 @@ def read_part(name: str) -> str:
     return resources.files("pipelines.reports").joinpath("web", name).read_text("utf-8")
 
 
+def policy_of(style: str, script: str) -> str:
+    """The content security policy of a page with one inline style and at most one script."""
+    parts = ["default-src 'none'", f"style-src {source_hash(style)}", "img-src data:"]
+    if script:
+        parts += [f"script-src {source_hash(script)}", "media-src file: 'self' blob:"]
+    return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
+
+
 def source_hash(text: str) -> str:
     """The content security policy's name for one inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def embed_json(document: dict) -> str:
+def embed_json(document: Mapping[str, Any]) -> str:
     """JSON that is safe inside a script element: no character of it can end the element or start another."""
     # ASCII output escapes U+2028, U+2029 and the lone surrogates of undecodable file names as well
     text = json.dumps(plain(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """`value` in what JSON has: numpy scalars as numbers, paths as text, NaN and infinity as null, no credentials."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {without_credentials(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.video.stream import VideoStream
 
 from extractors.errors import VideoError
 from extractors.video.containers import open_container
@@ -15,7 +16,7 @@ from extractors.video.probe import probe
 from pipelines.files.atomic import replacing
 
 LONG_SIDE = 640
-QUALITY = {"crf": "26", "preset": "veryfast", "g": str(FPS)}  # a key frame a second, so that seeking is quick
+QUALITY = {"crf": "26", "preset": "veryfast", "g": str(FPS)}  # one key frame per second, so that seeking is quick
 FREE = ("vp9", "libvpx-vp9", "av1", "libdav1d", "libaom-av1")  # by the names of their decoders
 MP4 = ("h264", *FREE)
 PLAYED = {".mp4": MP4, ".m4v": MP4, ".mov": MP4, ".webm": ("vp8", "libvpx", *FREE)}  # what every current browser takes
@@ -29,14 +30,14 @@ def is_playable(video: Path) -> bool:
     """
     with open_container(video) as container:
         stream = container.streams.best("video")
-        if stream is None:
+        if not isinstance(stream, VideoStream):
             return False
         context = stream.codec_context
         return context.name in PLAYED.get(video.suffix.lower(), ()) and context.pix_fmt in EIGHT_BIT
 
 
 def write_proxy(video: Path, folder: Path, name: str) -> Path:
-    """Write FOLDER/NAME.lstr-proxy.mp4, unless it is there already for this very file; returns its path.
+    """Write FOLDER/NAME.lstr-proxy.mp4, unless it already exists for this very file; returns its path.
 
     The copy is what the decisions were made on: frame k at k/24 s, the longer side at most 640 pixels, no sound.
     Raises VideoError where the video cannot be decoded, OutputError where the copy cannot be written.

@@ -2,7 +2,9 @@
 
 import base64
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import av
@@ -10,26 +12,27 @@ import numpy as np
 
 from extractors.errors import VideoError
 from pipelines.files.atomic import write_text
-from pipelines.reports.page import build_page
+from pipelines.reports.page import Script, build_page, read_part
+from pipelines.reports.palette import colours_of
 from pipelines.reports.proxy import is_playable, write_proxy
 
 STYLES = ("report.css",)
 SCRIPTS = ("scores.js", "lanes.js", "segments.js", "filters.js", "player.js", "report.js")
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most half a step, 7.7e-6
-MISSING = 65535  # the code of a chunk without a score (NaN)
+NO_SCORE = 65535  # the code of a chunk without a score (NaN)
 MEDIA_TYPES = {".webm": "video/webm"}
 MAX_UP = 3  # folders to climb before a relative link is less likely to survive a move than an absolute one
 
 
 def write_report(
     path: Path,
-    timeline: dict,
+    timeline: Mapping[str, Any],
     scores: np.ndarray,
     *,
     video: Path | None = None,
-    truth: list[dict] | None = None,
-    events: list[dict] = (),
-    recipe: dict | None = None,
+    truth: Sequence[Mapping[str, Any]] | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
+    recipe: Mapping[str, Any] | None = None,
     embed: int = 0,
 ) -> None:
     """Write one self-contained HTML page: the lanes of `timeline` and `scores` beside `video`.
@@ -48,24 +51,28 @@ def write_report(
     scores = np.asarray(scores)
     expected = (timeline["chunks"], len(timeline["classes"]))
     if scores.shape != expected:
-        raise ValueError(f"scores are {scores.shape}, the timeline says (chunks, classes) = {expected}")
+        raise ValueError(f"scores are {scores.shape}, the timeline has (chunks, classes) = {expected}")
 
-    shown = video and find_shown(Path(video), path)
-    held = shown is not None and shown.is_file() and shown.stat().st_size <= embed
+    shown = find_shown(Path(video), path) if video else None
+    held = shown if shown and shown.is_file() and shown.stat().st_size <= embed else None
+    is_copy = shown is not None and shown != Path(video or "")
+    names = [*timeline["classes"], *(segment["label"] for segment in truth or ())]
     document = {
         "timeline": timeline,
         "truth": truth,
         "events": list(events),
         "recipe": recipe,
         "video": None if held or shown is None else video_url(shown, path.parent),
-        "embedded": {"type": MEDIA_TYPES.get(shown.suffix.lower(), "video/mp4")} if held else None,
-        "proxy": shown is not None and shown != Path(video),
-        "scores": {"full_scale": FULL_SCALE, "missing": MISSING, "base64": encode_scores(scores)},
+        "embedded": {"type": MEDIA_TYPES.get(held.suffix.lower(), "video/mp4")} if held else None,
+        "proxy": is_copy,
+        "colours": colours_of(names),
+        "scores": {"full_scale": FULL_SCALE, "missing": NO_SCORE, "base64": encode_scores(scores)},
     }
-    media = base64.b64encode(shown.read_bytes()).decode("ascii") if held else ""
-    write_text(path, build_page("report", "Action timeline", STYLES, SCRIPTS, document, media))
-    if held and document["proxy"]:
-        shown.unlink()
+    media = base64.b64encode(held.read_bytes()).decode("ascii") if held else ""
+    script = Script(SCRIPTS, document, media)
+    write_text(path, build_page("Action timeline", read_part("report.html"), STYLES, script))
+    if held and is_copy:
+        held.unlink()
 
 
 def find_shown(video: Path, page: Path) -> Path:
@@ -79,15 +86,9 @@ def find_shown(video: Path, page: Path) -> Path:
 def encode_scores(scores: np.ndarray) -> str:
     """Scores (chunks, classes) in 0..1 as base64 of little-endian uint16, one class after the other."""
     codes = np.rint(np.clip(scores, 0.0, 1.0).astype(np.float64) * FULL_SCALE)
-    codes = np.where(np.isnan(codes), MISSING, codes).astype("<u2")
+    codes = np.where(np.isnan(codes), NO_SCORE, codes).astype("<u2")
     # class by class, so that the page scans each curve in one run
     return base64.b64encode(codes.T.tobytes()).decode("ascii")
-
-
-def decode_scores(text: str, chunks: int, classes: int) -> np.ndarray:
-    """The inverse of `encode_scores`: float32 (chunks, classes), NaN where missing."""
-    codes = np.frombuffer(base64.b64decode(text), "<u2").reshape(classes, chunks).T
-    return np.where(codes == MISSING, np.nan, codes / FULL_SCALE).astype(np.float32)
 
 
 def video_url(video: Path, folder: Path) -> str:

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from pipelines.files.atomic import replacing
+from pipelines.reports.palette import colour_of
 from pipelines.training.log import read_log
 
 
 def draw_curves(run: Path) -> Path:
-    """Write RUN/curves.png from RUN/metrics.jsonl: loss, learning rate, gradient norm, and mAP where there is one."""
+    """Write RUN/curves.png from RUN/metrics.jsonl: loss, learning rate, gradient norm, and mAP if it was evaluated."""
     from matplotlib.figure import Figure  # half a second to import, and only needed at the end
 
     log = read_log(run / "metrics.jsonl")
@@ -18,11 +19,12 @@ def draw_curves(run: Path) -> Path:
     axes = figure.subplots(1, len(panels) + bool(evaluated))
     marker = "." if len(log) < 30 else ""
     for axis, (name, title) in zip(axes, panels, strict=False):
-        axis.plot(steps, [line[name] for line in log], marker=marker)
+        axis.plot(steps, [line[name] for line in log], marker=marker, color=colour_of(0))
         axis.set(title=title, xlabel="step")
     if evaluated:
-        for name in ("mAP", "mcAP"):
-            axes[-1].plot([s for s, _ in evaluated], [e[name] for _, e in evaluated], marker=".", label=name)
+        for place, name in enumerate(("mAP", "mcAP")):
+            values = [evaluation[name] for _, evaluation in evaluated]
+            axes[-1].plot([step for step, _ in evaluated], values, marker=".", label=name, color=colour_of(place))
         axes[-1].set(title="validation", xlabel="step", ylim=(0, 1.02))
         axes[-1].legend()
     path = run / "curves.png"

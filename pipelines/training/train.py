@@ -10,7 +10,8 @@ import torch
 from lstr.config import LSTRConfig
 from lstr.labels import AMBIGUOUS
 from pipelines.datasets.dataset import Split
-from pipelines.evaluation.evaluate import evaluate
+from pipelines.evaluation.scoring import Scoring, score_split
+from pipelines.progress import result_of
 from pipelines.provenance import provenance
 from pipelines.training.batches import default_readers, make_pieces, read_ahead
 from pipelines.training.config import TrainConfig, learning_rate
@@ -113,7 +114,8 @@ def _steps(
 def _evaluate(learner: Learner, saver: Saver, position: Position, metrics: dict, validation: Split) -> dict:
     """mAP, mcAP and AP a class of the validation videos; best.pt where the metric was never as high."""
     exported = saver.export(learner)
-    result = summary_of(evaluate(saver.loaded(exported, learner.device), validation, lambda *_: None, allow_seen=True))
+    loaded = saver.loaded(exported, learner.device)
+    result = summary_of(result_of(score_split(loaded, validation, Scoring(allow_seen=True))).document)
     value = result[learner.config.metric]
     if value is not None and (position.best is None or value > position.best):
         position.best, position.stale = value, 0

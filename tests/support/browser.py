@@ -21,7 +21,7 @@ GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
 
 
 def until(page, expression: str) -> None:
-    """Wait until a script says true. Asked again and again from outside: the page's own policy forbids eval."""
+    """Wait until an expression is true, polled from outside: the page's own policy forbids eval."""
     for _ in range(400):
         if page.evaluate(expression):
             return
@@ -30,7 +30,7 @@ def until(page, expression: str) -> None:
 
 
 def write_greys(path, codec: str = "libx264") -> None:
-    """A file of plain greys, another each two seconds."""
+    """A file of plain greys, another one every two seconds."""
     with av.open(str(path), "w") as container:
         options = {"g": "12", "preset": "ultrafast", "x265-params": "log-level=none"}
         stream = container.add_stream(codec, rate=Fraction(24), options=options)

@@ -1,10 +1,13 @@
 """Pages as a parser sees them, and timelines to draw."""
 
+import base64
 import json
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+
+from pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE
 
 HOSTILE = "</script><script>alert(1)</script><!-- {{data}} {{policy}} &amp; \u2028\u2029 \" ' `"
 
@@ -30,6 +33,12 @@ def make_timeline(chunks: int, classes: list[str], **more) -> dict:
 def make_scores(chunks: int, classes: int) -> np.ndarray:
     """Random probabilities, float32 (chunks, classes)."""
     return np.random.default_rng(0).dirichlet(np.ones(classes), chunks).astype(np.float32)
+
+
+def decode_scores(text: str, chunks: int, classes: int) -> np.ndarray:
+    """The inverse of `encode_scores`: float32 (chunks, classes), NaN where missing."""
+    codes = np.frombuffer(base64.b64decode(text), "<u2").reshape(classes, chunks).T
+    return np.where(codes == NO_SCORE, np.nan, codes / FULL_SCALE).astype(np.float32)
 
 
 class Page(HTMLParser):

@@ -32,7 +32,8 @@ ORDER = {
     ),
     "pipelines": (
         ("files", "progress", "provenance"),
-        ("features", "reports", "doctor"),
+        ("reports", "doctor"),
+        ("features",),
         ("networks", "datasets", "annotations"),
         ("extraction", "evaluation", "detection", "info"),
         ("training",),

@@ -9,7 +9,7 @@ function buildFilters() {
       if (box.checked) filter.hidden.delete(index); else filter.hidden.add(index);
       applyFilters();
     });
-    label.append(box, spot(index), make("span", "cut", name), make("span", "", index ? counts[index] || "–" : ""));
+    label.append(box, spot(name), make("span", "cut", name), make("span", "", index ? counts[index] || "–" : ""));
     item.append(label);
     return { box, item, name: name.toLowerCase() };
   });

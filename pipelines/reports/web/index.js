@@ -1,4 +1,4 @@
-/* A row a video: its timeline in small, what takes most of its time, and the way to its report. */
+/* One row per video: its timeline in small, what takes most of its time, and the way to its report. */
 const { videos, classes, failed } = report;
 const long = videos.some(({ duration }) => duration >= 3600);
 const total = (key) => videos.reduce((sum, video) => sum + video[key], 0);
@@ -18,7 +18,7 @@ function drawLine(line) {
   const put = (entries, top, tall, colour) => {
     for (const [index, start, end] of entries) {
       const [x, wide] = place(start, end);
-      pen.fillStyle = colour ?? colourOf(index);
+      pen.fillStyle = colour ?? colourOf(classes[index]);
       pen.fillRect(x, top, wide, tall);
     }
   };
@@ -44,7 +44,7 @@ function makeRow(video) {
   wide.append(line);
   for (const [index, seconds] of mostOf(video)) {
     const kind = make("span");
-    kind.append(spot(index), make("span", "cut", classes[index]), make("span", "soft", numberText(Number(seconds.toFixed(1))) + " s"));
+    kind.append(spot(classes[index]), make("span", "cut", classes[index]), make("span", "soft", numberText(Number(seconds.toFixed(1))) + " s"));
     kinds.append(kind);
   }
   if (!kinds.childElementCount) kinds.append(make("span", "soft", "nothing detected"));

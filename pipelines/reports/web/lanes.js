@@ -1,4 +1,4 @@
-/* The timeline: a lane a class with a canvas each, drawn only while in sight; axis and overview above them. */
+/* The timeline: one lane per class with a canvas each, drawn only while in sight; axis and overview above them. */
 const lanes = [];
 let view = [0, duration];
 let now = 0, moved = true, axisDirty = true, frameAsked = false;
@@ -41,7 +41,7 @@ function buildLanes() {
     name.title = names[index];
     name.setAttribute("aria-label", "Next segment of " + names[index]);
     lane.value.setAttribute("aria-live", "off");
-    name.append(spot(index), make("span", "cut", names[index]), lane.value);
+    name.append(spot(names[index]), make("span", "cut", names[index]), lane.value);
     name.addEventListener("click", () => {
       const kept = lane.detected.filter(passes), starts = (kept.length ? kept : lane.labelled).map(({ start }) => start);
       if (starts.length) seek(starts.find((start) => start > now + 1e-3) ?? starts[0]);
@@ -126,7 +126,7 @@ function drawCurve(pen, lane, width, base, top, ratio, small) {
       const code = codes[row + chunk];
       if (code === missing) close(); else point(toX((chunk + 0.5) * step), code);
     }
-  } else { /* many chunks a pixel: the highest and the lowest of each, so that no peak is lost */
+  } else { /* many chunks in one pixel: the highest and the lowest of each, so that no peak is lost */
     for (let x = 0; x < width; x++) {
       const from = Math.floor((view[0] + x / width * span) / step), to = Math.max(from + 1, Math.floor((view[0] + (x + 1) / width * span) / step));
       let low = missing, high = -1;
@@ -161,7 +161,7 @@ function drawOnset(pen, y, width, ratio) {
   pen.stroke();
   pen.restore();
 }
-/* From the moment it was said to the moment at which the action was expected to begin. */
+/* From the moment of the decision to the moment at which the action was expected to begin. */
 function drawExpected(pen, lane, toX, y, ratio) {
   pen.lineWidth = ratio;
   pen.beginPath();
@@ -181,7 +181,7 @@ function drawLane(lane) {
   const truthHeight = truth ? Math.round((small ? 3 : 5) * ratio) : 0, space = Math.round((small ? 2 : 3) * ratio);
   const truthY = height - truthHeight - space, barY = truthY - barHeight - (truth ? Math.round(ratio * (small ? 1 : 2)) : 0);
   hatch(pen, toX, height, ratio);
-  pen.fillStyle = pen.strokeStyle = colourOf(lane.index);
+  pen.fillStyle = pen.strokeStyle = colourOf(names[lane.index]);
   const base = barY - space, top = Math.round((small ? 3 : 5) * ratio);
   if (lane.index < classes.length) drawCurve(pen, lane, width, base, top, ratio, small);
   if (typeof lane.onset === "number" && !small) drawOnset(pen, base - lane.onset * (base - top), width, ratio);
@@ -193,7 +193,7 @@ function drawLane(lane) {
   pen.globalAlpha = 0.38;
   pen.fill();
   pen.globalAlpha = 1;
-  bars(pen, kept.map(({ start, end, told }) => [Math.max(start, Math.min(told ?? start, end - step / 2)), end]), toX, barY, barHeight, round);
+  bars(pen, kept.map(({ start, end, announced }) => [Math.max(start, Math.min(announced ?? start, end - step / 2)), end]), toX, barY, barHeight, round);
   pen.fill();
 
   if (truth) { /* solid where found, hollow where missed */
@@ -232,7 +232,7 @@ function drawOverview() {
     const brush = overview.getContext("2d"), inset = 5 * ratio, bar = height - 2 * inset - (truth ? 4 * ratio : 0);
     hatch(brush, toX, height, ratio);
     for (const segment of segments.filter(passes)) {
-      brush.fillStyle = colourOf(classOf.get(segment.label));
+      brush.fillStyle = colourOf(segment.label);
       brush.fillRect(toX(segment.start), inset, Math.max(ratio, toX(segment.end) - toX(segment.start)), bar);
     }
     brush.fillStyle = theme.truth;

@@ -42,24 +42,22 @@ const middle = (values) => {
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 };
 
-/* Colours: names of custom properties in the markup, values on canvases. Background is grey. */
-const N_COLOURS = 8;
-const colourName = (index) => (index > 0 ? "c" + ((index - 1) % N_COLOURS + 1) : "truth");
+/* Colours: of the theme as values for canvases, of classes as the data has them. */
 const theme = {};
 function readTheme() {
   const probe = document.body.appendChild(make("span"));
-  for (const name of ["ink", "soft", "line", "card", "truth", "well", ...Array.from({ length: N_COLOURS }, (_, i) => "c" + (i + 1))]) {
+  for (const name of ["ink", "soft", "line", "card", "well", "truth", "no-action"]) {
     probe.style.color = "var(--" + name + ")";
     theme[name] = getComputedStyle(probe).color;
   }
   probe.remove();
 }
-const colourOf = (index) => theme[colourName(index)];
-function paint(element, index) {
-  element.style.setProperty("--spot", "var(--" + colourName(index) + ")");
+const colourOf = (label) => report.colours[label] ?? theme["no-action"];
+function paint(element, label) {
+  element.style.setProperty("--spot", report.colours[label] ?? "var(--no-action)");
   return element;
 }
-const spot = (index, className = "spot") => paint(make("span", className), index);
+const spot = (label, className = "spot") => paint(make("span", className), label);
 
 /* Light or dark as the system has it, until the button says otherwise. */
 function followTheme(changed) {

@@ -39,9 +39,9 @@ function showDecision(chunk) {
     : "Decision " + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock((chunk + 1) * step);
   $("decision").textContent = first ? classes[first.index] : "No decision";
   $("decision-score").textContent = first ? scoreText(first.score) : "";
-  paint($("decision-spot"), first ? first.index : 0);
+  paint($("decision-spot"), first ? classes[first.index] : "");
   $("top").replaceChildren(...best.map(({ index, score }) => {
-    const item = make("li"), bar = make("span", "bar"), fill = paint(make("i"), index);
+    const item = make("li"), bar = make("span", "bar"), fill = paint(make("i"), classes[index]);
     fill.style.setProperty("--part", score);
     bar.append(fill);
     item.append(make("span", "cut", classes[index]), bar, make("span", "", scoreText(score)));

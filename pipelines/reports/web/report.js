@@ -1,6 +1,6 @@
 /* Header and footer, pointer and keys; then everything begins. */
 const speedNames = {
-  seconds: "Processing time, s", decisions_per_second: "Decisions a second", realtime_factor: "Times real time",
+  seconds: "Processing time, s", decisions_per_second: "Decisions per second", realtime_factor: "Times real time",
   lstr_step_ms_median: "LSTR step, median ms",
 };
 function flat(values, prefix = "") {
@@ -24,7 +24,7 @@ function describe() {
   term(facts, "Duration", clock(duration, 0));
   term(facts, "Decisions", numberText(timeline.decided ?? chunks));
   term(facts, "Segments", numberText(segments.length));
-  if (verdict && verdict.given) term(facts, "Labels found", verdict.found + " of " + numberText(verdict.given));
+  if (verdict && verdict.labelled) term(facts, "Labels found", verdict.found + " of " + numberText(verdict.labelled));
   if (verdict && verdict.delay !== null) term(facts, "Median delay", signed(verdict.delay));
   if (typeof factor === "number") term(facts, "Real time", numberText(Number(factor.toPrecision(3))) + "×");
   warn(timeline.warnings);
@@ -50,7 +50,7 @@ function describe() {
   $("speed").previousElementSibling.hidden = !speed;
   if (whole) $("recipe").lastElementChild.textContent = JSON.stringify(whole, null, 2);
   $("recipe").hidden = !whole;
-  $("legend-told").hidden = !announcements.length;
+  $("legend-announced").hidden = !announcements.length;
   $("legend-onset").hidden = !classes.some((label) => onset(label) !== undefined);
   $("legend-expected").hidden = !expected.length;
   $("legend-truth").hidden = $("legend-missed").hidden = $("labelled").hidden = !truth;
@@ -108,7 +108,7 @@ function hover(event) {
   const surface = $("surface"), tip = $("tip"), time = timeAt(surface, event.clientX, view), chunk = chunkAt(time);
   const best = ranked(chunk, 3).map(({ index, score }) => {
     const line = make("div");
-    line.append(spot(index), make("span", "cut", classes[index]), make("span", "", scoreText(score)));
+    line.append(spot(classes[index]), make("span", "cut", classes[index]), make("span", "", scoreText(score)));
     return line;
   });
   tip.replaceChildren(make("b", "", clock(time)), ...(best.length ? best : [make("div", "soft", "no decision")]));

@@ -46,15 +46,15 @@ function ranked(chunk, count) {
   return best.map(({ index, code }) => ({ index, score: code / fullScale }));
 }
 
-/* The score at which a class begins, where the timeline says it. */
+/* The score at which a class begins, where the timeline has it. */
 const rules = timeline.thresholds || {};
 const onset = (label) => (typeof rules.on === "number" ? rules : rules[label] || {}).on;
 
 /* When each segment was announced. */
 {
   const key = (label, start) => label + "|" + Math.round(start / step * 4);
-  const told = new Map(announcements.map((event) => [key(event.label, event.start), event.time]));
-  for (const segment of segments) segment.told = told.get(key(segment.label, segment.start));
+  const moments = new Map(announcements.map((event) => [key(event.label, event.start), event.time]));
+  for (const segment of segments) segment.announced = moments.get(key(segment.label, segment.start));
 }
 
 /* Filters: classes that are hidden, and the least score of a segment. Background is hidden at first. */
@@ -67,14 +67,14 @@ let verdict = null;
 function compare() {
   for (const segment of segments) segment.first = segment.overlaps = null;
   if (!truth) return;
-  const given = truth.filter(shows), byLabel = new Map();
+  const labels = truth.filter(shows), byLabel = new Map();
   for (const segment of segments.filter(passes)) {
     if (!byLabel.has(segment.label)) byLabel.set(segment.label, []);
     byLabel.get(segment.label).push(segment);
   }
   const delays = [];
   let found = 0;
-  for (const entry of given) {
+  for (const entry of labels) {
     entry.found = null;
     for (const segment of byLabel.get(entry.label) || []) {
       if (segment.start >= entry.end) break;
@@ -84,9 +84,9 @@ function compare() {
       entry.found = segment;
       segment.first ||= entry;
       found++;
-      if (segment.told !== undefined) delays.push(segment.told - entry.start);
+      if (segment.announced !== undefined) delays.push(segment.announced - entry.start);
     }
   }
   const outside = segments.filter((segment) => passes(segment) && !segment.overlaps).length;
-  verdict = { found, given: given.length, outside, delay: delays.length ? middle(delays) : null };
+  verdict = { found, labelled: labels.length, outside, delay: delays.length ? middle(delays) : null };
 }

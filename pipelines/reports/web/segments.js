@@ -6,15 +6,15 @@ const signed = (seconds) => (seconds < 0 ? "−" : "+") + Math.abs(seconds).toFi
 function lateText(segment) {
   if (!truth) return "";
   if (!segment.overlaps) return "no label";
-  return segment.first && segment.told !== undefined ? signed(segment.told - segment.first.start) : "–";
+  return segment.first && segment.announced !== undefined ? signed(segment.announced - segment.first.start) : "–";
 }
 function spoken(entry) {
   const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end);
   if (entry.lost) return where + ", labelled, missed";
   const parts = [where, "score " + scoreText(entry.score)];
-  if (entry.told !== undefined) parts.push("announced " + (entry.told - entry.start).toFixed(2) + " seconds after its start");
+  if (entry.announced !== undefined) parts.push("announced " + (entry.announced - entry.start).toFixed(2) + " seconds after its start");
   if (truth && !entry.overlaps) parts.push("no label");
-  else if (entry.first && entry.told !== undefined) parts.push(signed(entry.told - entry.first.start).replace(" s", " seconds") + " from the label's start");
+  else if (entry.first && entry.announced !== undefined) parts.push(signed(entry.announced - entry.first.start).replace(" s", " seconds") + " from the label's start");
   return parts.join(", ");
 }
 
@@ -24,9 +24,9 @@ function listSegments() {
   chosen = Math.min(chosen, entries.length - 1);
   const all = countText(segments.length, "segment");
   $("count").textContent = kept.length === segments.length ? all : numberText(kept.length) + " of " + all;
-  $("verdict").hidden = !verdict || !verdict.given;
-  if (verdict && verdict.given) {
-    const words = [make("b", "", numberText(verdict.found) + " of " + countText(verdict.given, "label")), " found"];
+  $("verdict").hidden = !verdict || !verdict.labelled;
+  if (verdict && verdict.labelled) {
+    const words = [make("b", "", numberText(verdict.found) + " of " + countText(verdict.labelled, "label")), " found"];
     if (verdict.delay !== null) words.push(", announced ", make("b", "", signed(verdict.delay)), " from their start (median)");
     words.push(" · ", make("b", "", countText(verdict.outside, "segment")), " without a label");
     $("verdict").replaceChildren(...words);
@@ -40,10 +40,10 @@ function listSegments() {
 }
 function makeRow(index) {
   const entry = entries[index], row = make("div", entry.lost ? "row missed" : "row"), name = make("span");
-  name.append(spot(classOf.get(entry.label), entry.lost ? "spot hollow" : "spot"), make("span", "cut", entry.label));
+  name.append(spot(entry.label, entry.lost ? "spot hollow" : "spot"), make("span", "cut", entry.label));
   row.append(name, make("span", "from", clock(entry.start)), make("span", "to", clock(entry.end)),
     make("span", "span", (entry.end - entry.start).toFixed(2) + " s"),
-    make("span", "told", entry.lost || entry.told === undefined ? "–" : signed(entry.told - entry.start)),
+    make("span", "announced", entry.lost || entry.announced === undefined ? "–" : signed(entry.announced - entry.start)),
     make("span", "late", entry.lost ? "–" : lateText(entry)),
     make("span", "mean", entry.lost ? "missed" : scoreText(entry.score)));
   row.id = "row-" + index;
@@ -95,8 +95,8 @@ function followRows() {
 }
 function buildRows() {
   const box = $("rows");
-  $("list").classList.toggle("untold", !announcements.length);
-  $("list").classList.toggle("untruthed", !truth);
+  $("list").classList.toggle("unannounced", !announcements.length);
+  $("list").classList.toggle("unlabelled", !truth);
   box.addEventListener("scroll", showRows, { passive: true });
   box.addEventListener("focus", () => {
     if (chosen < 0 && entries.length) choose(Math.max(0, entries.findIndex(({ end }) => end > now)));

@@ -12,10 +12,11 @@ from lstr.checkpoint import load
 from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import read_split
 from pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
-from pipelines.evaluation.evaluate import evaluate
+from pipelines.evaluation.scoring import score_split
 from pipelines.features.folder import open_features
 from pipelines.features.joined_folders import open_roots
 from pipelines.files.json_files import write_json
+from pipelines.progress import result_of
 from tests.support.feature_set import TINY_SETTINGS, write_features
 
 
@@ -46,7 +47,7 @@ def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features):
     assert code == 0 and "seen" not in err and "seen" not in json.loads(out), err
     split = read_split(features, small_set.labels, "training")
     with pytest.raises(SeenError):
-        evaluate(load(small_set.checkpoint), split, lambda *_: None)
+        result_of(score_split(load(small_set.checkpoint), split))
 
 
 def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_path):

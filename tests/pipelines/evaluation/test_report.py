@@ -17,9 +17,10 @@ from lstr.metrics import per_frame, published_per_frame
 from lstr.segment import Segment
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluation.analysis import analyse, compare, resample
-from pipelines.evaluation.evaluate import Evaluation, pooled_metrics
+from pipelines.evaluation.findings import Findings, Judged, names_of
 from pipelines.evaluation.published_results import ROWS, quoted_for
-from pipelines.evaluation.report import Judged, class_rows, csv_text, names_of, result_of, write_report
+from pipelines.evaluation.report import class_rows, csv_text, write_evaluation
+from pipelines.evaluation.scoring import Evaluation, pooled_metrics
 
 HOSTILE = '<script>alert("x")</script> & $x$ 日本'
 CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")
@@ -125,10 +126,10 @@ def test_csv_and_json_hold_what_was_measured(tmp_path):
     assert [row["class"] for row in rows] == [*sorted(("run", HOSTILE), key=_ap(entry)), "mean"]
     assert float(rows[0]["AP"]) == entry.document["lstr"]["per_class"][rows[0]["class"]]["AP"]
     assert rows[-1]["median_delay_s"] == "" and float(rows[-1]["cAP"]) == entry.document["lstr"]["mcAP"]
-    result = result_of([entry], [], None)
+    result = Findings([entry]).document
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert "quoted" not in result and result["confusion"]["classes"] == list(CLASSES)
-    several = result_of([entry, judged("b")], [], {"rows": []})
+    several = Findings([entry, judged("b")], quoted={"rows": []}).document
     assert [row["name"] for row in several["checkpoints"]] == ["run", "b"] and several["quoted"] == {"rows": []}
 
 
@@ -138,7 +139,8 @@ def _ap(entry):
 
 @pytest.mark.filterwarnings("error")
 def test_the_report_is_one_page_that_needs_nothing(tmp_path):
-    page = write_report(tmp_path, [judged(ahead=True, lengths=(40, 60, 12))], [], None, ["made <by hand>"]).read_text()
+    findings = Findings([judged(ahead=True, lengths=(40, 60, 12))], warnings=["made <by hand>"])
+    page = write_evaluation(tmp_path, findings).read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"report.html", "evaluation.json", "evaluation.csv", "figures"}
     assert "<script" not in page and "&lt;script&gt;" in page and "made &lt;by hand&gt;" in page
     assert not re.search(r"https?://", re.sub(r'src="data:[^"]*"', "", page))
@@ -157,7 +159,7 @@ def test_the_report_is_one_page_that_needs_nothing(tmp_path):
 def test_several_checkpoints_stand_side_by_side(tmp_path):
     entries = [judged("a", lengths=(40,)), judged("b/é", seed=1, path="b.pt", lengths=(40,))]
     comparison = compare([e.document for e in entries], [resample(e.evaluation, 20) for e in entries])
-    page = write_report(tmp_path, entries, comparison, quoted_for(_loaded(THUMOS_CLASSES))).read_text()
+    page = write_evaluation(tmp_path, Findings(entries, comparison, quoted_for(_loaded(THUMOS_CLASSES)))).read_text()
     assert "2 checkpoints compared" in page and "Ahead of a" in page and "b/é" in page
     assert page.count("quoted: ") == 7 and all(name in page for name in ROWS)
     assert len(list((tmp_path / "figures").glob("*-stages.svg"))) == 2

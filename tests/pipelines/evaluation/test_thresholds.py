@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lstr import checkpoint
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.evaluation.thresholds import MOST_LEVELS, calibrate, f1, hysteresis, levels, write_thresholds
+from pipelines.evaluation.thresholds import MOST_LEVELS, choose_thresholds, f1, hysteresis, levels, write_thresholds
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 
@@ -25,7 +25,7 @@ def test_the_thresholds_separate_what_can_be_separated():
     """Kicks score low but apart; flicker between 0.2 and 0.3 inside a kick wants an `off` below it."""
     scores = [column([0.05, 0.1, 0.4, 0.2, 0.3, 0.25, 0.1, 0.05], 1), column([0.15, 0.45, 0.22, 0.05], 1)]
     truth = [column([0, 0, 1, 1, 1, 1, 0, 0], 1), column([0, 1, 1, 0], 1)]
-    found = calibrate(scores, truth, CLASSES)
+    found = choose_thresholds(scores, truth, CLASSES)
     assert found.keys() == {"kick"}, "punch never happens, background is no event"
     assert 0.22 < found["kick"].on <= 0.4 and 0.15 < found["kick"].off <= 0.2
     timeline = Timeline(CLASSES, found)
@@ -40,9 +40,9 @@ def test_ambiguous_chunks_do_not_count():
     truth[2, 3] = 1
     again = truth.copy()
     again[2, 3] = 0
-    assert calibrate([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.9
     scores[2, 1] = 0.95
-    assert calibrate([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.9
     assert f1(hysteresis(scores[:, 1], np.array([0]), 0.9, 0.9), again[:, 1] > 0) < 1
 
 
@@ -52,8 +52,8 @@ curves = st.lists(st.lists(st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.9]), min_size=
 @given(curves, st.sampled_from([0.3, 0.5, 0.7]), st.sampled_from([1.0, 0.6, 0.3]))
 def test_hysteresis_is_that_of_the_timeline(videos, on, share):
     starts = np.cumsum([0, *map(len, videos)])[:-1]
-    said = hysteresis(np.concatenate(videos), starts, on, on * share)
-    expected = np.zeros(len(said), bool)
+    decided = hysteresis(np.concatenate(videos), starts, on, on * share)
+    expected = np.zeros(len(decided), bool)
     for start, video in zip(starts, videos, strict=True):
         timeline = Timeline(CLASSES, Thresholds(on, on * share))
         for k, row in enumerate(column(video, 1)):
@@ -61,7 +61,7 @@ def test_hysteresis_is_that_of_the_timeline(videos, on, share):
         timeline.finish(len(video) / 4)
         for segment in timeline.segments:
             expected[start + round(segment.start * 4) : start + round(segment.end * 4)] = True
-    assert (said == expected).all()
+    assert (decided == expected).all()
 
 
 def test_levels_are_scores_that_occur():
@@ -74,40 +74,40 @@ def test_levels_are_scores_that_occur():
 def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr):
     path = tmp_path / "calibrated.pt"
     path.write_bytes(small_set.checkpoint.read_bytes())
-    given = (path, small_set.features, "--labels", small_set.labels, "--calibrate")
-    code, _, err = lstr("evaluate", *given)
+    arguments = (path, small_set.features, "--labels", small_set.labels, "--calibrate")
+    code, _, err = lstr("evaluate", *arguments)
     assert code == 2 and "no validation subset" in err and "--subset" in err
-    code, out, err = lstr("evaluate", *given, "--subset", "training", "--json")
+    code, out, err = lstr("evaluate", *arguments, "--subset", "training", "--json")
     assert code == 0, err
-    said = json.loads(out)
+    document = json.loads(out)
     before, after = checkpoint.load(small_set.checkpoint), checkpoint.load(path)
-    assert said["checkpoint"] == str(path) and all(v["F1"] >= v["before"] for v in said["thresholds"].values())
+    assert document["checkpoint"] == str(path) and all(v["F1"] >= v["before"] for v in document["thresholds"].values())
     for name, tensor in before.model.state_dict().items():
         assert torch.equal(tensor, after.model.state_dict()[name])
     same = ("classes", "recipe", "metrics", "versions", "format")
     assert all(getattr(before, name) == getattr(after, name) for name in same)
     assert after.calibration.keys() == before.calibration.keys()
     rules = thresholds_of(after)
-    assert {label: rules[label].on for label in said["thresholds"]} == {
-        label: v["on"] for label, v in said["thresholds"].items()
+    assert {label: rules[label].on for label in document["thresholds"]} == {
+        label: v["on"] for label, v in document["thresholds"].items()
     }
     assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "out", "-f", "json")[0] == 0
     timeline = json.loads((tmp_path / "out" / "scene_00.json").read_text())
-    seen = next(iter(said["thresholds"]))
+    seen = next(iter(document["thresholds"]))
     assert timeline["thresholds"][seen]["on"] == rules[seen].on != timeline["thresholds"]["wave"]["on"] == 0.5
     assert f"on {rules[seen].on:.3f}" in lstr("info", path)[1]
-    assert "thresholds in" in lstr("evaluate", *given, "--subset", "training")[1]
-    assert "held out no more" in lstr("evaluate", *given, "--subset", "testing")[2]
+    assert "thresholds in" in lstr("evaluate", *arguments, "--subset", "training")[1]
+    assert "held out no more" in lstr("evaluate", *arguments, "--subset", "testing")[2]
 
 
 def test_several_checkpoints_are_told_in_one_document(small_set, tmp_path, lstr):
     paths = [tmp_path / name for name in ("a.pt", "b.pt")]
     for path in paths:
         path.write_bytes(small_set.checkpoint.read_bytes())
-    given = (*paths, small_set.features, "--labels", small_set.labels, "--calibrate", "--subset", "training")
-    said = json.loads(lstr("evaluate", *given, "--json")[1])["checkpoints"]
-    assert [one["checkpoint"] for one in said] == [str(path) for path in paths]
-    assert said[0]["thresholds"] == said[1]["thresholds"] != {}
+    arguments = (*paths, small_set.features, "--labels", small_set.labels, "--calibrate", "--subset", "training")
+    documents = json.loads(lstr("evaluate", *arguments, "--json")[1])["checkpoints"]
+    assert [one["checkpoint"] for one in documents] == [str(path) for path in paths]
+    assert documents[0]["thresholds"] == documents[1]["thresholds"] != {}
 
 
 def test_a_published_checkpoint_stays_as_it_is(shared, tmp_path):

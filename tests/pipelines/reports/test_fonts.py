@@ -7,7 +7,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 
 from pipelines.reports import fonts
 from pipelines.reports.figure import write_figure
-from pipelines.reports.fonts import families, first_font, font_of, illegible, illegible_warning, runs
+from pipelines.reports.fonts import families, first_font, font_of, illegible, illegible_warning, parts_by_font
 from pipelines.reports.overlay import _letters
 
 DIVE = "跳水"
@@ -53,15 +53,15 @@ def squares(tmp_path):
 def test_each_letter_in_a_font_that_has_it(machine, squares, tmp_path):
     (tmp_path / "broken.ttf").write_bytes(b"no font")
     machine(tmp_path / "broken.ttf", squares)
-    assert runs(f"Dive {DIVE}!") == [("Dive ", first_font()), (DIVE, squares), ("!", first_font())]
-    assert runs("") == [] and font_of("م") == font_of("é") == font_of("\u200d") == first_font()
+    assert parts_by_font(f"Dive {DIVE}!") == [("Dive ", first_font()), (DIVE, squares), ("!", first_font())]
+    assert parts_by_font("") == [] and font_of("م") == font_of("é") == font_of("\u200d") == first_font()
     assert illegible(["kick", DIVE, "犬"]) == ["犬"]
     assert families(["kick", DIVE]) == ["DejaVu Sans", "Two Squares"]
 
 
 def test_where_no_font_has_it(machine):
     machine()
-    assert runs(DIVE) == [(DIVE, first_font())] and font_of(DIVE[0]) is None
+    assert parts_by_font(DIVE) == [(DIVE, first_font())] and font_of(DIVE[0]) is None
     assert illegible_warning(["kick", "é"]) == ""
     assert f"all letters of {DIVE}: pictures show boxes" in illegible_warning(["kick", DIVE])
     assert illegible(["kick", DIVE]) == [DIVE] and families([DIVE]) == ["DejaVu Sans"]

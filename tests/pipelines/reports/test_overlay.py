@@ -117,8 +117,8 @@ def test_what_is_no_video(tmp_path):
 def test_a_turned_video_is_shown_upright(shared, tmp_path):
     source = next((shared / "data" / "odd_videos").rglob("*270_rotated.mp4"))
     write_overlay(tmp_path / "b.mp4", source, Lanes(CLASSES, EVENTS))
-    with av.open(str(source)) as given, av.open(str(tmp_path / "b.mp4")) as made:
-        stream = given.streams.video[0]
+    with av.open(str(source)) as original, av.open(str(tmp_path / "b.mp4")) as made:
+        stream = original.streams.video[0]
         shown = made.streams.video[0]
-        assert next(given.decode(stream)).rotation and shown.width % (stream.height // 2 * 2) == 0
+        assert next(original.decode(stream)).rotation and shown.width % (stream.height // 2 * 2) == 0
         assert shown.height > shown.width * stream.width / stream.height

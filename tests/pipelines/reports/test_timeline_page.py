@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from extractors.errors import OutputError
-from pipelines.reports.timeline_page import FULL_SCALE, decode_scores, write_report
-from tests.support.pages import HOSTILE, Page, make_scores, make_timeline
+from pipelines.reports.timeline_page import FULL_SCALE, write_report
+from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 
 
 @pytest.fixture

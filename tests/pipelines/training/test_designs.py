@@ -13,7 +13,8 @@ from lstr.windows import Outputs
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from pipelines.detection.detect import run
 from pipelines.detection.sources import open_sources
-from pipelines.evaluation.evaluate import evaluate
+from pipelines.evaluation.scoring import Scoring, score_split
+from pipelines.progress import result_of
 from pipelines.training.config import TrainConfig, learning_rate, resolve
 from pipelines.training.sampling import make_batch
 from pipelines.training.step import loss_of
@@ -59,7 +60,7 @@ def test_by_the_same_commands(small_set, split, tmp_path, design):
     assert np.isfinite(losses).all()
     loaded = load(tmp_path / "checkpoint.pt")
     assert loaded.config == model and all(str(getattr(model, k)).lower() == v for k, v in design.items())
-    results = [evaluate(loaded, split, lambda *_: None, mode) for mode in ("batch", "stream")]
+    results = [result_of(score_split(loaded, split, Scoring(mode))).document for mode in ("batch", "stream")]
     assert results[0]["lstr"]["mAP"] == pytest.approx(results[1]["lstr"]["mAP"], abs=1e-3)
     assert [r.get("anticipation") is not None for r in results] == [model.n_ahead > 0] * 2
     decisions = list(run(next(open_sources([small_set.features], loaded)), loaded, None, ()))
@@ -128,8 +129,8 @@ def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, mo
         later = [np.roll(truth, -h, axis=0) for h in (1, 2)]
         return torch.from_numpy(np.stack([np.full_like(truth, 0.5), *later], axis=1))
 
-    monkeypatch.setattr("pipelines.evaluation.evaluate.predict_ahead", oracle)
-    result = evaluate(loaded, split, lambda *_: None)
+    monkeypatch.setattr("pipelines.evaluation.scoring.predict_ahead", oracle)
+    result = result_of(score_split(loaded, split)).document
     assert [row["chunks"] for row in result["anticipation"]] == [1, 2]
     assert [row["mAP"] for row in result["anticipation"]] == [1.0, 1.0] and result["lstr"]["mAP"] < 0.5
     assert json.dumps(result)

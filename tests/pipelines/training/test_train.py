@@ -16,7 +16,8 @@ from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
 from lstr.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray, read_split
-from pipelines.evaluation.evaluate import evaluate
+from pipelines.evaluation.scoring import score_split
+from pipelines.progress import result_of
 from pipelines.provenance import git_revision
 from pipelines.training.batches import read_ahead
 from pipelines.training.config import PRESETS, TrainConfig, learning_rate, resolve
@@ -247,7 +248,7 @@ def test_best_by_validation_and_early_end(feature_set, easy, tmp_path):
     assert max(scores[-2:]) <= max(scores[:-2]), "two evaluations were no better"
     best = load(tmp_path / "run" / "best.pt")
     assert best.metrics["validation"]["mAP"] == max(scores)
-    assert evaluate(best, validation, lambda *_: None)["lstr"]["mAP"] == pytest.approx(max(scores), abs=1e-6)
+    assert result_of(score_split(best, validation)).document["lstr"]["mAP"] == pytest.approx(max(scores), abs=1e-6)
     model, config = resolve("small", {**TINY_SETTINGS, **changes}, easy.dims)
     assert list(train(easy, model, config, tmp_path / "run", resume=True, validation=validation)) == []
 

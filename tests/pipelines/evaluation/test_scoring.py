@@ -12,13 +12,14 @@ from lstr.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.metrics import per_frame
 from pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
-from pipelines.evaluation.evaluate import baseline_scores, evaluate, score_and_evaluate
+from pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
+from pipelines.progress import result_of
 
 
 def test_it_is_the_metric_of_the_scores(small_set):
     split = read_split(small_set.features, small_set.labels, "training")
     loaded = load(small_set.checkpoint)
-    result = evaluate(loaded, split, lambda *_: None)
+    result = result_of(score_split(loaded, split)).document
     scores = np.concatenate([predict(loaded.model, v.features[:]).numpy() for v in split.videos])
     truth = np.concatenate([v.targets for v in split.videos])
     assert result["lstr"] == per_frame(scores, truth, loaded.classes)
@@ -28,7 +29,7 @@ def test_it_is_the_metric_of_the_scores(small_set):
 
 def test_chance_scores_a_class_as_often_as_it_is(small_set):
     split = read_split(small_set.features, small_set.labels, "training")
-    chance = evaluate(load(small_set.checkpoint), split, lambda *_: None)["chance"]
+    chance = result_of(score_split(load(small_set.checkpoint), split)).document["chance"]
     truth = np.concatenate([v.targets for v in split.videos])
     for label, entry in chance["per_class"].items():
         share = truth[:, split.labels.classes.index(label)].mean()
@@ -60,7 +61,7 @@ def test_other_classes_are_refused(small_set, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(content))
     split = read_split(small_set.features, tmp_path / "labels.json", "testing")
     with pytest.raises(CheckpointError, match="only in the labels: somersault"):
-        evaluate(load(small_set.checkpoint), split, lambda *_: None)
+        result_of(score_split(load(small_set.checkpoint), split))
 
 
 def shortened(video, length):
@@ -72,37 +73,37 @@ def test_short_videos_are_scored_unless_the_published_set_is_asked_for(small_set
     split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
     work, first = loaded.config.work_length, split.videos[0]
     mixed = replace(split, videos=[shortened(first, length) for length in (work, work - 1, 1)])
-    made = score_and_evaluate(loaded, mixed, lambda *_: None)
+    made = result_of(score_split(loaded, mixed))
     assert made.document["convention"] == "corrected" and [len(rows) for rows in made.scores] == [work, work - 1, 1]
-    result = evaluate(loaded, mixed, lambda *_: None, published=True)
+    result = result_of(score_split(loaded, mixed, Scoring(published=True))).document
     assert (result["videos"], result["chunks"], result["convention"]) == (1, work, "published")
     with pytest.raises(LabelsError, match=f"work memory .{work} chunks."):
-        evaluate(loaded, replace(mixed, videos=mixed.videos[1:]), lambda *_: None, published=True)
+        result_of(score_split(loaded, replace(mixed, videos=mixed.videos[1:]), Scoring(published=True)))
 
 
 def test_a_stream_scores_the_same(small_set):
     split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
-    batch, stream = (score_and_evaluate(loaded, split, lambda *_: None, mode) for mode in ("batch", "stream"))
+    batch, stream = (result_of(score_split(loaded, split, Scoring(mode))) for mode in ("batch", "stream"))
     for a, b in zip(batch.scores, stream.scores, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
 
 
 def test_the_command_writes_a_report_and_compares(lstr, small_set, tmp_path):
-    given = ("--labels", small_set.labels, "--subset", "training", "--resamples", "20")
-    code, out, err = lstr("evaluate", small_set.checkpoint, small_set.features, *given, "-o", tmp_path / "one")
+    arguments = ("--labels", small_set.labels, "--subset", "training", "--resamples", "20")
+    code, out, err = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "-o", tmp_path / "one")
     assert code == 0 and "corrected" in out and "published" in out and "first correct decision" in out
     assert str(tmp_path / "one" / "report.html") in err
     written = json.loads((tmp_path / "one" / "evaluation.json").read_text())
     assert written["convention"] == "corrected" and written["interval"]["resamples"] == 20
     other = tmp_path / "other.pt"
     other.write_bytes(small_set.checkpoint.read_bytes())
-    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *given)
+    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *arguments)
     assert code == 0 and "ahead of checkpoint" in out and "+0.000 [+0.000, +0.000]" in out
-    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *given, "--json")
+    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *arguments, "--json")
     result = json.loads(out)
     assert [row["name"] for row in result["checkpoints"]] == ["checkpoint", "other"]
     assert result["comparison"][0]["mAP"]["difference"] == 0
-    code, out, _ = lstr("evaluate", small_set.checkpoint, small_set.features, *given, "--published", "--json")
+    code, out, _ = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "--published", "--json")
     assert code == 0 and json.loads(out)["convention"] == "published"
 
 
@@ -113,11 +114,11 @@ def test_several_feature_roots_are_read_as_one(lstr, small_set, tmp_path):
         for path in (*(tmp_path / root).glob("*/scene_*"),):
             if path.stem not in kept:
                 path.unlink()
-    given = ("--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--json")
-    whole = json.loads(lstr("evaluate", small_set.checkpoint, small_set.features, *given)[1])
-    code, out, err = lstr("evaluate", small_set.checkpoint, tmp_path / "a", tmp_path / "b", *given)
+    arguments = ("--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--json")
+    whole = json.loads(lstr("evaluate", small_set.checkpoint, small_set.features, *arguments)[1])
+    code, out, err = lstr("evaluate", small_set.checkpoint, tmp_path / "a", tmp_path / "b", *arguments)
     assert code == 0, err
     parts = json.loads(out)
     assert parts["videos"] == whole["videos"] == 3 and parts["lstr"] == whole["lstr"]
-    code, _, err = lstr("evaluate", tmp_path / "a", tmp_path / "b", *given)
+    code, _, err = lstr("evaluate", tmp_path / "a", tmp_path / "b", *arguments)
     assert code == 2 and "checkpoint file" in err

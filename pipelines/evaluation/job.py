@@ -1,0 +1,144 @@
+"""The evaluation job: checkpoints, features and labels to metrics and a report, or to thresholds for detection."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from lstr.checkpoint import Checkpoint
+from pipelines.datasets.dataset import Split, read_dataset
+from pipelines.datasets.seen_videos import seen_in
+from pipelines.evaluation.analysis import RESAMPLES, analyse, compare, resample
+from pipelines.evaluation.findings import Findings, Judged, names_of
+from pipelines.evaluation.published_results import quoted_for
+from pipelines.evaluation.report import write_evaluation
+from pipelines.evaluation.scoring import Evaluation, Scoring, check_fit, score_split
+from pipelines.evaluation.thresholds import choose_for_checkpoint
+from pipelines.networks.checkpoints import assumptions_of, open_checkpoint
+from pipelines.progress import Finished, Notice, Progress
+
+Result = TypeVar("Result")
+
+RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
+CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What to evaluate, on which videos, and what to write."""
+
+    checkpoints: Sequence[str | Path]
+    """Files; several are compared on the same resamples of the videos"""
+    features: Sequence[str | Path]
+    """Folders of one recipe, read as one"""
+    labels: str | Path
+    """ActivityNet JSON, or a data_info.json"""
+    subset: str | None = None
+    """None: testing, else validation; for thresholds validation"""
+    mode: Literal["batch", "stream"] = "batch"
+    published: bool = False
+    resamples: int = RESAMPLES
+    """Draws of the videos for confidence intervals; 0 leaves them out"""
+    benchmark: str | None = None
+    """Whose quoted results stand beside; None: that of the preset or classes"""
+    choose_thresholds: bool = False
+    """In place of metrics, choose each class's thresholds and write them into the checkpoints"""
+    output: str | Path | None = None
+    """Folder for report.html, JSON, CSV and figures"""
+    dataset: str | None = None
+    rgb: str | None = None
+    """Name of the RGB features' folder where a root has several; `flow` likewise"""
+    flow: str | None = None
+    skip_missing: bool = False
+    allow_mismatch: bool = False
+    allow_seen: bool = False
+    model: Mapping[str, str] = field(default_factory=dict)
+    """Model settings that the file of a published checkpoint lacks"""
+    device: str | None = None
+    """A torch device; None: the GPU, else the CPU"""
+
+    @property
+    def scoring(self) -> Scoring:
+        """How the videos are scored; thresholds are for all of them."""
+        published = self.published and not self.choose_thresholds
+        return Scoring(self.mode, published, self.allow_mismatch, self.allow_seen)
+
+
+@dataclass(frozen=True)
+class EvaluateResult:
+    """What came of an evaluation."""
+
+    document: dict[str, Any]
+    """What `lstr evaluate --json` prints: metrics, or thresholds"""
+    findings: Findings | None = None
+    """None where thresholds were chosen"""
+    page: Path | None = None
+    """The report, if `output` was set"""
+
+
+Event = Progress | Notice | Finished[EvaluateResult]
+
+
+def evaluate(options: EvaluateOptions) -> Iterator[Event]:
+    """Score checkpoints on labelled features, or choose their thresholds on them.
+
+    Misfits of any checkpoint end the job before the first is scored. Raises MissingPathError, LabelsError,
+    RecipeError, CheckpointError, ConfigError, SeenError, and OutputError where the report cannot be written.
+    """
+    streams = (options.rgb, options.flow)
+    features = list(options.features)
+    data = read_dataset(features, options.labels, streams, options.dataset, skip_missing=options.skip_missing)
+    subset = options.subset or ("validation" if options.choose_thresholds else None)
+    split = data.split(subset, options.skip_missing)
+    checkpoints = [open_checkpoint(path, options.model, options.device) for path in options.checkpoints]
+    names = names_of([Path(path).absolute() for path in options.checkpoints])
+    warnings: list[str] = []
+    for loaded in checkpoints:
+        warnings += check_fit(loaded, split, options.scoring)
+        yield from map(Notice, assumptions_of(loaded))
+    if options.choose_thresholds:
+        yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
+        document = yield from _choose(names, checkpoints, split)
+        yield Finished(EvaluateResult(document))
+        return
+    findings = yield from _judge(names, checkpoints, split, options)
+    warnings += [RANDOM] * any(one.document["random_weights"] for one in findings.judged)
+    yield from map(Notice, warnings)
+    findings = replace(findings, warnings=warnings)
+    page = write_evaluation(Path(options.output), findings) if options.output else None
+    yield Finished(EvaluateResult(findings.document, findings, page))
+
+
+def _judge(
+    names: Sequence[str], checkpoints: Sequence[Checkpoint], split: Split, options: EvaluateOptions
+) -> Generator[Progress, None, Findings]:
+    """Every checkpoint's scores and what they show, and the checkpoints compared."""
+    judged, resampled = [], []
+    for name, loaded in zip(names, checkpoints, strict=True):
+        evaluation: Evaluation = yield from _passed_on(score_split(loaded, split, options.scoring), name)
+        resampled.append(resample(evaluation, options.resamples))
+        judged.append(Judged(name, evaluation, analyse(evaluation, resampled[-1])))
+    comparison = compare([one.document for one in judged], resampled)
+    return Findings(judged, comparison, quoted_for(checkpoints[0], options.benchmark))
+
+
+def _choose(
+    names: Sequence[str], checkpoints: Sequence[Checkpoint], split: Split
+) -> Generator[Progress, None, dict[str, Any]]:
+    """Thresholds of each checkpoint, which now carries them, as the document of one or of several."""
+    documents = []
+    for name, loaded in zip(names, checkpoints, strict=True):
+        chosen = yield from _passed_on(choose_for_checkpoint(loaded, split), name)
+        seen = seen_in(split, loaded.config)
+        document = {"checkpoint": str(chosen.path), "thresholds": chosen.by_class}
+        documents.append(document | ({"seen": seen} if seen else {}))
+    return documents[0] if len(documents) == 1 else {"checkpoints": documents}
+
+
+def _passed_on(events: Iterator[Progress | Finished[Result]], name: str) -> Generator[Progress, None, Result]:
+    """Pass on the progress of a part of the job under a checkpoint's name, and return what came of it."""
+    for event in events:
+        if isinstance(event, Finished):
+            return event.result
+        yield replace(event, what=name)
+    raise AssertionError("a part of the job ended without its result")

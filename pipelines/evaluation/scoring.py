@@ -1,0 +1,190 @@
+"""Scores of a checkpoint on labelled features: per-frame mAP and mcAP, beside what the labels alone would score."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr import metrics, streaming
+from lstr.batch import predict_ahead, shared_constants
+from lstr.checkpoint import Checkpoint
+from lstr.config import FEATURES_PER_SECOND, LSTRConfig
+from lstr.errors import CheckpointError, ConfigError, LabelsError
+from lstr.labels import AMBIGUOUS, Labels, select, targets
+from pipelines.datasets.dataset import LabelledVideo, Split
+from pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
+from pipelines.networks.checkpoint_recipe import check_recipe
+from pipelines.progress import Finished, Progress
+
+Scores = NDArray[np.float32]
+MODES = ("batch", "stream")
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a split is scored, and what is no error."""
+
+    mode: Literal["batch", "stream"] = "batch"
+    """Many windows at once, or one chunk at a time as `lstr detect` does; the scores are the same"""
+    published: bool = False
+    """The videos and the convention of the published evaluation"""
+    allow_mismatch: bool = False
+    """Features of another recipe than the checkpoint's"""
+    allow_seen: bool = False
+    """Videos that networks of their features have seen"""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a mode that does not exist."""
+        if self.mode not in MODES:
+            raise ConfigError(f"mode is {self.mode!r}.", f"Choose one of {', '.join(MODES)}.")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A checkpoint's scores of a split, and what they are worth."""
+
+    loaded: Checkpoint
+    split: Split
+    scores: list[Scores]
+    """(L, C) of each video"""
+    document: dict[str, Any]
+    """mAP, mcAP and AP per class of the checkpoint and of both baselines, and what was scored how"""
+
+
+def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[Scores]]:
+    """Scores (L, C) of each video by the two baselines, from the training subset's labels alone.
+
+    `chance` scores the class prior everywhere; `time_prior` the class frequency by chunk index. Without a training
+    subset the result is empty.
+    """
+    if not any(video.subset == "training" for video in labels.videos.values()):
+        return {}
+    trained = [
+        targets(video, labels.classes, max(1, round(video.duration * FEATURES_PER_SECOND)))
+        for video in select(labels, "training").videos.values()
+        if video.duration
+    ]
+    if not trained:
+        return {}
+    return {
+        "chance": [metrics.chance(trained, length) for length in lengths],
+        "time_prior": [metrics.time_prior(trained, length) for length in lengths],
+    }
+
+
+def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) -> list[str]:
+    """Raise CheckpointError or RecipeError unless checkpoint, labels and features belong together, and SeenError
+    where networks of the features have seen a video to score.
+
+    What `scoring` allows is no error, but among the sentences to warn with, which are returned.
+    """
+    if loaded.classes != split.labels.classes:
+        ours, theirs = set(loaded.classes), set(split.labels.classes)
+        parts = [
+            f"only in the {where}: {', '.join(sorted(names))}"
+            for where, names in (("checkpoint", ours - theirs), ("labels", theirs - ours))
+            if names
+        ]
+        raise CheckpointError(
+            f"{loaded.path} knows other classes than the labels ({'; '.join(parts) or 'another order'}).",
+            "use the label file that the checkpoint was trained with.",
+        )
+    warnings = check_recipe(loaded, split.folder.recipe, split.folder.path, scoring.allow_mismatch)
+    scored = published_set(split, loaded.config) if scoring.published else split
+    return [*warnings, *check_unseen(loaded, scored, scoring.allow_seen), *warn_of_training(loaded)]
+
+
+def score_split(
+    loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()
+) -> Iterator[Progress | Finished[Evaluation]]:
+    """Score every chunk of a split against its targets: mAP, mcAP, per class, and the two baselines.
+
+    A model that anticipates adds `anticipation`: mAP and mcAP of its scores for each later chunk, by how far ahead.
+    Videos that networks of their features have seen are named in `seen`, with the streams. Raises as `check_fit`.
+    """
+    warnings = check_fit(loaded, split, scoring)
+    split = split.narrowed(loaded.config)
+    if scoring.published:
+        split = published_set(split, loaded.config)
+    seen = seen_in(split, loaded.config)
+    start = perf_counter()
+    scores: list[Scores] = []  # of each video (L, 1 + n_ahead, C)
+    yield Progress("evaluate", 0, len(split.videos))
+    for rows in _scores_of(loaded, split, scoring.mode):
+        scores.append(rows)
+        yield Progress("evaluate", len(scores), len(split.videos))
+    seconds = perf_counter() - start
+    anticipation = [_ahead(split, scores, ahead) for ahead in range(1, loaded.config.n_ahead + 1)]
+    now = [video[:, 0] for video in scores]
+    document = {
+        **pooled_metrics(split, {"lstr": now}, scoring.published),
+        **({"anticipation": anticipation} if anticipation else {}),
+        "convention": "published" if scoring.published else "corrected",
+        "mode": scoring.mode,
+        "videos": len(split.videos),
+        "chunks": split.n_chunks,
+        "seconds": round(seconds, 2),
+        "checkpoint": str(loaded.path),
+        "recipe": split.folder.recipe.id if split.folder.recipe else None,
+        "random_weights": bool(split.folder.recipe and split.folder.recipe.is_random),
+        **({"seen": seen} if seen else {}),
+        **({"warnings": warnings} if warnings else {}),
+    }
+    yield Finished(Evaluation(loaded, split, now, document))
+
+
+def published_set(split: Split, config: LSTRConfig) -> Split:
+    """The videos that the published evaluation scores: those that fill a work memory. Raises LabelsError if none."""
+    long_enough = [video for video in split.videos if len(video.features) >= config.work_length]
+    if not long_enough:
+        raise LabelsError(
+            f"No video is as long as the work memory ({config.work_length} chunks), so the published set is empty.",
+            "leave out --published.",
+        )
+    return replace(split, videos=long_enough)
+
+
+def pooled_metrics(split: Split, systems: dict[str, list[Scores]], published: bool = False) -> dict[str, Any]:
+    """{system: {mAP, mcAP, per_class}} over all chunks of the split together, the two baselines added."""
+    measure = metrics.published_per_frame if published else metrics.per_frame
+    truth = np.concatenate([video.targets for video in split.videos])
+    lengths = [len(video.features) for video in split.videos]
+    systems = systems | baseline_scores(split.labels, lengths)
+    return {name: measure(np.concatenate(scores), truth, split.labels.classes) for name, scores in systems.items()}
+
+
+def _scores_of(loaded: Checkpoint, split: Split, mode: str) -> Iterator[Scores]:
+    """Scores (L, 1 + n_ahead, C) of each video."""
+    if mode == "stream":
+        state = streaming.create(loaded.model)
+        for video in split.videos:
+            streaming.reset(state)
+            yield _stream(loaded, state, video)
+    else:
+        constants = shared_constants(loaded.model)
+        for video in split.videos:
+            yield predict_ahead(loaded.model, video.features[:], constants=constants).numpy()
+
+
+def _stream(loaded: Checkpoint, state: streaming.StreamState, video: LabelledVideo) -> Scores:
+    """Scores (L, 1 + n_ahead, C) of a video, one chunk at a time."""
+    array = video.features
+    if not len(array):
+        return np.zeros((0, 1 + loaded.config.n_ahead, loaded.model.n_classes), np.float32)
+    rows = ((np.array(array.rgb[k]), np.array(array.flow[k])) for k in range(len(array)))
+    return np.stack([streaming.step_ahead(loaded.model, state, rgb, flow).numpy() for rgb, flow in rows])
+
+
+def _ahead(split: Split, scores: list[Scores], ahead: int) -> dict[str, Any]:
+    """The scores for chunk T + ahead that chunk T came with, against that chunk's targets."""
+    means: dict[str, Any] = {"mAP": None, "mcAP": None}
+    longer = [(rows, video) for rows, video in zip(scores, split.videos, strict=True) if len(rows) > ahead]
+    if longer:
+        foreseen = np.concatenate([rows[:-ahead, ahead] for rows, _ in longer])
+        came = np.concatenate([video.targets[ahead:] for _, video in longer])
+        result = metrics.per_frame(foreseen, came, split.labels.classes, AMBIGUOUS)
+        means = {name: result[name] for name in means}
+    return {"chunks": ahead, "seconds": ahead / FEATURES_PER_SECOND, **means}

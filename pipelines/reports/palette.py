@@ -1,0 +1,81 @@
+"""The colours of everything that is drawn: pages, pictures, videos and subtitles; a class has one in all of them."""
+
+from collections.abc import Iterable
+
+from lstr.labels import AMBIGUOUS, BACKGROUND
+
+CLASSES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#dd9a00", "#56b0e6", "#9b2f6f", "#86862a")
+"""Okabe and Ito's, and two more: apart for the common kinds of colour blindness, legible on white and on dark."""
+DETECTION = CLASSES[0]
+"""What was detected, where no class is meant"""
+EMPHASIS = CLASSES[1]
+"""One value among others, as a median"""
+TRUTH = "#75818f"
+"""What is labelled; also marks that carry no data of a class, as thresholds and gaps"""
+NO_ACTION = "#98a2af"
+"""Background and ambiguous chunks"""
+MISSING = "#d62839"
+"""What is absent or broken: zero rows, values that are not finite"""
+
+NEUTRALS = {
+    "page": ("#f4f6f8", "#0f1319"),
+    "card": ("#ffffff", "#171c24"),
+    "ink": ("#18202c", "#e6ebf2"),
+    "soft": ("#5a6678", "#9aa6b7"),
+    "line": ("#e3e8ee", "#262e3a"),
+    "edge": ("#8993a1", "#66738a"),
+    "well": ("#eef1f5", "#1f2630"),
+    "accent": ("#0b62b8", "#6bb3f5"),
+    "shade": ("#18202c14", "#e6ebf218"),
+    "warn": ("#fff4dc", "#33290f"),
+    "warn-ink": ("#6b4700", "#f2d48b"),
+    "warn-line": ("#eccf8c", "#5c4a1c"),
+}
+"""Paper, letters and lines by name: in light and in dark"""
+
+
+def light(name: str) -> str:
+    """A neutral colour on white paper."""
+    return NEUTRALS[name][0]
+
+
+def dark(name: str) -> str:
+    """A neutral colour on a dark ground."""
+    return NEUTRALS[name][1]
+
+
+def colour_of(place: int) -> str:
+    """The colour of the action, series or checkpoint at a place, counted from 0; the colours repeat."""
+    return CLASSES[place % len(CLASSES)]
+
+
+def colours_of(labels: Iterable[str]) -> dict[str, str]:
+    """The colour of each class, in the order of a model's classes or a label file's.
+
+    Background and the ambiguous class are grey and take no colour from the others, so that it does not matter whether
+    a list of classes names them.
+    """
+    colours: dict[str, str] = {}
+    n_actions = 0
+    for label in labels:
+        if label in colours:
+            continue
+        if label in (BACKGROUND, AMBIGUOUS):
+            colours[label] = NO_ACTION
+        else:
+            colours[label] = colour_of(n_actions)
+            n_actions += 1
+    return colours
+
+
+def rgb_of(colour: str) -> tuple[int, int, int]:
+    """#rrggbb as numbers from 0 to 255."""
+    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
+    return red, green, blue
+
+
+def css_variables() -> str:
+    """The palette as custom properties of a page: `--ink`, `--truth` …; colours of classes come with the data."""
+    neutrals = "".join(f"  --{name}: light-dark({day}, {night});\n" for name, (day, night) in NEUTRALS.items())
+    roles = f"  --truth: {TRUTH};\n  --no-action: {NO_ACTION};\n  --detection: {DETECTION};\n"
+    return f":root {{\n  color-scheme: light dark;\n{neutrals}{roles}}}\n"

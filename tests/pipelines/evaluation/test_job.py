@@ -1,0 +1,56 @@
+"""The evaluation job as Python callers use it: options in, events out."""
+
+import json
+
+import pytest
+
+from lstr import checkpoint
+from lstr.errors import CheckpointError, ConfigError
+from lstr.timeline import thresholds_of
+from pipelines.datasets.dataset import read_split
+from pipelines.evaluation.findings import without_nan
+from pipelines.evaluation.job import RANDOM, EvaluateOptions, evaluate
+from pipelines.evaluation.scoring import Scoring, score_split
+from pipelines.progress import Finished, Notice, Progress, result_of
+
+
+def options(small_set, *checkpoints, **more) -> EvaluateOptions:
+    paths = checkpoints or (small_set.checkpoint,)
+    return EvaluateOptions(paths, [small_set.features], small_set.labels, "training", resamples=20, **more)
+
+
+def test_its_last_event_has_the_metrics(small_set, tmp_path):
+    events = list(evaluate(options(small_set, output=tmp_path)))
+    assert [event.done for event in events if isinstance(event, Progress)] == [0, 1, 2, 3]
+    assert RANDOM in [event.text for event in events if isinstance(event, Notice)]
+    assert [isinstance(event, Finished) for event in events] == [False] * (len(events) - 1) + [True]
+    result = events[-1].result
+    split = read_split(small_set.features, small_set.labels, "training")
+    scored = result_of(score_split(checkpoint.load(small_set.checkpoint), split)).document
+    assert result.document["lstr"] == without_nan(scored["lstr"])
+    assert result.page == tmp_path / "report.html" and RANDOM in result.page.read_text()
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == result.document
+
+
+def test_a_misfit_ends_it_before_anything_is_scored(small_set, tmp_path):
+    content = checkpoint.read(small_set.checkpoint)
+    classes = [name.replace("wave", "greet") for name in json.loads(content["classes"])]
+    checkpoint.write_atomically(tmp_path / "other.pt", {**content, "classes": json.dumps(classes)})
+    events = evaluate(options(small_set, small_set.checkpoint, tmp_path / "other.pt"))
+    with pytest.raises(CheckpointError, match="knows other classes"):
+        for event in events:
+            assert not isinstance(event, Progress)
+
+
+def test_a_mode_that_does_not_exist_is_an_error():
+    with pytest.raises(ConfigError, match="mode is 'strem'"):
+        Scoring("strem")
+
+
+def test_thresholds_are_chosen_in_place_of_metrics(small_set, tmp_path):
+    path = tmp_path / "a.pt"
+    path.write_bytes(small_set.checkpoint.read_bytes())
+    result = result_of(evaluate(options(small_set, path, choose_thresholds=True, published=True)))
+    assert result.findings is None and result.document["checkpoint"] == str(path)
+    rules = thresholds_of(checkpoint.load(path))
+    assert all(rules[label].on == values["on"] for label, values in result.document["thresholds"].items())
