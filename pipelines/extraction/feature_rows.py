@@ -21,7 +21,7 @@ class VideoRows:
     name: str
     """Of the video, for people."""
     announced: int
-    """Chunks that there should be."""
+    """Chunks that the video should have."""
     rows: Iterator[FeatureRow]
     facts: Callable[[int], dict[str, Any]]
     """What a record says of the decoding, of so many rows, when they are at their end."""

@@ -61,6 +61,6 @@ def free_memory() -> int:
     if Path("/proc/meminfo").exists():
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
-    with suppress(OSError, ValueError):  # without a limit the file says "max", or is not there
+    with suppress(OSError, ValueError):  # without a limit the file says "max", or is missing
         free = min(free, int(MEMORY_LIMIT.read_text()))
     return free

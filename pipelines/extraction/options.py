@@ -18,9 +18,9 @@ class WorkerConfig:
     output: Place
     """The feature folder."""
     weights: Mapping[str, str | None] = field(default_factory=dict)
-    """A file or a weights folder by stream; random weights for a stream without."""
+    """A file or a weights folder by stream; the weights of a stream without one are random."""
     device: str | None = None
-    """Where the networks run; None for the GPU, when there is one."""
+    """Where the networks run; None for the GPU, else the CPU."""
     threads: int | None = None
     """Of optical flow, and on a CPU as many of the networks, that share as many cores; None for one per core."""
     flow_backend: str = "auto"

@@ -79,11 +79,11 @@ class WorkerProcess:
             self.connection.send(what)
 
     def release(self) -> None:
-        """There are no more videos: it ends by itself."""
+        """Send no more videos: it ends by itself."""
         self.connection.close()
 
-    def ask_to_end(self) -> None:
-        """It leaves nothing of what it has not finished; again when it was not heard."""
+    def request_end(self) -> None:
+        """It leaves nothing of what it has not finished; to be repeated when it was not heard."""
         if not self.connection.closed:
             self.process.terminate()
 
@@ -163,7 +163,7 @@ def _least_used(gpus: int, workers: list[WorkerProcess]) -> int | None:
 def _end(workers: list[WorkerProcess]) -> None:
     for _ in range(REQUESTS):
         for worker in workers:
-            worker.ask_to_end()
+            worker.request_end()
         until = monotonic() + PATIENCE
         workers = [worker for worker in workers if not worker.has_ended(until - monotonic())]
     for worker in workers:
@@ -176,7 +176,7 @@ def _death(code: int) -> str:
 
 
 def serve(connection: Connection) -> None:
-    """The worker's side, until there are no more videos."""
+    """The worker's side, until no more videos come."""
     last = 0.0
     try:
         with closing(_work(connection)) as events:
@@ -209,7 +209,7 @@ def _work(connection: Connection) -> Generator[Ready | Progress | Outcome, None,
 
 
 def main() -> None:
-    """Serve the process at the other end of the socket; it asks to end by SIGTERM, or by ending itself."""
+    """Serve the process at the other end of the socket; it ends this one by SIGTERM, or by ending itself."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing half-written stays
     with suppress(KeyboardInterrupt, BrokenPipeError):
         serve(Connection(int(sys.argv[1])))

@@ -78,7 +78,7 @@ class VideoExtractor:
     ) -> Generator[Progress, None, tuple[dict[str, Any], str]]:
         """Write one video's array of each stream, then its record; returns that, and a sentence to warn with.
 
-        `origin` is what the record says of a source that was copied here. Cached chunks are taken where there are any;
+        `origin` is what the record says of a source that was copied here. Chunks are taken from a cache that has them;
         where they are damaged they are removed, and the file is decoded. Nothing appears under a final name before all
         arrays are whole. Raises VideoError when the video is damaged.
         """
