@@ -13,7 +13,6 @@ import sys
 from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
@@ -23,7 +22,7 @@ from extractors.errors import ExtractorError
 from extractors.flow.workers import default_workers
 from pipelines.extraction.options import WorkerConfig
 from pipelines.extraction.outcome import REPORT, Outcome, described, failed
-from pipelines.extraction.worker import open_worker
+from pipelines.extraction.worker import Ready, open_worker
 from pipelines.files.atomic import sweep
 from pipelines.files.remote import Place
 from pipelines.progress import Progress
@@ -32,11 +31,6 @@ STARTS = 3  # processes that may die in a row while they start, before the machi
 PATIENCE = 1.0  # seconds between two requests to end
 REQUESTS = 5  # so many, then a process is killed
 PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A worker process has its networks."""
 
 
 class WorkerProcess:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from extractors.errors import MissingPathError
 from extractors.flow.workers import default_workers, flow_workers
@@ -12,6 +12,11 @@ from pipelines.extraction.options import WorkerConfig
 from pipelines.extraction.video import VideoExtractor
 from pipelines.features.remote_folder import open_folder
 from pipelines.networks.fold_networks import FoldNetworks
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker process has its networks. Not of `processes`, which is `__main__` there and would not be found here."""
 
 
 @contextmanager
