@@ -17,14 +17,15 @@ from lstr.timeline import FORMAT
 from pipelines.datasets.seen_videos import count_seen, training_seen
 from pipelines.features.folder import is_feature_folder, open_features
 from pipelines.features.norms import norms, plot_norms
-from pipelines.features.verify import Progress, verify
+from pipelines.features.verify import verify
 from pipelines.files.json_files import read_jsonl
 from pipelines.networks.checkpoint_recipe import recipe_of
 from pipelines.networks.weights_folder import open_weights
+from pipelines.progress import Tell
 
 
-def describe(path: str | Path, settings: Mapping[str, str], progress: Progress = lambda *_: None) -> dict:
-    """What a video, feature folder, checkpoint, weights folder or file, or timeline holds; `kind` names it.
+def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict:
+    """What a video, feature folder, checkpoint, weights folder or file, or timeline holds; `kind` says which it is.
 
     A feature folder is read whole, and `faults` names what is wrong with it. `settings` are what a published
     checkpoint does not tell. Raises the typed error of that kind.
@@ -69,7 +70,7 @@ def _video(path: Path) -> dict:
     }
 
 
-def _features(path: Path, progress: Progress) -> dict:
+def _features(path: Path, progress: Tell) -> dict:
     folder = open_features(path)
     found = verify(folder, progress)
     lengths = found.chunks.values()

@@ -1,23 +1,22 @@
 """Two feature folders video by video, so that home-made features can be proven against a published set."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.recipe import differences
+from extractors.recipe import STREAMS, differences
 from pipelines.features.folder import open_features
 from pipelines.files.npy_rows import open_array
+from pipelines.progress import Tell
 
-STREAMS = ("rgb", "flow")
 MAX_SHIFT = 8  # chunks
 MIN_COSINE = 0.95  # of a video's mean; another decoder or TV-L1 stays above it, another input scale or crop does not
 LENGTH_TOLERANCE = 1  # chunks: whether the tail of a video is dropped or filled up
 NORM_TOLERANCE = 0.1  # of the norm ratio around 1
-Progress = Callable[[str, int, int], None]
-"""Called as (video id, arrays looked at, arrays in all)."""
 TIE = 1e-6  # in mean cosine: a still video matches at every shift, and then 0 is meant
 
 
@@ -45,7 +44,7 @@ class Match:
 def pair_streams(reference: Path, mine: Path) -> dict[str, tuple[Path, Path]]:
     """The folder of each stream on both sides; of several, the one whose name both have.
 
-    Raises MissingPathError for a folder that is not there, RecipeError when no stream is in both or a choice is left.
+    Raises MissingPathError for a folder that does not exist, RecipeError when no stream is in both or a choice is left.
     """
     pairs = {}
     for path in (reference, mine):
@@ -57,7 +56,7 @@ def pair_streams(reference: Path, mine: Path) -> dict[str, tuple[Path, Path]]:
         if len(names) == 1:
             pairs[stream] = left[names[0]], right[names[0]]
         elif len(left) == len(right) == 1:
-            pairs[stream] = *left.values(), *right.values()
+            pairs[stream] = next(iter(left.values())), next(iter(right.values()))
         elif left and right:
             both = " against ".join(", ".join(sorted(side)) for side in (left, right))
             raise RecipeError(
@@ -72,12 +71,15 @@ def pair_streams(reference: Path, mine: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def compare(
-    pairs: dict[str, tuple[Path, Path]],
+    pairs: Mapping[str, tuple[Path, Path]],
     max_shift: int = MAX_SHIFT,
     min_cosine: float = MIN_COSINE,
-    progress: Progress = lambda *_: None,
+    progress: Tell = lambda *_: None,
 ) -> Iterator[Match]:
-    """Each stream of each video that both sides have, in the order of ids. Raises VideoError when there is none."""
+    """Each stream of each video that both sides have, in the order of ids; `progress` counts arrays.
+
+    Raises VideoError when no video is in both.
+    """
     common = {stream: _ids(left) & _ids(right) for stream, (left, right) in pairs.items()}
     if not any(common.values()):
         some = [next(iter(ids[:1]), "no video") for ids in only_in(pairs)]
@@ -91,7 +93,7 @@ def compare(
         progress(video_id, done, len(both))
 
 
-def only_in(pairs: dict[str, tuple[Path, Path]]) -> tuple[list[str], list[str]]:
+def only_in(pairs: Mapping[str, tuple[Path, Path]]) -> tuple[list[str], list[str]]:
     """Ids that only the reference has, and ids that only the other side has, in any stream."""
     left, right = (set().union(*(_ids(pair[side]) for pair in pairs.values())) for side in (0, 1))
     return sorted(left - right), sorted(right - left)
@@ -101,12 +103,13 @@ def recipe_differences(reference: Path, mine: Path) -> list[str]:
     """`entry: reference's value against mine`, where both folders say how they were made."""
     if not all((path / "recipe.json").exists() for path in (reference, mine)):
         return []
-    return differences(open_features(reference).recipe, open_features(mine).recipe)
+    theirs, ours = open_features(reference).recipe, open_features(mine).recipe
+    return differences(theirs, ours) if theirs and ours else []
 
 
-def summary(matches: list[Match]) -> dict[str, dict]:
+def summary(matches: Sequence[Match]) -> dict[str, dict[str, float]]:
     """By stream: videos, how many match, and what the rows that could be compared say on average."""
-    summed = {}
+    summed: dict[str, dict[str, float]] = {}
     for stream in STREAMS:
         rows = [m for m in matches if m.stream == stream]
         compared = [m for m in rows if m.cosine is not None]
@@ -116,18 +119,20 @@ def summary(matches: list[Match]) -> dict[str, dict]:
             summed[stream] |= {
                 "shift": int(np.median([m.shift for m in compared])),
                 "cosine": float(np.mean([m.cosine for m in compared])),
-                "cosine_p5": float(min(m.cosine_p5 for m in compared)),
+                "cosine_p5": min(m.cosine_p5 for m in compared if m.cosine_p5 is not None),
                 "norm_ratio": float(np.median([m.norm_ratio for m in compared])),
             }
     return summed
 
 
-def as_document(pairs: dict[str, tuple[Path, Path]], recipes: list[str], matches: list[Match]) -> dict:
+def as_document(
+    pairs: Mapping[str, tuple[Path, Path]], recipes: Sequence[str], matches: Sequence[Match]
+) -> dict[str, Any]:
     """Everything as one JSON object."""
     missing, extra = only_in(pairs)
     return {
         "folders": {stream: [str(path) for path in pair] for stream, pair in pairs.items()},
-        "recipe_differences": recipes,
+        "recipe_differences": list(recipes),
         "streams": summary(matches),
         "videos": [asdict(match) for match in matches],
         "only_in_reference": missing,
@@ -150,25 +155,30 @@ def _match(video_id: str, stream: str, left: Path, right: Path, max_shift: int, 
             return Match(video_id, stream, reason=f"{side} holds {array.dtype} {array.shape}, not rows of features")
         arrays.append(np.asarray(array, np.float32))
     reference, mine = arrays
-    known = {"id": video_id, "stream": stream, "reference_chunks": len(reference), "chunks": len(mine)}
+    found = Match(video_id, stream, len(reference), len(mine))
     if reference.shape[1] != mine.shape[1]:
-        return Match(**known, reason=f"widths {reference.shape[1]} and {mine.shape[1]}")
-    for side, array in (("reference", reference), ("mine", mine)):
-        if not np.isfinite(array).all():
-            return Match(**known, reason=f"{side} holds numbers that are not finite")
+        return replace(found, reason=f"widths {reference.shape[1]} and {mine.shape[1]}")
+    for side, rows_of_side in (("reference", reference), ("mine", mine)):
+        if not np.isfinite(rows_of_side).all():
+            return replace(found, reason=f"{side} holds numbers that are not finite")
     norms = np.linalg.norm(reference, axis=1), np.linalg.norm(mine, axis=1)
     units = [a / np.maximum(n, np.finfo(np.float32).tiny)[:, None] for a, n in zip(arrays, norms, strict=True)]
-    shift, cosines = _best_shift(*units, max_shift)
+    shift, cosines = _best_shift(units[0], units[1], max_shift)
     rows = slice(max(0, -shift), max(0, -shift) + len(cosines))
     ratio = _norm_ratio(norms[0][rows], norms[1][rows.start + shift : rows.stop + shift])
     cosine = float(cosines.mean())
-    measured = {
-        "shift": shift,
-        "cosine": cosine,
-        "cosine_p5": float(np.quantile(cosines, 0.05)),
-        "norm_ratio": ratio,
-    }
-    return Match(**known, **measured, reason="; ".join(_reasons(len(reference), len(mine), min_cosine, **measured)))
+    reasons = [
+        *_length_reasons(len(reference), len(mine)),
+        *_row_reasons(shift, cosine, ratio, min_cosine),
+    ]
+    return replace(
+        found,
+        shift=shift,
+        cosine=cosine,
+        cosine_p5=float(np.quantile(cosines, 0.05)),
+        norm_ratio=ratio,
+        reason="; ".join(reasons),
+    )
 
 
 def _best_shift(reference: np.ndarray, mine: np.ndarray, max_shift: int) -> tuple[int, np.ndarray]:
@@ -176,8 +186,8 @@ def _best_shift(reference: np.ndarray, mine: np.ndarray, max_shift: int) -> tupl
 
     At least half of the shorter side must overlap.
     """
-    best = (0, np.empty(0), -np.inf)
-    zero = [~side.any(1) for side in (reference, mine)]
+    best_shift, best, highest = 0, np.empty(0), -np.inf
+    zero = [np.logical_not(side.any(axis=1)) for side in (reference, mine)]
     for shift in sorted(range(-max_shift, max_shift + 1), key=abs):
         left, right = max(0, -shift), max(0, shift)  # first rows
         n = min(len(reference) - left, len(mine) - right)
@@ -185,28 +195,23 @@ def _best_shift(reference: np.ndarray, mine: np.ndarray, max_shift: int) -> tupl
             continue
         cosines = np.einsum("ld,ld->l", reference[left : left + n], mine[right : right + n])
         cosines[zero[0][left : left + n] & zero[1][right : right + n]] = 1  # zeros on both sides are the same row
-        if cosines.mean() > best[2] + TIE:
-            best = (shift, cosines, cosines.mean())
-    return best[:2]
+        if cosines.mean() > highest + TIE:
+            best_shift, best, highest = shift, cosines, cosines.mean()
+    return best_shift, best
 
 
 def _norm_ratio(reference: np.ndarray, mine: np.ndarray) -> float:
-    there = reference > 0
-    return float(np.median(mine[there] / reference[there])) if there.any() else 1.0
+    some = reference > 0
+    return float(np.median(mine[some] / reference[some])) if some.any() else 1.0
 
 
-def _reasons(
-    reference_chunks: int,
-    chunks: int,
-    min_cosine: float,
-    shift: int,
-    cosine: float,
-    cosine_p5: float,
-    norm_ratio: float,
-) -> Iterator[str]:
+def _length_reasons(reference_chunks: int, chunks: int) -> Iterator[str]:
     if abs(reference_chunks - chunks) > LENGTH_TOLERANCE:
         factor = reference_chunks / chunks
         yield f"lengths {reference_chunks} and {chunks} ({factor:.3g} ×: another frame rate, or a part is missing)"
+
+
+def _row_reasons(shift: int, cosine: float, norm_ratio: float, min_cosine: float) -> Iterator[str]:
     if shift:
         yield f"shifted by {shift} chunks"
     if cosine < min_cosine:

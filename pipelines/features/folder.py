@@ -1,4 +1,4 @@
-"""The feature folder that the whole field reads: a directory a stream, an array a video, and what made them.
+"""The feature folder that the whole field reads: a directory per stream, an array per video, and what made them.
 
 Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `flow_*/ID.npy`, `records/ID.json`
 (written last: the truth of what is done), `videos.jsonl`, `failed.jsonl`. A folder without recipe.json is one from
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +22,10 @@ from extractors.recipe import STREAMS, Recipe, differences
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
 from pipelines.files.npy_rows import open_array, signature
+from pipelines.files.remote import Place
 
 
-def seen_streams(record: Mapping | None) -> Sequence[str] | None:
+def seen_streams(record: Mapping[str, Any] | None) -> Sequence[str] | None:
     """The streams whose network has seen a record's video; None where it does not say."""
     seen = (record or {}).get("seen")
     return seen if isinstance(seen, list) else None
@@ -31,7 +33,7 @@ def seen_streams(record: Mapping | None) -> Sequence[str] | None:
 
 @dataclass(frozen=True)
 class FeatureFolder:
-    """A feature folder: where its streams are (None for one it has not), and its recipe (None from elsewhere)."""
+    """A feature folder: where its streams are (None for one it lacks), and its recipe (None from elsewhere)."""
 
     path: Path
     rgb: Path | None
@@ -40,7 +42,7 @@ class FeatureFolder:
 
     @property
     def folders(self) -> dict[str, Path]:
-        """Where the streams' arrays are, of the streams there are."""
+        """Where the arrays of each present stream are."""
         return {stream: path for stream, path in zip(STREAMS, (self.rgb, self.flow), strict=True) if path}
 
     @property
@@ -64,7 +66,7 @@ class FeatureFolder:
     def ids(self) -> list[str]:
         """Videos that have the arrays of all streams (and a record, where the folder is ours), sorted."""
         first, *others = self.streams
-        folder = getattr(self, first)
+        folder = self.folders[first]
         found = (p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.npy"))
         return sorted(
             i
@@ -74,17 +76,11 @@ class FeatureFolder:
         )
 
     def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
-        """RGB (L, D) and flow (L, D), memory-mapped; a stream that the folder has not is (L, 0).
+        """RGB (L, D) and flow (L, D), memory-mapped; a stream that the folder lacks is (L, 0).
 
         Raises RecipeError when absent, damaged or of unequal length.
         """
-        arrays = {}
-        for stream in self.streams:
-            path = self.array(stream, video_id)
-            try:
-                arrays[stream] = open_array(path)
-            except (OSError, ValueError, EOFError) as error:
-                raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
+        arrays = self._arrays(video_id)
         length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
         rgb, flow = (arrays.get(stream, np.zeros((length, 0), np.float32)) for stream in STREAMS)
         if rgb.ndim != 2 or flow.ndim != 2 or len(rgb) != len(flow):
@@ -94,9 +90,20 @@ class FeatureFolder:
             )
         return rgb, flow
 
+    def _arrays(self, video_id: str) -> dict[str, np.memmap]:
+        """By stream. Raises RecipeError when one is absent or damaged."""
+        arrays = {}
+        for stream in self.streams:
+            path = self.array(stream, video_id)
+            try:
+                arrays[stream] = open_array(path)
+            except (OSError, ValueError, EOFError) as error:
+                raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
+        return arrays
+
     @contextmanager
     def staged(self, video_id: str) -> Iterator["FeatureFolder"]:
-        """This folder, ready for a video's arrays: an old record is of another source or not whole, and goes.
+        """This folder, ready for a video's arrays: an old record is of another source or not whole, and is removed.
 
         Raises OutputError.
         """
@@ -110,48 +117,49 @@ class FeatureFolder:
         """Remove the temporary files of killed runs."""
         sweep(self.path)
 
-    def failures(self) -> list[dict]:
+    def failures(self) -> list[dict[str, Any]]:
         """What `failed.jsonl` says."""
         return read_jsonl(self.path / "failed.jsonl")
 
-    def note_failure(self, failure: dict) -> None:
-        """Tell it in `failed.jsonl` at once: a kill must not lose it."""
+    def note_failure(self, failure: Mapping[str, Any]) -> None:
+        """Write it to `failed.jsonl` at once: a kill must not lose it."""
         append_jsonl(self.path / "failed.jsonl", failure)
 
-    def compile(self, failures: list[dict]) -> None:
+    def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
         """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing.
 
-        What is there already is not written again: a finished folder may be read-only.
+        A file that would not change is not written again: a finished folder may be read-only.
         """
         records = (self.read_record(video_id) for video_id in self.ids())
-        values = {"videos.jsonl": [record for record in records if record], "failed.jsonl": failures}
-        for name, lines in values.items():
+        videos = [record for record in records if record]
+        for name, lines in (("videos.jsonl", videos), ("failed.jsonl", list(failures))):
             if lines != read_jsonl(self.path / name):
                 write_jsonl(self.path / name, lines)
 
-    def calibration(self) -> dict:
+    def calibration(self) -> dict[str, Any]:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
         path = self.path / "calibration.pt"
         return torch.load(path, weights_only=True) if path.exists() else {}
 
-    def read_record(self, video_id: str) -> dict | None:
-        """A video's record; None where there is none, or none that can be read."""
+    def read_record(self, video_id: str) -> dict[str, Any] | None:
+        """A video's record; None where it has none, or none that can be read."""
         try:
             record = json.loads(self.record(video_id).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return record if isinstance(record, dict) else None
 
-    def is_done(self, video_id: str, source: Path) -> bool:
+    def is_done(self, video_id: str, source: Place) -> bool:
         """Whether this source (by size and time) is finished under this recipe, with its arrays whole."""
+        record = self.read_record(video_id)
+        if record is None or self.recipe is None:
+            return False
         try:
-            record = self.read_record(video_id)
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
             return same and all(
                 len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
-                for stream, array in zip(STREAMS, self.load(video_id), strict=True)
-                if stream in self.streams
+                for stream, array in self._arrays(video_id).items()
             )
         except (OSError, TypeError, KeyError, RecipeError, VideoError):
             return False
@@ -160,8 +168,8 @@ class FeatureFolder:
 def open_features(path: str | Path, rgb: str | None = None, flow: str | None = None) -> FeatureFolder:
     """Open a feature folder for reading; `rgb` and `flow` name the folders of the streams where there are several.
 
-    A folder from elsewhere may have one stream only. Raises MissingPathError when it is not there, RecipeError when it
-    holds no stream, or several of one, or networks.
+    A folder from elsewhere may have one stream only. Raises MissingPathError when it does not exist, RecipeError when
+    it holds no stream, or several of one, or networks.
     """
     path = Path(path)
     if not path.is_dir():
@@ -175,14 +183,12 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         )
     named = {"rgb": rgb, "flow": flow}
     if (path / "recipe.json").exists():
-        try:
-            recipe = Recipe.from_dict(json.loads((path / "recipe.json").read_text()))
-        except ValueError as error:
-            raise RecipeError(f"{path / 'recipe.json'} is not JSON.", "extract into a new folder.") from error
+        recipe = read_recipe((path / "recipe.json").read_text(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
             raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out --rgb and --flow.")
-        return FeatureFolder(path, *(path / made[s] if s in made else None for s in STREAMS), recipe)
+        folders = {stream: path / name for stream, name in made.items()}
+        return FeatureFolder(path, folders.get("rgb"), folders.get("flow"), recipe)
     streams = {}
     for stream in STREAMS:
         pattern = named[stream] or f"{stream}_*"
@@ -204,7 +210,15 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     return FeatureFolder(path, streams.get("rgb"), streams.get("flow"), None)
 
 
-def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> FeatureFolder:
+def read_recipe(content: str | bytes, name: object) -> Recipe:
+    """The recipe that a feature folder's recipe.json holds; `name` is its path or URL. Raises RecipeError."""
+    try:
+        return Recipe.from_dict(json.loads(content))
+    except ValueError as error:
+        raise RecipeError(f"{name} is not JSON.", "extract into a new folder.") from error
+
+
+def create_features(path: str | Path, recipe: Recipe, calibration: Mapping[str, Any]) -> FeatureFolder:
     """Open a feature folder for writing, making it when it is new.
 
     Raises RecipeError, with the difference, when it holds features of another recipe.
@@ -216,7 +230,7 @@ def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> Feat
         existing = open_features(path)
         check_same(path, existing.recipe, recipe)
         return existing
-    elif path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
+    if path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
         raise without_recipe(path)
     if calibration:
         with replacing(path / "calibration.pt") as temporary:
@@ -225,11 +239,11 @@ def create_features(path: str | Path, recipe: Recipe, calibration: dict) -> Feat
     return open_features(path)
 
 
-def check_same(path: object, begun: Recipe, asked: Recipe) -> None:
-    """Raise RecipeError, with the difference, where a folder was begun by another recipe than is asked for."""
-    if begun != asked:
+def check_same(path: object, begun: Recipe | None, requested: Recipe) -> None:
+    """Raise RecipeError, with the difference, where a folder was begun by another recipe than is requested."""
+    if begun and begun != requested:
         raise RecipeError(
-            f"{path} holds features of another recipe ({'; '.join(differences(begun, asked))}).",
+            f"{path} holds features of another recipe ({'; '.join(differences(begun, requested))}).",
             f"choose another folder with -o, or go on with this one by `--recipe {shlex.quote(str(path))}`.",
         )
 

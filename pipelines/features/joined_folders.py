@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from extractors.errors import RecipeError
 from extractors.recipe import Recipe, differences
 from pipelines.features.folder import FeatureFolder, open_features
+from pipelines.files.npy_rows import file_of
 
 
 class StoredArray:
@@ -20,33 +22,31 @@ class StoredArray:
     """
 
     def __init__(self, array: np.memmap, length: int | None = None):
-        self.path = Path(array.filename)
+        self.path = file_of(array)
         self.shape = (len(array) if length is None else min(len(array), length), array.shape[1])
-        self._place = {"dtype": array.dtype, "offset": array.offset, "shape": array.shape}
-        self._order = "F" if np.isfortran(array) else "C"
+        self._dtype, self._offset, self._stored_shape = array.dtype, array.offset, array.shape
+        self._order: Literal["C", "F"] = "F" if np.isfortran(array) else "C"
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, key) -> np.ndarray:
-        """What is asked for; the file stays mapped only as long as a slice of it lives. Raises RecipeError.
+    def __getitem__(self, key: Any) -> np.ndarray:
+        """Rows, by any index of numpy; the file stays mapped only as long as a slice of it lives. Raises RecipeError.
 
         The file is not opened for no rows, as of a memory that a model does not have.
         """
         if isinstance(key, np.ndarray) and not key.size:
             return np.zeros((*key.shape, self.shape[1]), np.float32)
         try:
-            array = np.memmap(self.path, mode="r", order=self._order, **self._place)
+            array = np.memmap(self.path, self._dtype, "r", self._offset, self._stored_shape, self._order)
             return np.asarray(array)[: len(self)][key]
         except (OSError, ValueError) as error:
             raise RecipeError(f"{self.path} cannot be read any more ({error}).", "run the command again.") from error
 
 
 def stored(array: np.ndarray, length: int | None = None) -> np.ndarray | StoredArray:
-    """A memory-mapped array without its map, or that of a stream not there, (L, 0); of `length` rows at most."""
-    if array.shape[1] == 0:
-        return array[:length]
-    return StoredArray(array, length)
+    """A memory-mapped array without its map, or that of a missing stream, (L, 0); of `length` rows at most."""
+    return StoredArray(array, length) if isinstance(array, np.memmap) else array[:length]
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class FeatureFolders:
         """RGB (L, D) and flow (L, D), memory-mapped, from the folder that has them."""
         return self._holding(video_id).load(video_id)
 
-    def read_record(self, video_id: str) -> dict | None:
+    def read_record(self, video_id: str) -> dict[str, Any] | None:
         """A video's record, from the folder that has its arrays."""
         return self._holding(video_id).read_record(video_id)
 
-    def calibration(self) -> dict:
+    def calibration(self) -> dict[str, Any]:
         """As of one folder; a recipe has one calibration."""
         return self.folders[0].calibration()
 
@@ -92,7 +92,9 @@ class FeatureFolders:
         return next((folder for folder in self.folders if folder.array(stream, video_id).exists()), self.folders[0])
 
 
-def open_roots(paths: Sequence[str | Path], rgb: str | None = None, flow: str | None = None):
+def open_roots(
+    paths: Sequence[str | Path], rgb: str | None = None, flow: str | None = None
+) -> FeatureFolder | FeatureFolders:
     """One feature folder, or several of one recipe read as one. Raises RecipeError when their recipes differ."""
     folders = tuple(open_features(path, rgb, flow) for path in paths)
     first = folders[0]

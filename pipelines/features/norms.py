@@ -1,5 +1,6 @@
-"""Feature norms of one video over time, drawn."""
+"""Feature norms of one video over time, and their picture."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ ENDINGS = (".png", ".pdf", ".svg")
 COLOURS = {"rgb": colour_of(0), "flow": colour_of(2)}  # both apart from the red of what is missing
 
 
-def plot_norms(path: Path, title: str, norms: dict[str, np.ndarray]) -> None:
-    """Write a picture with a curve a stream over seconds; rows that are zero or not finite are marked red.
+def plot_norms(path: Path, title: str, norms: Mapping[str, np.ndarray]) -> None:
+    """Write a picture with one curve per stream over seconds; rows that are zero or not finite are marked red.
 
     Raises OutputError for an ending that is no picture's, or a folder that cannot be written.
     """
@@ -50,7 +51,7 @@ def norms(folder: FeatureFolder, video_id: str | None = None) -> tuple[str, dict
         some = ", ".join(ids[:3]) or "none"
         raise MissingPathError(
             f"{folder.path} holds no video {video_id or ''}".rstrip() + ".",
-            f"name one with --video; there are: {some}.",
+            f"name one with --video; it holds: {some}.",
         )
     video_id = video_id or ids[0]
     return video_id, {

@@ -1,21 +1,29 @@
 """A feature folder at an fsspec URL: laid out, resumed and checked as one on disk.
 
-An array or record is put there whole, and a video's record last. What is stored is never trusted to be whole: a video
+An array or record is stored whole, and a video's record last. What is stored is never trusted to be whole: a video
 is done when its record names this source and this recipe, and its arrays are as long as it says, with its rows.
 """
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from extractors.errors import RecipeError, VideoError
-from extractors.recipe import STREAMS, Recipe
-from pipelines.features.folder import FeatureFolder, check_same, create_features, open_features, without_recipe
+from extractors.errors import VideoError
+from extractors.recipe import Recipe
+from pipelines.features.folder import (
+    FeatureFolder,
+    check_same,
+    create_features,
+    open_features,
+    read_recipe,
+    without_recipe,
+)
 from pipelines.files.json_files import to_json
 from pipelines.files.npy_rows import HEADER_BYTES, signature_of
 from pipelines.files.remote import Place, RemoteFile
@@ -50,15 +58,15 @@ class RemoteFeatures:
     def sweep(self) -> None:
         """As of a folder on disk; here nothing is left behind."""
 
-    def failures(self) -> list[dict]:
+    def failures(self) -> list[dict[str, Any]]:
         """What `failed.jsonl` says."""
         content = self.path.joined("failed.jsonl").read() or b""
         return [json.loads(line) for line in content.decode().splitlines()]
 
-    def note_failure(self, failure: dict) -> None:
-        """Nothing can be added to an object; `compile` tells it."""
+    def note_failure(self, failure: Mapping[str, Any]) -> None:
+        """Nothing can be appended to an object; `compile` writes it."""
 
-    def compile(self, failures: list[dict]) -> None:
+    def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
         """As of a folder on disk."""
         contents = self.path.joined("records").contents()
         videos = b"".join(_line(contents[name]) for name in sorted(contents))
@@ -67,13 +75,13 @@ class RemoteFeatures:
             if lines != (self.path.joined(name).read() or b""):
                 self.path.joined(name).write(lines)
 
-    def calibration(self) -> dict:
+    def calibration(self) -> dict[str, Any]:
         """As of a folder on disk."""
         content = self.path.joined("calibration.pt").read()
         return torch.load(io.BytesIO(content), weights_only=True) if content else {}
 
-    def read_record(self, video_id: str) -> dict | None:
-        """A video's record; None where there is none, or none that can be read."""
+    def read_record(self, video_id: str) -> dict[str, Any] | None:
+        """A video's record; None where it has none, or none that can be read."""
         try:
             record = json.loads(self.record(video_id).read() or b"")
         except ValueError:
@@ -86,6 +94,8 @@ class RemoteFeatures:
         Eleven small requests. Raises MissingPathError where the folder cannot be reached.
         """
         record = self.read_record(video_id)
+        if record is None:
+            return False
         try:
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
@@ -93,28 +103,28 @@ class RemoteFeatures:
         except (OSError, TypeError, KeyError, ValueError, VideoError):
             return False
 
-    def _is_whole(self, stream: str, video_id: str, record: dict) -> bool:
+    def _is_whole(self, stream: str, video_id: str, record: Mapping[str, Any]) -> bool:
         array = self.array(stream, video_id)
         header = io.BytesIO(*array.ranges((0, HEADER_BYTES)))
         np.lib.format.read_magic(header)
         shape, _, dtype = np.lib.format.read_array_header_1_0(header)
         row = shape[1] * dtype.itemsize  # bytes
         first, middle, last = (HEADER_BYTES + row * k for k in (0, shape[0] // 2, shape[0] - 1))
-        # of the last, a byte more than there should be
+        # of the last, a byte more than it should have
         rows = array.ranges((first, first + row), (middle, middle + row), (last, last + row + 1))
         found = signature_of(dtype, shape, len(rows[2]) - row, b"".join(rows))
         return shape[0] == record["chunks"] and found == record["arrays"][stream]["signature"]
 
     @contextmanager
     def staged(self, video_id: str) -> Iterator[FeatureFolder]:
-        """A folder on disk to extract one video into; what it holds at the end is put here, the record last.
+        """A folder on disk to extract one video into; what it holds at the end is copied here, the record last.
 
-        Before anything else the old record goes, so that no run takes a mixture for done. Raises OutputError.
+        Before anything else the old record is removed, so that no run takes a mixture for done. Raises OutputError.
         """
         self.record(video_id).remove()
         with scratch() as folder:
             made = {stream: folder / self.recipe.parts[stream].folder(stream) for stream in self.streams}
-            local = FeatureFolder(folder, *map(made.get, STREAMS), self.recipe)
+            local = FeatureFolder(folder, made.get("rgb"), made.get("flow"), self.recipe)
             yield local
             for stream in self.streams:
                 self.array(stream, video_id).put(local.array(stream, video_id))
@@ -124,16 +134,15 @@ class RemoteFeatures:
 def open_remote(path: RemoteFile) -> RemoteFeatures | None:
     """The feature folder that was begun at a URL; None where none was. Raises RecipeError, MissingPathError."""
     content = path.joined("recipe.json").read()
-    if content is None:
-        return None
-    try:
-        return RemoteFeatures(path, Recipe.from_dict(json.loads(content)))
-    except ValueError as error:
-        raise RecipeError(f"{path}/recipe.json is not JSON.", "extract into a new folder.") from error
+    return None if content is None else RemoteFeatures(path, read_recipe(content, f"{path}/recipe.json"))
 
 
-def create_remote(path: RemoteFile, recipe: Recipe, calibration: dict) -> RemoteFeatures:
-    """Open a feature folder at a URL for writing, making it when it is new; as `store.create_features`."""
+def create_remote(path: RemoteFile, recipe: Recipe, calibration: Mapping[str, Any]) -> RemoteFeatures:
+    """Open a feature folder at a URL for writing, making it when it is new.
+
+    Step by step as `create_features`, and raising as it does; what the two share is what does not read or write: here
+    contents are sent whole, on disk they are written beside their names.
+    """
     existing = open_remote(path)
     if existing:
         check_same(existing.path, existing.recipe, recipe)
@@ -158,10 +167,11 @@ def open_folder(path: Place) -> Features | None:
     return open_features(path) if (path / "recipe.json").exists() else None
 
 
-def create_folder(path: Place, recipe: Recipe, calibration: dict) -> Features:
+def create_folder(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -> Features:
     """Open a feature folder for writing, here or elsewhere, making it when it is new."""
-    create = create_remote if isinstance(path, RemoteFile) else create_features
-    return create(path, recipe, calibration)
+    if isinstance(path, RemoteFile):
+        return create_remote(path, recipe, calibration)
+    return create_features(path, recipe, calibration)
 
 
 def _line(content: bytes) -> bytes:

@@ -1,8 +1,9 @@
 """Whether a feature folder is whole: every array, every row, every record."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +11,7 @@ from extractors.networks.published_files import sha256_of
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import leftovers
 from pipelines.files.npy_rows import open_array
-
-Progress = Callable[[str, int, int], None]
-"""Called as (video id, videos looked at, videos in all)."""
+from pipelines.progress import Tell
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,10 @@ class Verified:
     """Temporary files of killed runs."""
 
 
-def verify(folder: FeatureFolder, progress: Progress = lambda *_: None) -> Verified:
+def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
     """Read every array of a feature folder: lengths, recipe, numbers that are not finite, rows of zeros, hashes.
 
-    A folder from elsewhere has no records, so there the arrays alone are looked at.
+    `progress` counts videos. A folder from elsewhere has no records, so of it the arrays alone are read.
     """
     found = Verified({}, [], leftovers=len(leftovers(folder.path)))
     ids = sorted({i for stream in folder.streams for i in _ids(folder.folders[stream], ".npy")} | _recorded(folder))
@@ -83,7 +82,7 @@ def _recorded(folder: FeatureFolder) -> set[str]:
     return _ids(folder.path / "records", ".json") if folder.recipe else set()
 
 
-def _record_faults(folder: FeatureFolder, video_id: str, record: dict | None) -> Iterator[Fault]:
+def _record_faults(folder: FeatureFolder, video_id: str, record: Mapping[str, Any] | None) -> Iterator[Fault]:
     if folder.recipe is None:
         return
     if record is None:
@@ -97,9 +96,9 @@ def _record_faults(folder: FeatureFolder, video_id: str, record: dict | None) ->
         yield Fault(video_id, "", f"its record has recipe {record.get('recipe')}, the folder {folder.recipe.id}")
 
 
-def _stored_hash(record: dict | None, stream: str) -> str | None:
+def _stored_hash(record: Mapping[str, Any] | None, stream: str) -> str | None:
     try:
-        return record["arrays"][stream]["sha256"]
+        return record["arrays"][stream]["sha256"] if record else None
     except (TypeError, KeyError):
         return None
 

@@ -12,7 +12,7 @@ from extractors.errors import OutputError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; it takes the name on success and goes away on failure.
+    """Yield a temporary path beside `path`; it takes the name on success and goes away on failure.
 
     Raises OutputError where the folder cannot be written or the disk is full.
     """

@@ -1,4 +1,4 @@
-"""Where what outlives a run is kept: the default checkpoint and fetched weights."""
+"""The folder of what outlives a run: the default checkpoint, fetched weights, cached chunks."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,10 @@
 """JSON and JSONL files."""
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pipelines.files.atomic import unwritable, write_text
 
@@ -21,13 +23,13 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def write_json(path: Path, value) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write a JSON file, indented, whole or not at all."""
     write_text(path, to_json(value, indent=1) + "\n")
 
 
-def write_jsonl(path: Path, values: list) -> None:
-    """Write one JSON object a line, whole or not at all."""
+def write_jsonl(path: Path, values: Iterable[object]) -> None:
+    """Write one JSON object per line, whole or not at all."""
     write_text(path, "".join(to_json(value) + "\n" for value in values))
 
 
@@ -42,8 +44,8 @@ def append_jsonl(path: Path, value: object) -> None:
         raise unwritable(path.parent, error) from error
 
 
-def read_jsonl(path: Path) -> list[dict]:
-    """The objects of a JSONL file, but for a line that a kill cut short; empty when it is not there."""
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
     values = []
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():

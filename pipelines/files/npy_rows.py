@@ -1,4 +1,4 @@
-"""Features as .npy files: written row by row, and told from any other by a few of their rows."""
+"""Features as .npy files: written row by row, and recognised by a few of their rows."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ class RowFile:
 
     def append(self, row: np.ndarray) -> None:
         """Add one row."""
-        self._file.write(np.ascontiguousarray(row, dtype=self.dtype))
+        self._file.write(np.ascontiguousarray(row, dtype=self.dtype).data)
         self.rows += 1
 
     def finish(self) -> None:
@@ -52,9 +52,15 @@ def open_array(path: Path) -> np.memmap:
         return np.load(path, mmap_mode="r")
 
 
+def file_of(array: np.memmap) -> Path:
+    """The file that an array is a map of."""
+    assert array.filename is not None, "it is the map of a file with a name"
+    return Path(array.filename)
+
+
 def signature(array: np.memmap) -> str:
-    """16 hex digits that tell a stored array from any other at the cost of three rows, and from one with bytes more."""
-    excess = Path(array.filename).stat().st_size - array.offset - array.nbytes
+    """16 hex digits that distinguish a stored array from any other, or one with bytes more, by reading three rows."""
+    excess = file_of(array).stat().st_size - array.offset - array.nbytes
     rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
     return signature_of(array.dtype, array.shape, excess, rows.tobytes())
 

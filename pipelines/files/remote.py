@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from extractors.addresses import shown
@@ -23,11 +23,11 @@ ATTEMPTS = 3  # at a step, beside what a file system tries by itself
 PAUSE = 2.0  # seconds before the second attempt, twice that before the third
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 MODIFIED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified", "created", "ETag", "etag")
-"""Where file systems tell when a file was written, or an ETag, which changes with the file too."""
+"""Where file systems say when a file was written, or an ETag, which changes with the file too."""
 
 
 class Stat(NamedTuple):
-    """What tells a remote file from a later one of its name; `st_mtime` is text where the server tells no number."""
+    """Tells a remote file from a later one of the same name; `st_mtime` is text where the server has no number."""
 
     st_size: int
     st_mtime: float | str | None
@@ -38,12 +38,12 @@ def is_url(text: object) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(text)) is not None
 
 
-def place(given: str | Path) -> "Place":
+def place(name: str | Path) -> "Place":
     """A path, also of a `file://` URL, or a remote file."""
-    if not is_url(given):
-        return Path(given)
-    parts = urlsplit(str(given))
-    return Path(unquote(parts.path)) if parts.scheme == "file" else RemoteFile(str(given).rstrip("/"))
+    if not is_url(name):
+        return Path(name)
+    parts = urlsplit(str(name))
+    return Path(unquote(parts.path)) if parts.scheme == "file" else RemoteFile(str(name).rstrip("/"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,8 +77,8 @@ class RemoteFile:
         return RemoteFile("/".join([self.url, *parts]))
 
     @property
-    def system(self):
-        """The fsspec file system and the path in it. Raises MissingPathError where there is none for this URL."""
+    def system(self) -> tuple[Any, str]:
+        """The fsspec file system and the path in it. Raises MissingPathError where no file system is for this URL."""
         scheme = urlsplit(self.url).scheme
         try:
             import fsspec
@@ -93,7 +93,7 @@ class RemoteFile:
             raise MissingPathError(f"{scheme}:// is no known kind of address.", hint) from error
 
     def relative_to(self, folder: "Place") -> PurePosixPath:
-        """The path below a folder. Raises MissingPathError where it is not there."""
+        """The path below a folder. Raises MissingPathError where it is not below it."""
         top = f"{folder.url}/" if isinstance(folder, RemoteFile) else None
         if top is None or not self.url.startswith(top):
             raise MissingPathError(f"{self} is not in {folder}.", "give --root a folder that all inputs are in.")
@@ -104,9 +104,9 @@ class RemoteFile:
         return self
 
     def stat(self) -> Stat:
-        """Size and time, asked for now. Raises FileNotFoundError, or VideoError where it cannot be asked for."""
-        with reaching(self, VideoError):
-            return persistently(self._stat)
+        """Size and time, as they are now. Raises FileNotFoundError, or VideoError where nobody answers."""
+        with typed_errors(self, VideoError):
+            return with_retries(self._stat)
 
     def _stat(self) -> Stat:
         fs, path = self.system
@@ -126,20 +126,20 @@ class RemoteFile:
                 raise OSError(f"{copy.stat().st_size} of {stat.st_size} bytes came")
             return stat
 
-        with reaching(self, VideoError):
-            return persistently(bring)
+        with typed_errors(self, VideoError):
+            return with_retries(bring)
 
     def read(self) -> bytes | None:
-        """What it holds; None where it is not there. Raises MissingPathError where it cannot be reached."""
-        with suppress(FileNotFoundError), reaching(self, MissingPathError):
+        """What it holds; None where it does not exist. Raises MissingPathError where it cannot be reached."""
+        with suppress(FileNotFoundError), typed_errors(self, MissingPathError):
             fs, path = self.system
-            return persistently(lambda: fs.cat_file(path))
+            return with_retries(lambda: fs.cat_file(path))
         return None
 
     def contents(self) -> dict[str, bytes]:
         """What the files below this folder hold, by relative path; those that have gone meanwhile are left out."""
         found = self.below()
-        with reaching(self, MissingPathError):
+        with typed_errors(self, MissingPathError):
             fs, _ = self.system
             names = {file.system[1]: name for name, file in found.items()}
             held = fs.cat(list(names), on_error="omit") if names else {}
@@ -147,44 +147,44 @@ class RemoteFile:
 
     def ranges(self, *spans: tuple[int, int]) -> list[bytes]:
         """The bytes of each (start, end). Raises FileNotFoundError, or VideoError where they cannot be had."""
-        with reaching(self, VideoError):
+        with typed_errors(self, VideoError):
             fs, path = self.system
             starts, ends = map(list, zip(*spans, strict=True))
             return fs.cat_ranges([path] * len(spans), starts, ends, on_error="raise")
 
     def write(self, content: bytes) -> None:
-        """Put all of it there. Raises OutputError."""
-        with reaching(self, OutputError):
+        """Write all of it at once. Raises OutputError."""
+        with typed_errors(self, OutputError):
             fs, path = self.system
             _make_parents(fs, path)
-            persistently(lambda: fs.pipe_file(path, content))
+            with_retries(lambda: fs.pipe_file(path, content))
 
     def put(self, file: Path) -> None:
-        """Copy a file of this machine there. Raises OutputError, also where not all of it arrived."""
+        """Copy a file of this machine to it. Raises OutputError, also where not all of it arrived."""
 
         def bring() -> None:
             fs.put_file(str(file), path)
             if fs.info(path)["size"] != file.stat().st_size:
                 raise OSError("not all of it arrived")
 
-        with reaching(self, OutputError):
+        with typed_errors(self, OutputError):
             fs, path = self.system
             _make_parents(fs, path)
-            persistently(bring)
+            with_retries(bring)
 
     def remove(self) -> None:
-        """Remove it where it is there. Raises OutputError."""
-        with reaching(self, OutputError), suppress(FileNotFoundError):
+        """Remove it where it exists. Raises OutputError."""
+        with typed_errors(self, OutputError), suppress(FileNotFoundError):
             fs, path = self.system
             fs.rm_file(path)
 
     def below(self) -> dict[str, "RemoteFile"]:
         """Every file below this folder, or that fits its `*`, by path relative to it. Raises MissingPathError."""
-        with suppress(FileNotFoundError), reaching(self, MissingPathError):
+        with suppress(FileNotFoundError), typed_errors(self, MissingPathError):
             fs, root = self.system
             pattern = "*" in root
             found = fs.glob(root, detail=True) if pattern else fs.find(root, detail=True)
-            fs.invalidate_cache()  # what is asked for later is to be asked for then
+            fs.invalidate_cache()  # later questions are for the server to answer then
             prefix = self.url.removesuffix(root)  # with the user and the host, which paths lack
             top = root.split("*")[0].rpartition("/")[0] if pattern else root
             files = {path: RemoteFile(prefix + path) for path, info in found.items() if info["type"] == "file"}
@@ -196,8 +196,8 @@ Place = Path | RemoteFile
 """Where a video or a feature folder is: here or elsewhere."""
 
 
-def _make_parents(fs, path: str) -> None:
-    """Object stores have no folders to make, and some may not even look for the bucket."""
+def _make_parents(fs: Any, path: str) -> None:
+    """Make the folders above a path; object stores have none, and some may not even look for the bucket."""
     if not any(p in PACKAGES for p in ([fs.protocol] if isinstance(fs.protocol, str) else fs.protocol)):
         fs.makedirs(path.rpartition("/")[0], exist_ok=True)
 
@@ -210,10 +210,10 @@ def _modified(info: dict) -> float | str | None:
 
 
 @contextmanager
-def reaching(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
-    """What file systems raise, one class each, as one `kind` of typed error.
+def typed_errors(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
+    """What file systems raise, each its own classes, as one `kind` of typed error.
 
-    FileNotFoundError stays itself where something was to be read, and is true.
+    FileNotFoundError stays itself where something was to be read and is indeed missing.
     """
     try:
         yield
@@ -221,7 +221,7 @@ def reaching(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
         raise
     except Exception as error:
         verb = "written" if kind is OutputError else "read"
-        cause = error
+        cause: BaseException = error
         if isinstance(error, FileNotFoundError):
             if verb == "read" and _is_absent(error):
                 raise
@@ -239,8 +239,8 @@ def reaching(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
         ) from cause
 
 
-def persistently(step: Callable[[], Got]) -> Got:
-    """What a step gives, tried again after a pause, but not where something is absent, forbidden or full."""
+def with_retries(step: Callable[[], Got]) -> Got:
+    """What a step returns, tried again after a pause, but not where something is absent, forbidden or full."""
     for attempt in range(1, ATTEMPTS):
         try:
             return step()
@@ -252,7 +252,7 @@ def persistently(step: Callable[[], Got]) -> Got:
 
 
 def _is_absent(error: Exception) -> bool:
-    """Whether a file is not there; some file systems say so too where nobody answered that could know."""
+    """Whether a file does not exist; some file systems say so too where nobody answered who could know."""
     cause = error.__cause__
     nobody = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
     return isinstance(error, FileNotFoundError) and _status(cause) in (None, 404) and not nobody

@@ -17,7 +17,7 @@ SCRATCH_SECONDS = 60  # an unlocked one that is older was left by a killed proce
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder below $TMPDIR that goes away; those of killed processes go away first."""
+    """A folder below $TMPDIR that is removed at the end; those of killed processes are removed first."""
     top = Path(tempfile.gettempdir())
     for left in top.glob(f"{SCRATCH}*"):
         with suppress(OSError):

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import av
 
@@ -12,11 +13,11 @@ from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from pipelines.files.remote import Place, RemoteFile, Stat, has_no_room, place
 from pipelines.files.scratch import scratch
 
-HEADER_BLOCK = 2**16  # bytes that are asked for at a time, to read little more than a header
+HEADER_BLOCK = 2**16  # bytes requested at a time, to read little more than a header
 
 
 def find_sources(
-    given: Iterable[str], suffixes: Collection[str] = VIDEO_SUFFIXES, root: str | None = None
+    names: Iterable[str], suffixes: Collection[str] = VIDEO_SUFFIXES, root: str | None = None
 ) -> dict[str, Place]:
     """Videos here, as `find_videos` finds them, and at URLs of files, folders and patterns, by id.
 
@@ -24,11 +25,12 @@ def find_sources(
     before its first `*`; with `root`, to that. Raises MissingPathError where a URL holds none, one is not in `root`,
     or two videos have one id.
     """
-    places, top = [place(one) for one in given], place(root) if root else None
-    here = [one for one in places if isinstance(one, Path)]
-    if here and isinstance(top, RemoteFile):
-        raise MissingPathError(f"{here[0]} is not in {top}.", "give --root a folder that all inputs are in.")
-    found: dict[str, Place] = dict(find_videos(here, suffixes, top)) if here else {}
+    places, top = [place(name) for name in names], place(root) if root else None
+    found: dict[str, Place] = {}
+    if here := [one for one in places if isinstance(one, Path)]:
+        if isinstance(top, RemoteFile):
+            raise MissingPathError(f"{here[0]} is not in {top}.", "give --root a folder that all inputs are in.")
+        found |= find_videos(here, suffixes, top)
     for folder in places:
         if isinstance(folder, Path):
             continue
@@ -62,7 +64,7 @@ def announced_seconds(file: RemoteFile) -> float:
 def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
     """Bring a remote file into a folder; returns the copy and what the file was when it was brought.
 
-    Raises VideoError where it is not there, cannot be had whole, or finds no room.
+    Raises VideoError where it does not exist, cannot be had whole, or finds no room.
     """
     copy = folder / file.name
     try:
@@ -70,14 +72,15 @@ def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
     except FileNotFoundError as error:
         raise VideoError(f"{file} is not there.", "check the address; list its folder.") from error
     except VideoError as error:
-        if not has_no_room(error.__cause__):
+        cause = error.__cause__
+        if not isinstance(cause, OSError) or not has_no_room(cause):
             raise
         hint = "set TMPDIR to a folder with room for the longest video."
-        raise VideoError(f"{file} finds no room in {folder.parent} ({error.__cause__.strerror}).", hint) from error
+        raise VideoError(f"{file} finds no room in {folder.parent} ({cause.strerror}).", hint) from error
 
 
 @contextmanager
-def at_hand(source: Place) -> Iterator[tuple[Path, dict]]:
+def at_hand(source: Place) -> Iterator[tuple[Path, dict[str, Any]]]:
     """A file of this machine with what a source holds, and what a record says of its origin.
 
     A copy goes away at the end. Raises VideoError where the source cannot be had; what names the copy names the source.
@@ -90,5 +93,5 @@ def at_hand(source: Place) -> Iterator[tuple[Path, dict]]:
         try:
             yield copy, {"source": str(source), "bytes": stat.st_size, "mtime": stat.st_mtime}
         except (VideoError, MissingPathError) as error:
-            told = (text.replace(str(copy), str(source)) for text in (str(error), error.hint))
-            raise type(error)(*told) from error
+            message, hint = (text.replace(str(copy), str(source)) for text in (str(error), error.hint))
+            raise type(error)(message, hint) from error

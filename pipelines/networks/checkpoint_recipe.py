@@ -1,4 +1,4 @@
-"""The recipe of the features a checkpoint was trained on, held against the features and networks it is given."""
+"""The recipe of the features a checkpoint was trained on, compared with the features and networks it is to use."""
 
 import shlex
 from dataclasses import replace
@@ -30,8 +30,8 @@ def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path
         return []
     shared = set(recipe.streams) & set(trained.streams)
     # whatever folds the features are from, those of a video that no network has seen are those of `sha256`
-    given = (recipe.narrowed(trained.streams) if shared else recipe).without_folds()
-    different = differences(given, trained.without_folds())
+    used = (recipe.narrowed(trained.streams) if shared else recipe).without_folds()
+    different = differences(used, trained.without_folds())
     if different and not allow:
         raise RecipeError(
             f"{features} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
@@ -41,8 +41,11 @@ def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path
 
 
 def _mismatch(loaded: Checkpoint, different: list[str]) -> list[str]:
-    said = f"{loaded.path} was trained on features of another recipe ({'; '.join(different)}): its scores can be wrong."
-    return [said] if different else []
+    if not different:
+        return []
+    return [
+        f"{loaded.path} was trained on features of another recipe ({'; '.join(different)}): its scores can be wrong."
+    ]
 
 
 def networks_of(
@@ -55,7 +58,7 @@ def networks_of(
 ) -> tuple[TwoStream, list[str]]:
     """The feature networks a checkpoint needs for raw video, of the streams its model takes, and what to warn of.
 
-    `algorithm` of optical flow is the recipe's where none is given. With `allow`, other weights or flow than the
+    `algorithm` of optical flow is the recipe's where it is None. With `allow`, other weights or flow than the
     recipe's are taken, and the difference is the warning; without, RecipeError has it. Raises CheckpointError when it
     does not record its recipe, WeightsError when the weights are not at hand.
     """
@@ -65,9 +68,9 @@ def networks_of(
             f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
-    asked = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
+    requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
     sources = WeightSources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
-    twostream = build_as(asked, sources, device)
+    twostream = build_as(requested, sources, device)
     different = differences(twostream.recipe, recipe)
     if different and not allow:
         raise RecipeError(

@@ -1,7 +1,7 @@
 """One file from the network, or from a mirror on disk: resumed where it was cut, and checked before it has its name.
 
 The standard library does the HTTP: torch.hub and pooch verify a hash but begin again at zero after every cut, and the
-range that resumes must be asked for by hand with any of them.
+range that resumes must be requested by hand with any of them.
 """
 
 import fcntl
@@ -13,7 +13,6 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -22,14 +21,13 @@ from urllib.parse import urlsplit
 from extractors.errors import OutputError, WeightsError
 from extractors.networks.published_files import sha256_of
 from lstr import __version__
+from pipelines.progress import Tell
 
 TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut
 PATIENCE = 5  # cuts in a row that brought no byte before giving up
 PAUSE = 1.0  # seconds before trying again, times the cuts in a row
 BLOCK = 1 << 18
 ELSEWHERE = "fetch it on another machine and bring it with --from FILE, or give a mirror with --from URL."
-Progress = Callable[[str, int, int], None]
-"""Called as (file name, bytes there, bytes in all or 0 when the server does not say)."""
 
 
 def is_address(source: str) -> bool:
@@ -37,12 +35,13 @@ def is_address(source: str) -> bool:
     return urlsplit(source).scheme in ("http", "https")
 
 
-def download(source: str, target: Path, sha256_prefix: str | None, progress: Progress) -> str:
+def download(source: str, target: Path, sha256_prefix: str | None, progress: Tell) -> str:
     """Fetch an address or a path to `target`, and return the SHA-256 of what came.
 
     Bytes gather in `.NAME.part` beside the target. It stays after a cut, so that the next call goes on from there,
     and takes the name once its SHA-256 begins with `sha256_prefix` (None: no hash is known, so a part of an earlier
-    call is not trusted). Raises WeightsError when the source cannot be had or is another file, OutputError when the
+    call is not trusted). `progress` is called with the bytes that have come and those in all, 0 when the server does
+    not say. Raises WeightsError when the source cannot be had or is another file, OutputError when the
     folder cannot be written or somebody else fetches the same file.
     """
     part = target.with_name(f".{target.name}.part")
@@ -55,8 +54,8 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Pro
                 _empty(file)
             _gather(source, file, target.name, progress)
             sha256 = sha256_of(part)
-            if resumed and not sha256.startswith(sha256_prefix):  # the part may have been of something else
-                _empty(file)
+            if resumed and sha256_prefix and not sha256.startswith(sha256_prefix):
+                _empty(file)  # the part may have been of something else
                 _gather(source, file, target.name, progress)
                 sha256 = sha256_of(part)
             if sha256_prefix and not sha256.startswith(sha256_prefix):
@@ -96,7 +95,7 @@ def _empty(file: BinaryIO) -> None:
     file.truncate()
 
 
-def _gather(source: str, file: BinaryIO, name: str, progress: Progress) -> None:
+def _gather(source: str, file: BinaryIO, name: str, progress: Tell) -> None:
     """Append to `file` what it lacks of the source."""
     if not is_address(source):
         _copy(Path(source), file)
@@ -130,7 +129,7 @@ def _unreachable(source: str, reason: str, have: int) -> WeightsError:
     )
 
 
-def _receive(source: str, file: BinaryIO, name: str, progress: Progress) -> bool:
+def _receive(source: str, file: BinaryIO, name: str, progress: Tell) -> bool:
     """One request for what is lacking; True when the file is whole afterwards. The sizes are the server's word."""
     have = file.tell()
     request = urllib.request.Request(source, headers={"User-Agent": f"lstr/{__version__}"})

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from typing import Any
 
 from extractors.errors import WeightsError
 from extractors.networks.build import build_network
@@ -22,7 +23,7 @@ class Chosen:
     seen: tuple[str, ...] | None
     """The streams whose network has seen this video; None where no weights say what they have seen."""
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """As a record has it."""
         recipe = self.twostream.recipe
         networks = {stream: recipe.parts[stream].sha256 for stream in recipe.streams}
@@ -42,13 +43,13 @@ class FoldNetworks:
         """Of the streams whose weights say what they have seen."""
         for stream in self.recipe.streams:
             source, folds = twostream.sources.files[stream], self.recipe.parts[stream].folds
-            if folds and (source is None or network_file(source, stream, 1) == network_file(source, stream)):
+            if folds and not (source and network_file(source, stream, 1) != network_file(source, stream)):
                 raise WeightsError(
                     f"The features come from {len(folds)} {stream} networks, each of which has not seen a fold, "
                     f"and {source or 'nothing'} was given.",
                     f"give their folder as --{stream}-weights, or as --recipe.",
                 )
-            if folds:
+            if folds and source:
                 self.cards[stream] = cards_of(source, stream, len(folds))
             elif source and (card := read_card(network_file(source, stream))):
                 self.cards[stream] = (card,)
@@ -78,15 +79,16 @@ class FoldNetworks:
         return self._made[key]
 
     def _make(self, folds: dict[str, int | None]) -> TwoStream:
-        networks, parts = dict(self.twostream.networks), {}
+        networks = dict(self.twostream.networks)
+        parts: dict[str, Any] = {}
         sources = self.twostream.sources
         for stream, fold in folds.items():
-            part = self.recipe.parts[stream]
-            if fold:
+            part, source = self.recipe.parts[stream], sources.files[stream]
+            if fold and source:
                 networks[stream], parts[stream] = build_network(stream, part, sources, fold)
                 if parts[stream].sha256 != part.folds[fold - 1]:
                     raise WeightsError(
-                        f"{network_file(sources.files[stream], stream, fold)} is {parts[stream].sha256}, the "
+                        f"{network_file(source, stream, fold)} is {parts[stream].sha256}, the "
                         f"features come from {part.weights} {part.folds[fold - 1]}.",
                         f"give the folder they were made with as --{stream}-weights.",
                     )

@@ -1,7 +1,7 @@
-"""Published weights on this machine: which there are, how to get them, and whether a file is one of them."""
+"""Published weights on this machine: which are here, how to get them, and whether a file is one of them."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from extractors.errors import ExtractorError, MissingPathError, WeightsError
@@ -9,8 +9,9 @@ from extractors.networks.model_card import read_card
 from extractors.networks.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
 from extractors.networks.weights import identify
 from pipelines.files.home import home
-from pipelines.networks.download import Progress, download, is_address
+from pipelines.networks.download import download, is_address
 from pipelines.networks.weights_folder import open_weights
+from pipelines.progress import Tell
 
 RECIPES = ("kinetics", "activitynet")
 
@@ -40,7 +41,7 @@ def choose(names: Iterable[str]) -> list[PublishedFile]:
 
     Raises WeightsError for a name that is none of them.
     """
-    chosen = {}
+    chosen: dict[str, PublishedFile] = {}
     for name in names:
         found = [e for e in read_manifest() if name in (e.name, e.recipe) or name == e.sha256_prefix]
         if not found:
@@ -52,7 +53,7 @@ def choose(names: Iterable[str]) -> list[PublishedFile]:
     return list(chosen.values())
 
 
-def fetch(names: Iterable[str], mirror: str | None, progress: Progress) -> Iterator[tuple[PublishedFile, Path, str]]:
+def fetch(names: Iterable[str], mirror: str | None, progress: Tell) -> Iterator[tuple[PublishedFile, Path, str]]:
     """Bring published files to the home folder; yields (entry, path, SHA-256) of each.
 
     `mirror` is where to take them from instead of their authors' address: a file or address when there is one file,
@@ -89,20 +90,20 @@ def _source(entry: PublishedFile, mirror: str | None, n_files: int) -> str:
     return mirror
 
 
-def find_weights(given: str, stream: str) -> str:
+def find_weights(name: str, stream: str) -> str:
     """The path that `--rgb-weights` or `--flow-weights` means: a file, a weights folder, or the name or recipe of a
     fetched file.
 
     What is none of them is returned as it is. Raises WeightsError when the file has not been fetched, or is of the
     other stream, and as `open_weights`.
     """
-    if Path(given).is_dir():
-        if stream not in (folder := open_weights(given)).streams:
-            raise WeightsError(f"{given} has no {stream} network.", f"give it as --{folder.streams[0]}-weights.")
-        return given
-    entries = [e for e in read_manifest() if given in (e.name, e.recipe) and (e.recipe != given or e.stream == stream)]
-    if Path(given).exists() or not entries:
-        return given
+    if Path(name).is_dir():
+        if stream not in (folder := open_weights(name)).streams:
+            raise WeightsError(f"{name} has no {stream} network.", f"give it as --{folder.streams[0]}-weights.")
+        return name
+    entries = [e for e in read_manifest() if name in (e.name, e.recipe) and (e.recipe != name or e.stream == stream)]
+    if Path(name).exists() or not entries:
+        return name
     (entry,) = entries
     if entry.stream != stream:
         raise WeightsError(f"{entry.name} is for the {entry.stream} stream.", f"give it as --{entry.stream}-weights.")
@@ -117,25 +118,25 @@ def fetched() -> list[Path]:
     return [home() / entry.name for entry in read_manifest() if (home() / entry.name).is_file()]
 
 
-def check(given: Iterable[str]) -> Iterator[Verdict]:
-    """Look at weights files (all fetched ones when none is given): hash, then every tensor's name and shape.
+def check(names: Iterable[str]) -> Iterator[Verdict]:
+    """Look at weights files (all fetched ones when none is named): hash, then every tensor's name and shape.
 
     Of a weights folder each file is one. Raises WeightsError when there is nothing to look at, and as `open_weights`;
-    MissingPathError for a path that is not there.
+    MissingPathError for a path that does not exist.
     """
-    paths = [path for name in given for path in _paths_of(name)] or fetched()
+    paths = [path for name in names for path in _paths_of(name)] or fetched()
     if not paths:
         raise WeightsError(f"No published weights are in {home()}.", "`lstr weights fetch kinetics` brings them.")
     for path in paths:
         yield _verdict(path)
 
 
-def _paths_of(given: str) -> list[Path]:
-    if Path(given).is_dir():
-        return open_weights(given).files()
-    path = Path(given) if Path(given).exists() else home() / given
+def _paths_of(name: str) -> list[Path]:
+    if Path(name).is_dir():
+        return open_weights(name).files()
+    path = Path(name) if Path(name).exists() else home() / name
     if not path.is_file():
-        raise MissingPathError(f"{given} is not a file.", "`lstr weights list` shows the names of published files.")
+        raise MissingPathError(f"{name} is not a file.", "`lstr weights list` shows the names of published files.")
     return [path]
 
 
@@ -143,7 +144,7 @@ def _verdict(path: Path) -> Verdict:
     sha256 = sha256_of(path)
     entry = published_by_hash(sha256)
     named = next((e for e in read_manifest() if e.name == path.name and e.sha256_prefix), None)
-    if named and named != entry:
+    if named and named.sha256_prefix and named != entry:
         have, want = sha256[: len(named.sha256_prefix)], named.sha256_prefix
         reason = f"its SHA-256 begins with {have}, that of the published file with {want}"
         return Verdict(str(path), "damaged", sha256, None, None, None, reason)
@@ -153,5 +154,5 @@ def _verdict(path: Path) -> Verdict:
         card = read_card(path)
     except ExtractorError as error:
         return Verdict(str(path), "unfit", sha256, published, None, None, str(error))
-    trained = (card.name, card.fold, len(card.seen)) if card else ()
-    return Verdict(str(path), "ok", sha256, published, network, stream, "", *trained)
+    verdict = Verdict(str(path), "ok", sha256, published, network, stream)
+    return replace(verdict, name=card.name, fold=card.fold, seen=len(card.seen)) if card else verdict

@@ -1,15 +1,16 @@
-"""What `--recipe` means: a preset, a file of one's own, or how features that are already there were made."""
+"""What `--recipe` means: a preset, a file of one's own, or how existing features were made."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from extractors.errors import RecipeError, WeightsError
 from extractors.networks.model_card import DESCRIPTION, is_weights_folder
-from extractors.presets import PRESETS, Preset, StreamPreset, read_preset
+from extractors.presets import PRESETS, Preset, read_preset
 from extractors.recipe import STREAMS, Recipe
 from lstr import checkpoint
 from pipelines.features.folder import open_features
@@ -39,39 +40,45 @@ class StoredRecipe:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow; None where there is none."""
+        """Of optical flow; None without flow."""
         return self.recipe.algorithm
 
 
-def find_recipe(given: str) -> Preset | StoredRecipe:
+def find_recipe(name: str) -> Preset | StoredRecipe:
     """A preset's name, a JSON file of one's own, or a recipe.json, feature folder or checkpoint to do the same as.
 
     A weights folder brings its weights. Raises RecipeError, MissingPathError, WeightsError or CheckpointError.
     """
-    path = Path(given)
-    if given in PRESETS:
-        return PRESETS[given]
-    if is_weights_folder(path):
-        return StoredRecipe(open_weights(path).recipe, given, weights=str(path))
+    path = Path(name)
+    if name in PRESETS:
+        return PRESETS[name]
     if path.is_dir():
-        if not (path / "recipe.json").is_file():
-            hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
-            raise RecipeError(f"{path} has no recipe.json.", hint)
-        folder = open_features(path)
-        return StoredRecipe(folder.recipe, given, folder.calibration())
+        return _recipe_of_folder(path, name)
     if path.suffix in CHECKPOINTS and path.is_file():
         loaded = checkpoint.load(path)
         if loaded.recipe is None:
             raise RecipeError(f"{path} does not say how its features were made.", f"choose: {', '.join(PRESETS)}.")
-        return StoredRecipe(Recipe.from_dict(loaded.recipe), given, loaded.calibration)
+        return StoredRecipe(Recipe.from_dict(loaded.recipe), name, loaded.calibration)
     if path.is_file():
-        if path.name == "recipe.json" and any((path.parent / name).exists() for name in BESIDE):
-            return replace(find_recipe(str(path.parent)), origin=given)
-        return StoredRecipe(_whole(path), given) if _is_whole(path) else read_preset(path)
+        if path.name == "recipe.json" and any((path.parent / beside).exists() for beside in BESIDE):
+            return _recipe_of_folder(path.parent, name)
+        return StoredRecipe(_whole(path), name) if _is_whole(path) else read_preset(path)
     raise RecipeError(
-        f"{given!r} is neither a recipe nor a file.",
+        f"{name!r} is neither a recipe nor a file.",
         f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature or weights folder or a checkpoint.",
     )
+
+
+def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
+    """Of features or of weights."""
+    if is_weights_folder(path):
+        return StoredRecipe(open_weights(path).recipe, origin, weights=str(path))
+    if not (path / "recipe.json").is_file():
+        hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
+        raise RecipeError(f"{path} has no recipe.json.", hint)
+    folder = open_features(path)
+    assert folder.recipe, "it has a recipe.json"
+    return StoredRecipe(folder.recipe, origin, folder.calibration())
 
 
 def _is_whole(path: Path) -> bool:
@@ -89,53 +96,56 @@ def _whole(path: Path) -> Recipe:
 
 
 def choose_recipe(
-    given: str,
+    name: str,
     streams: str | None = None,
     networks: Mapping[str, str | None] | None = None,
     algorithm: str | None = None,
     precision: str | None = None,
 ) -> Preset | StoredRecipe:
-    """A recipe with what else was asked for; None and `both` leave it as it is.
+    """A recipe with what else is requested; None and `both` leave it as it is.
 
     streams: `rgb`, `flow` or `both`. networks: by stream, as `StreamPreset.network`. Raises RecipeError where a whole
-    recipe says otherwise, or a stream is asked for that is not there.
+    recipe says otherwise, or a stream is requested that the recipe lacks.
     """
-    recipe = find_recipe(given)
-    wanted = {name: value for name, value in (networks or {}).items() if value}
-    streams = STREAMS if streams in (None, "both") else (streams,)
+    recipe = find_recipe(name)
+    wanted = {stream: network for stream, network in (networks or {}).items() if network}
+    chosen = STREAMS if streams in (None, "both") else (streams,)
     if isinstance(recipe, StoredRecipe):
-        asked = {"precision": precision, "flow": algorithm}
+        requested = {"precision": precision, "flow": algorithm}
         has = {"precision": recipe.recipe.precision, "flow": recipe.algorithm}
-        options = [f"--{name} {value}" for name, value in asked.items() if value not in (None, has[name])]
+        options = [f"--{option} {value}" for option, value in requested.items() if value not in (None, has[option])]
         options += [f"--{stream}-network" for stream in wanted]
         if options:
-            raise RecipeError(f"{given} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
-    present = [stream for stream in recipe.streams if stream in streams]
+            raise RecipeError(f"{name} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
+    present = [stream for stream in recipe.streams if stream in chosen]
     if not present:
-        raise RecipeError(f"The recipe {given} has no {streams[0]} stream.", "leave out --streams.")
-    given_for = {f"--{stream}-network": stream for stream in wanted} | ({"--flow": "flow"} if algorithm else {})
-    for option, stream in given_for.items():
+        raise RecipeError(f"The recipe {name} has no {chosen[0]} stream.", "leave out --streams.")
+    stream_of = {f"--{stream}-network": stream for stream in wanted} | ({"--flow": "flow"} if algorithm else {})
+    for option, stream in stream_of.items():
         if stream not in present:
             raise RecipeError(f"{option} is of the {stream} stream, which is left out.", f"leave out {option}.")
     if isinstance(recipe, StoredRecipe):
         return replace(recipe, recipe=recipe.recipe.narrowed(present))
+    changes: dict[str, Any] = {}
     for stream, network in wanted.items():
-        part: StreamPreset = recipe.parts[stream]
-        recipe = replace(recipe, **{stream: replace(part, network=network, weights=None, mean=None, std=None)})
-    changes = {"flow_algorithm": algorithm, "precision": precision}
-    return replace(recipe.narrowed(present), **{name: value for name, value in changes.items() if value})
+        changes[stream] = replace(recipe.parts[stream], network=network, weights=None, mean=None, std=None)
+    if algorithm:
+        changes["flow_algorithm"] = algorithm
+    if precision:
+        changes["precision"] = precision
+    return replace(recipe.narrowed(present), **changes)
 
 
 def weights_for(recipe: Preset | StoredRecipe, rgb: str | None, flow: str | None) -> dict[str, str | None]:
-    """Paths of the weights by stream: what the command line gives, else what the recipe names.
+    """Paths of the weights by stream: what `rgb` and `flow` name, else what the recipe names.
 
-    Raises WeightsError for weights of a stream that the recipe has not, or that are not on this machine.
+    Raises WeightsError for weights of a stream that the recipe lacks, or that are not on this machine.
     """
-    found = {}
-    for stream, given in (("rgb", rgb), ("flow", flow)):
-        if given and stream not in recipe.streams:
+    found: dict[str, str | None] = {}
+    for stream, path in (("rgb", rgb), ("flow", flow)):
+        if path and stream not in recipe.streams:
             raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --{stream}-weights.")
         part = recipe.parts.get(stream) if isinstance(recipe, Preset) else recipe
         named = part.weights if part and stream in recipe.streams else None
-        found[stream] = given or (named and find_weights(named, stream))
+        found[stream] = path or (named and find_weights(named, stream))
     return found

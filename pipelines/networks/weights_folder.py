@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,7 +72,7 @@ class WeightsFolder:
 
     path: Path
     recipe: Recipe
-    about: Mapping
+    about: Mapping[str, Any]
     """What finetune.json says."""
 
     @property
@@ -81,7 +82,7 @@ class WeightsFolder:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """That the networks tell apart."""
+        """That the networks distinguish."""
         return tuple(self.about["classes"])
 
     @property
@@ -91,7 +92,7 @@ class WeightsFolder:
 
     @property
     def n_folds(self) -> int:
-        """Networks of a stream that each have not seen one fold; 0 where there are none."""
+        """How many networks of a stream have each not seen one fold; 0 without folds."""
         return max(len(self.recipe.parts[stream].folds) for stream in self.streams)
 
     def file(self, stream: str, fold: int | None = None) -> Path:
@@ -113,7 +114,7 @@ def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCa
         path = network_file(source, stream, fold)
         card = read_card(path) if path.is_file() else None
         if card is None or (card.stream, card.fold) != (stream, fold):
-            what = "does not say that it is" if path.is_file() else "is not there, that should be"
+            what = "does not say that it is" if path.is_file() else "is missing, that should be"
             which = f"the {stream} network without fold {fold}" if fold else f"a {stream} network of all videos"
             raise WeightsError(f"{path} {what} {which}.", "copy the weights folder again, or train it again.")
         cards.append(card)
@@ -125,7 +126,7 @@ def write_weights(
     preset: Preset,
     folds: Mapping[str, int],
     training: Mapping[str, str],
-    details: Mapping,
+    details: Mapping[str, Any],
     n_folds: int = 0,
     precision: str | None = None,
     device: str = "cpu",
@@ -140,13 +141,15 @@ def write_weights(
     trained = [stream for stream in preset.streams if network_file(path, stream).is_file()]
     if not trained:
         raise WeightsError(f"{path} holds no trained network.", "train one with `lstr finetune`.")
-    sources = WeightSources(**{stream: str(network_file(path, stream)) for stream in trained})
+    files = {stream: str(network_file(path, stream)) for stream in trained}
+    sources = WeightSources(rgb=files.get("rgb"), flow=files.get("flow"))
     recipe = build_twostream(preset.narrowed(trained), sources, device, precision).recipe
     cards = {stream: cards_of(path, stream, n_folds) for stream in trained}
+    parts: dict[str, Any] = {}
     for stream in trained:
-        part = recipe.parts[stream]
         hashes = (_hash(path, stream, recipe, fold) for fold in range(1, n_folds + 1))
-        recipe = replace(recipe, **{stream: replace(part, folds=tuple(hashes))})
+        parts[stream] = replace(recipe.parts[stream], folds=tuple(hashes))
+    recipe = replace(recipe, **parts)
     card = cards[trained[0]][0]
     about = {
         "format": FORMAT,
@@ -163,11 +166,11 @@ def write_weights(
 
 
 def _hash(path: Path, stream: str, recipe: Recipe, fold: int) -> str:
-    return build_network(stream, recipe.parts[stream], WeightSources(**{stream: str(path)}), fold)[1].sha256
+    return build_network(stream, recipe.parts[stream], WeightSources(str(path), str(path)), fold)[1].sha256
 
 
 def open_weights(path: str | Path) -> WeightsFolder:
-    """A finished weights folder, with all its networks' files there.
+    """A finished weights folder, with all its networks' files.
 
     Raises MissingPathError for no folder, WeightsError for one that is unfinished, damaged, foreign, or lacks a file.
     """
@@ -200,7 +203,7 @@ def _files(path: Path, recipe: Recipe) -> Iterable[Path]:
             yield network_file(path, stream, fold)
 
 
-def _read(path: Path) -> dict:
+def _read(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
