@@ -81,7 +81,7 @@ def command(
 
     from lstr_cli import console
     from pipelines.datasets.dataset import read_dataset
-    from pipelines.detection.detect import assumptions_of, load_checkpoint
+    from pipelines.detection.checkpoint import assumptions_of, load_checkpoint
     from pipelines.evaluation.analysis import analyse, compare, resample
     from pipelines.evaluation.evaluate import check_fit, score_and_evaluate
     from pipelines.evaluation.published_results import quoted_for

@@ -12,10 +12,10 @@ from extractors.video.file_reader import find_videos
 from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
 from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.detection.detect import leave_default, truth_of
-from pipelines.detection.detect import run as run_detection
-from pipelines.detection.outputs import DEFAULT
-from pipelines.detection.sources import open_video_source
+from pipelines.detection.checkpoint import leave_default
+from pipelines.detection.events import Decided, Opened
+from pipelines.detection.job import DetectOptions, detect_sources
+from pipelines.detection.record import OutputOptions
 from pipelines.evaluation.evaluate import evaluate
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
@@ -67,11 +67,14 @@ def run(output: Path, progress: Tell, say: Callable[[str], None]) -> dict:
         write_json(output / "metrics.json", metrics)
         with stage("detect"):
             video_id = held_out.videos[0].id
-            source = open_video_source(video_id, videos[video_id], twostream, workers)
-            for decision in run_detection(
-                source, loaded, output / "timeline", DEFAULT, None, truth_of(held_out.labels, video_id)
-            ):
-                progress("detect", decision.chunk + 1, source.n_chunks)
+            options = DetectOptions(
+                loaded, device=device, output=OutputOptions(output / "timeline", labels=held_out.labels)
+            )
+            for event in detect_sources([videos[video_id]], options):
+                if isinstance(event, Opened):
+                    chunks = event.status.total or 0
+                elif isinstance(event, Decided):
+                    progress("detect", event.decision.chunk + 1, chunks)
     return {
         "metrics": metrics,
         "seconds": seconds,
