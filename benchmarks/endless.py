@@ -30,8 +30,8 @@ from extractors.video.live_reader import LiveOptions
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.events import Decided
 from pipelines.detection.live import LiveChain, open_live, run_live
-from pipelines.detection.record import OutputOptions
 from pipelines.detection.sources import open_networks
+from pipelines.detection.writer import OutputOptions
 from pipelines.files.json_files import write_json
 
 GROWTH_MB = 20

@@ -1,13 +1,11 @@
 """Hints in the words of Python: jobs name options of the command line, whose arguments Python callers need."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-OPTION = re.compile(r"(?<![\w/.-])(--[a-z][a-z-]*[a-z]|-[cof](?![\w-]))(?:[ =]('[^']*'|[^\s,;`]+))?")
+OPTION = re.compile(r"(?<![\w/.-])(--[a-z][a-z-]*[a-z]|-[cof](?=[ .,;)`]|$))(?:[ =]('[^']*'|[^\s,;`]+))?")
 OTHERS = re.compile(r"(`(?!-)[^`]*`|\b(?:pip|torchrun) .*)")
 """Commands to type into a shell, which stay as they are."""
 

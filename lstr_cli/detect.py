@@ -35,7 +35,7 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 
 
 def _output_options(command):
-    """What is left of a detection, given to the command as the dict `written`."""
+    """What a detection leaves behind, as the command's argument `written`, a dict."""
     gathered = gather(command, "written", ("output", "formats", "labels", "embed"))
     for option in (
         click.option(
@@ -62,7 +62,7 @@ def _output_options(command):
 
 
 def _model_options(command):
-    """Which model decides, given to the command as the dict `model`, but for the options of its networks."""
+    """Which model decides, as the command's argument `model`, a dict; its networks have options of their own."""
     gathered = gather(command, "model", ("checkpoint", "settings", "device", "precision"))
     precision = click.option(
         "--precision",
@@ -113,8 +113,8 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     from lstr_cli import console
     from lstr_cli.view import View
     from pipelines.detection.job import DetectOptions, detect_sources
-    from pipelines.detection.record import OutputOptions
     from pipelines.detection.sources import Limits, NetworkOptions
+    from pipelines.detection.writer import OutputOptions
 
     folder = Path(written["output"]) if written["output"] else None
     piped = not as_json and not console.is_terminal()

@@ -15,7 +15,7 @@ from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.detection.checkpoint import leave_default
 from pipelines.detection.events import Decided, Opened
 from pipelines.detection.job import DetectOptions, detect_sources
-from pipelines.detection.record import OutputOptions
+from pipelines.detection.writer import OutputOptions
 from pipelines.evaluation.evaluate import evaluate
 from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare

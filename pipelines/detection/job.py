@@ -13,10 +13,10 @@ from lstr.timeline import Thresholds
 from pipelines.detection.checkpoint import load_checkpoint, warnings_of
 from pipelines.detection.events import Detected, SourceEvent, failed
 from pipelines.detection.live import ChainOptions, LiveChain, open_live, run_live
-from pipelines.detection.record import NO_FILES, OutputOptions, truth_of
 from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import ALL, Limits, NetworkOptions, Unreadable, open_networks, open_sources
 from pipelines.detection.thresholds import ThresholdChoice, choose_thresholds, delay_of
+from pipelines.detection.writer import NO_FILES, OutputOptions, truth_of
 from pipelines.progress import Failed, Finished, Notice
 from pipelines.reports.fonts import illegible_warning
 from pipelines.reports.index_page import write_index

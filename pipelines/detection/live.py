@@ -25,9 +25,9 @@ from lstr.streaming import StreamState
 from lstr.timeline import Thresholds, Timeline
 from pipelines.detection.decision import Decision, decision_of
 from pipelines.detection.events import Decided, Ended, Opened, SourceEvent, failed
-from pipelines.detection.record import OutputOptions, Record
 from pipelines.detection.sources import ALL, Limits
 from pipelines.detection.status import Status
+from pipelines.detection.writer import OutputOptions, SourceWriter
 
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
@@ -258,24 +258,24 @@ def run_live(
     timelines: dict[str, dict] = {}
     several = len(chain.sources) > 1
     with ExitStack() as stack:
-        records: dict[str, Record] = {}
+        writers: dict[str, SourceWriter] = {}
         for source in chain.sources:
-            record = Record(source.id, source.origin, chain.loaded, source.timeline, output, shared=several)
-            records[source.id] = stack.enter_context(record)
+            writer = SourceWriter(source.id, source.origin, chain.loaded, source.timeline, output, shared=several)
+            writers[source.id] = stack.enter_context(writer)
 
         def finish(source: LiveSource) -> Iterator[Ended]:
-            with closing(records.pop(source.id)) as record:
-                if record.decided:
+            with closing(writers.pop(source.id)) as writer:
+                if writer.decided:
                     live = {"on_gap": chain.options.on_gap, **source.describe()}
-                    timelines[source.id] = record.finish(warnings=warnings, live=live)
-                    yield Ended(source.id, timelines[source.id], record.page)
+                    timelines[source.id] = writer.finish(warnings=warnings, live=live)
+                    yield Ended(source.id, timelines[source.id], writer.page)
 
         try:
             for source in chain.sources:
                 yield Opened(source.id, source.refresh(), chain.loaded.classes, source.refresh)
             for source, decision in chain.decisions():
                 if decision:
-                    records[source.id].take(decision)
+                    writers[source.id].take(decision)
                     yield Decided(source.id, decision)
                     continue
                 yield from finish(source)
@@ -287,7 +287,7 @@ def run_live(
             raise
         except BaseException:  # Ctrl-C is how a camera is left
             for source in chain.sources:
-                if source.id in records:
+                if source.id in writers:
                     for _ in finish(source):
                         pass
             raise

@@ -7,9 +7,9 @@ from lstr.timeline import Thresholds, Timeline, thresholds_of
 from pipelines.detection.checkpoint import warnings_of
 from pipelines.detection.decision import decide
 from pipelines.detection.events import Decided, Ended, Opened
-from pipelines.detection.record import NO_FILES, OutputOptions, Record
 from pipelines.detection.sources import Source
 from pipelines.detection.status import Status
+from pipelines.detection.writer import NO_FILES, OutputOptions, SourceWriter
 
 
 def run_recorded(
@@ -26,11 +26,11 @@ def run_recorded(
     """
     timeline = Timeline(loaded.classes, thresholds_of(loaded) if thresholds is None else thresholds)
     status = Status(source.id, source.n_chunks)
-    with Record(source.id, source.origin, loaded, timeline, output) as record:
+    with SourceWriter(source.id, source.origin, loaded, timeline, output) as writer:
         yield Opened(source.id, status, loaded.classes)
         for decision in decide(loaded, source.rows, timeline, precision, status):
-            record.take(decision)
+            writer.take(decision)
             yield Decided(source.id, decision)
-        document = record.finish(source.duration, source.video, [*warnings_of(loaded), *source.warnings])
-    yield Ended(source.id, document, record.page)
+        document = writer.finish(source.duration, source.video, [*warnings_of(loaded), *source.warnings])
+    yield Ended(source.id, document, writer.page)
     return document

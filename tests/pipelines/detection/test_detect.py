@@ -17,9 +17,9 @@ from pipelines.detection.checkpoint import find_checkpoint, leave_default, load_
 from pipelines.detection.decision import Decision
 from pipelines.detection.detect import detect
 from pipelines.detection.events import Decided
-from pipelines.detection.record import OutputOptions
 from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import check_recipe, open_sources
+from pipelines.detection.writer import OutputOptions
 from pipelines.features.folder import open_features
 from tests.support.detections import decisions_of, next_decision, timelines_of
 

@@ -11,8 +11,8 @@ from lstr.labels import read_labels
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.events import Decided, Ended, Opened
 from pipelines.detection.job import DetectOptions, detect_sources
-from pipelines.detection.record import OutputOptions
 from pipelines.detection.sources import Limits, NetworkOptions
+from pipelines.detection.writer import OutputOptions
 from pipelines.progress import Failed, Finished, Notice, result_of
 from tests.support.served import served
 from tests.support.videos import remux

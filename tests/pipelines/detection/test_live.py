@@ -23,9 +23,9 @@ from pipelines.annotations.timeline_json import from_jsonl, from_timeline
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.detect import detect
 from pipelines.detection.live import ChainOptions, LiveChain, open_live, run_live
-from pipelines.detection.record import OutputOptions
 from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
+from pipelines.detection.writer import OutputOptions
 from tests.support.detections import decisions_of, next_decision
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts

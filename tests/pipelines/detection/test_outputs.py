@@ -16,9 +16,9 @@ from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.annotations.convert import SUFFIXES, read_annotations
 from pipelines.detection.outputs import DEFAULT, ENDINGS, FORMATS, write_outputs
-from pipelines.detection.record import OutputOptions
 from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import open_sources
+from pipelines.detection.writer import OutputOptions
 from tests.support.annotated import scored, segments
 from tests.support.detections import decisions_of
 from tests.support.processes import heed_interrupts

@@ -46,7 +46,7 @@ class OutputOptions:
 NO_FILES = OutputOptions()
 
 
-class Record:
+class SourceWriter:
     """Writes what is decided on one source; use it as a context manager. Its memory does not grow with the source.
 
     Where the stream of lines is `shared` by several sources, each of its lines names the source.
@@ -71,7 +71,7 @@ class Record:
         self._files = ExitStack()
         self._start = perf_counter()
 
-    def __enter__(self) -> "Record":
+    def __enter__(self) -> "SourceWriter":
         with ExitStack() as stack:
             folder, formats = self._options.folder, self._options.formats
             with_scores = folder is not None and {*formats} != {"jsonl"}
