@@ -25,9 +25,11 @@ import numpy as np
 
 from extractors.video.live_input import parse_live
 from extractors.video.live_reader import LiveOptions
-from pipelines.detection.detect import load_checkpoint
+from pipelines.detection.checkpoint import load_checkpoint
+from pipelines.detection.events import Decided
 from pipelines.detection.live import LiveChain, open_live, run_live
 from pipelines.detection.sources import open_networks
+from pipelines.detection.writer import OutputOptions
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 
@@ -91,18 +93,20 @@ def detect(checkpoint: str, video: Path, seconds: float, output: Path) -> tuple[
         sender = subprocess.Popen([sys.executable, __file__, str(video), "--send", str(port)])
         try:
             watch, end, samples = Watch(), None, np.empty((0, 4))
-            running = run_live(chain, output, ("json", "jsonl", "npy"))
+            running = run_live(chain, OutputOptions(output, ("json", "jsonl", "npy")))
             while True:
                 try:
-                    source, decision = next(running)
+                    event = next(running)
                 except StopIteration as finished:
-                    return finished.value[source.id], samples
+                    return finished.value[sources[0].id], samples
+                if not isinstance(event, Decided):
+                    continue
                 if end is None:
                     watch.start()
                     end = monotonic() + seconds
-                if decision and monotonic() > end and watch.is_alive():
+                if monotonic() > end and watch.is_alive():
                     samples = watch.stop()
-                    source.reader.stop()
+                    sources[0].reader.stop()
         finally:
             sender.kill()
             sender.wait()

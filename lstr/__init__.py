@@ -1,3 +1,67 @@
-"""Long Short-Term Transformer for online action detection: features in, class scores out, a chunk at a time."""
+"""Long Short-Term Transformer for online action detection, from video to a causal timeline of actions.
+
+    import lstr
+    for decision in lstr.detect("game.mp4", "run/checkpoint.pt"):
+        print(decision.time, decision.label, decision.score)
+
+This is the public face. A name is imported when it is first used, so that `import lstr` loads nothing.
+"""
+
+from importlib import import_module
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:  # the same names, for type checkers and editors
+    from extractors.errors import ExtractorError as ExtractorError
+    from extractors.video.live_reader import LiveOptions as LiveOptions
+    from lstr.checkpoint import Checkpoint as Checkpoint
+    from lstr.checkpoint import load as load
+    from lstr.errors import LstrError as LstrError
+    from lstr.labels import read_labels as read_labels
+    from lstr.streaming import create as create
+    from lstr.streaming import step as step
+    from lstr.timeline import Thresholds as Thresholds
+    from lstr.timeline import Timeline as Timeline
+    from pipelines.detection.decision import Decision as Decision
+    from pipelines.detection.detect import detect as detect
+    from pipelines.detection.sources import Limits as Limits
+    from pipelines.detection.sources import NetworkOptions as NetworkOptions
+
+_NAMES = {
+    "Checkpoint": ("lstr.checkpoint", "Checkpoint"),
+    "Decision": ("pipelines.detection.decision", "Decision"),
+    "ExtractorError": ("extractors.errors", "ExtractorError"),
+    "Limits": ("pipelines.detection.sources", "Limits"),
+    "LiveOptions": ("extractors.video.live_reader", "LiveOptions"),
+    "LstrError": ("lstr.errors", "LstrError"),
+    "NetworkOptions": ("pipelines.detection.sources", "NetworkOptions"),
+    "Thresholds": ("lstr.timeline", "Thresholds"),
+    "Timeline": ("lstr.timeline", "Timeline"),
+    "create": ("lstr.streaming", "create"),
+    "detect": ("pipelines.detection.detect", "detect"),
+    "load": ("lstr.checkpoint", "load"),
+    "read_labels": ("lstr.labels", "read_labels"),
+    "step": ("lstr.streaming", "step"),
+}
+"""Where each name is from: module, and attribute."""
+
+__all__ = ["__version__", *_NAMES]
+
+if not TYPE_CHECKING:  # where they are imported above, so that a wrong name is an error there
+
+    def __getattr__(name: str) -> Any:
+        if name not in _NAMES:
+            raise AttributeError(f"module 'lstr' has no attribute {name!r}")
+        from lstr.hints import for_python
+
+        module, attribute = _NAMES[name]
+        value = getattr(import_module(module), attribute)
+        if isinstance(value, FunctionType):
+            value = for_python(value, name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

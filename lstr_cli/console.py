@@ -103,14 +103,14 @@ def clock(seconds: float) -> str:
 class Bar:
     """Progress with rate and remaining time; a plain line every ten seconds when standard error is no terminal.
 
-    A context manager. `update` takes (what, done, total), so it can be handed to any job as its callback.
+    A context manager.
     """
 
     def __init__(self, unit: str):
         self.unit = unit
         self._rich = None
         self._tasks: dict[str, int] = {}
-        self._said = monotonic()
+        self._printed = monotonic()
         self._begun: dict[str, tuple[float, int]] = {}
         if _err.is_terminal:
             self._rich = Progress(
@@ -137,8 +137,8 @@ class Bar:
             return
         now = monotonic()
         start, before = self._begun.setdefault(what, (now, done))
-        if now - self._said >= PLAIN_SECONDS:
-            self._said = now
+        if now - self._printed >= PLAIN_SECONDS:
+            self._printed = now
             left = f", {clock((now - start) / (done - before) * (total - done))} left" if done > before else ""
             say(f"{what}: {done}/{total} {self.unit} {note}".rstrip() + left)
 
@@ -155,8 +155,8 @@ class Bar:
 class JobBar(Bar):
     """Progress of a job over many files: of each one in hand, and above them of all together with how fast they go.
 
-    `total` units are planned; `speed` puts units a second into words. Give `update` what is in hand, and `finish` each
-    one that is over with the units that were planned for it, however far it came.
+    `total` units are planned; `speed` puts units per second into words. Call `update` for what is in hand, and `finish`
+    for each one that is over with the units that were planned for it, however far it came.
     """
 
     def __init__(self, unit: str, total: int, speed: Callable[[float], str]):
@@ -193,16 +193,16 @@ class JobBar(Bar):
 
 
 class Screen:
-    """The view of a detection on standard error, drawn anew a few times a second while it runs.
+    """The view of a detection on standard error, drawn anew a few times a second from its `start` on.
 
     Without a terminal, with one that is dumb or narrow, and where standard output fills the same terminal
-    (`beside_results`), there are plain lines instead: one every ten seconds, and one an event where a person may read
-    it. A context manager; after a Ctrl-C it leaves the view as it was last, and says what each source has come to.
+    (`beside_results`), it prints plain lines instead: one every ten seconds, and one per event where a person may read
+    it. A context manager; after a Ctrl-C it leaves the view as it was last, and prints what came of each source.
     """
 
     def __init__(self, view: "View", beside_results: bool = False):
         self._view = view
-        self._said = monotonic()
+        self._printed = monotonic()
         self._live = None
         watched = _err.is_terminal and not beside_results
         self._events = watched
@@ -216,6 +216,11 @@ class Screen:
                 vertical_overflow="crop",
             )
 
+    def start(self) -> None:
+        """Draw from now on, where it has not begun."""
+        if self._live and not self._live.is_started:
+            self._live.start()
+
     def update(self, one: "Watched") -> None:
         """Show that a source has a new decision."""
         from lstr_cli.view import clean, clock, event_text, status_text
@@ -225,8 +230,8 @@ class Screen:
         for event in one.newest.events if self._events else ():
             say(f"{clock(event.time):>9}  {clean(one.status.name)}  {event_text(event)}")
         now = monotonic()
-        if now - self._said >= PLAIN_SECONDS:
-            self._said = now
+        if now - self._printed >= PLAIN_SECONDS:
+            self._printed = now
             say(status_text(one, now))
 
     def _draw(self) -> Group:
@@ -237,8 +242,6 @@ class Screen:
         return Group(*drawn)
 
     def __enter__(self) -> "Screen":
-        if self._live:
-            self._live.start()
         return self
 
     def __exit__(self, kind, *exception) -> None:

@@ -138,6 +138,13 @@ def workers_option(command):
     )(flow_backend_option(command))
 
 
+def networks_options(command):
+    """How the networks for raw video are made, given to the command as the dict `networks`."""
+    names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "workers", "flow_backend")
+    gathered = gather(command, "networks", names)
+    return weights_options(algorithm_option(mismatch_option(workers_option(gathered))))
+
+
 def processes_option(command):
     """`--workers` and `--threads`: processes and the threads of each, None for what suits the machine."""
     command = click.option(
@@ -195,7 +202,7 @@ def _listed(values: tuple[str, ...]) -> list[str]:
     return paths
 
 
-def _gathered(command, argument: str, names: tuple[str, ...]):
+def gather(command, argument: str, names: tuple[str, ...]):
     """The command, with the options of these names passed as the one dict `argument`."""
 
     @functools.wraps(command)
@@ -207,7 +214,7 @@ def _gathered(command, argument: str, names: tuple[str, ...]):
 
 def events_options(command):
     """`--on`, `--off`, `--min-length`, `--merge-gap`, passed as the dict `events`; None is a default."""
-    gathered = _gathered(command, "events", ("on", "off", "min_length", "merge_gap"))
+    gathered = gather(command, "events", ("on", "off", "min_length", "merge_gap"))
     share, seconds = click.FloatRange(min=0), click.FloatRange(min=0)
     for option in (
         click.option("--merge-gap", type=seconds, metavar="S", help="Parts this near are one action; it ends later."),
@@ -221,7 +228,7 @@ def events_options(command):
 
 def stretch_options(command):
     """`--start`, `--duration` and `--max-chunks`, passed as the dict `stretch`."""
-    gathered = _gathered(command, "stretch", ("start", "duration", "max_chunks"))
+    gathered = gather(command, "stretch", ("start", "duration", "max_chunks"))
     for option in (
         click.option(
             "--max-chunks", type=click.IntRange(min=1), metavar="N", help="Stop each source after N decisions."
@@ -235,7 +242,7 @@ def stretch_options(command):
 
 def live_options(command):
     """How live sources are read: `--clock`, `--on-lag`, `--on-gap`, `--timeout`, passed as the dict `live`."""
-    gathered = _gathered(command, "live", ("clock", "on_lag", "on_gap", "timeout"))
+    gathered = gather(command, "live", ("clock", "on_lag", "on_gap", "timeout"))
     for option in (
         click.option(
             "--timeout",

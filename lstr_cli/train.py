@@ -129,7 +129,7 @@ def command(
         console.say(f"curves: {run / 'curves.png'}")
         console.say(f"checkpoint: {chosen}")
         if make_default:
-            from pipelines.detection.detect import leave_default
+            from pipelines.detection.checkpoint import leave_default
 
             console.say(f"default checkpoint: {leave_default(chosen)}")
 

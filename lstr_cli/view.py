@@ -1,13 +1,12 @@
 """What a person sees while `lstr detect` runs, as lines of text with roles; `lstr_cli.console` gives them colours.
 
-A block a source: how far it is, a bar for each action, the fill of both memories, and speed; under the blocks the last
-events. It takes what the terminal has: fewer actions where it is low, a line a source where there are many.
+One block per source: how far it is, a bar for each action, the fill of both memories, and speed; under the blocks the
+last events. It fits the terminal: fewer actions where it is low, one line per source where there are many.
 """
 
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -15,7 +14,9 @@ from extractors.video.frames import CHUNK, CHUNK_SECONDS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import Event
 from pipelines.detection.decision import Decision
+from pipelines.detection.events import Decided, Ended, Opened
 from pipelines.detection.status import Status
+from pipelines.progress import Failed
 
 Line = list[tuple[str, str]]
 """Text and role (name, on, bar, quiet, alert or nothing), one after the other."""
@@ -24,7 +25,7 @@ MOST_ACTIONS, MOST_EVENTS = 5, 6
 WIDE = 72  # columns from which there is room for more
 RATE_SECONDS = 10.0  # over which speeds are taken
 EIGHTHS = " ▏▎▍▌▋▊▉█"
-MOST_MS = 10_000  # from which a latency is said in seconds
+MOST_MS = 10_000  # from which a latency is shown in seconds
 GAP = "  "
 LINKS = {"connecting": "connecting", "stalled": "sends nothing", "lost": "connection lost", "ended": "ended"}
 
@@ -38,8 +39,8 @@ class Watched:
     newest: Decision | None = None
     on: dict[str, float] = field(default_factory=dict)
     n_actions: int = 0
-    look: Callable[[], object] | None = None
-    """Brings the status up to date, where nobody does while nothing is decided."""
+    refresh: Callable[[], object] | None = None
+    """Brings the status of a live source up to date, also while nothing is decided."""
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     _counts: deque[tuple[float, int, int]] = field(default_factory=deque)
 
@@ -76,32 +77,43 @@ class Watched:
 
 
 class View:
-    """The sources that run now, in the order in which they began; `clock` gives seconds."""
+    """The sources that run now, in the order in which they began; `clock` returns seconds.
+
+    A recorded source leaves it when it is over, a live one stays. As a context manager: after a Ctrl-C all stay as
+    they were last, after another error none that is recorded.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic, ascii_only: bool = False):
         self._clock = clock
         self._ascii = ascii_only
         self._watched: list[Watched] = []
+        self._by_id: dict[str, Watched] = {}
 
-    def add(self, status: Status, classes: Sequence[str], look: Callable[[], object] | None = None) -> Watched:
-        """Show a source from now on; `look` is called before it is drawn, to bring its status up to date."""
-        one = Watched(status, tuple(classes), look=look)
+    def take(self, event: object) -> Watched | None:
+        """Show what a job reports of a source; returns the source where it has a new decision."""
+        if isinstance(event, Opened):
+            self._by_id[event.id] = self.add(event.status, event.classes, event.refresh)
+        elif isinstance(event, Decided):
+            self._by_id[event.id].push(event.decision)
+            return self._by_id[event.id]
+        elif isinstance(event, Ended | Failed):
+            one = self._by_id.pop(event.id, None)
+            self._watched = [other for other in self._watched if other is not one or other.refresh]
+        return None
+
+    def add(self, status: Status, classes: Sequence[str], refresh: Callable[[], object] | None = None) -> Watched:
+        """Show a source from now on; `refresh` is called before it is drawn, to bring its status up to date."""
+        one = Watched(status, tuple(classes), refresh=refresh)
         one.rates(self._clock())
         self._watched.append(one)
         return one
 
-    @contextmanager
-    def watching(self, status: Status, classes: Sequence[str]) -> Iterator[Watched]:
-        """Show a source while it runs, and after a Ctrl-C for good."""
-        one = self.add(status, classes)
-        try:
-            yield one
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            self._watched.remove(one)
-            raise
-        self._watched.remove(one)
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(self, kind, *exception) -> None:
+        if kind is not None and kind is not KeyboardInterrupt:
+            self._watched = [one for one in self._watched if one.refresh]
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The view in at most `height` lines, made for `width` columns."""
@@ -109,11 +121,11 @@ class View:
         if not watched:
             return []
         for one in watched:
-            if one.look:
-                one.look()
+            if one.refresh:
+                one.refresh()
         most = max(len(one.actions(MOST_ACTIONS)) for one in watched)
         for actions in range(most, min(1, most) - 1, -1):
-            if len(watched) * (actions + 3) > height:  # a head, and a line each for memories and speed at least
+            if len(watched) * (actions + 3) > height:  # a head, and at least one line each for memories and speed
                 continue
             blocks = [line for one in watched for line in self._block(one, width, actions)]
             if len(blocks) + min(2, MOST_EVENTS) <= height:
@@ -125,7 +137,7 @@ class View:
         return blocks + self._events(watched, min(MOST_EVENTS, height - len(blocks)), width)
 
     def summary(self) -> list[str]:
-        """A line a source: what it has come to so far."""
+        """One line per source: what came of it so far."""
         return [summary_of(one) for one in self._watched]
 
     def _block(self, one: Watched, width: int, n_actions: int) -> list[Line]:
@@ -199,10 +211,10 @@ class View:
     def _speed(self, one: Watched) -> list[Line]:
         decisions, frames = one.rates(self._clock())
         factor = f"{decisions * CHUNK_SECONDS:.2f} {'x' if self._ascii else '×'} real time"
-        said = [f"{decisions:.1f} decisions/s", f"{frames:.0f} frames/s", factor]
+        words = [f"{decisions:.1f} decisions/s", f"{frames:.0f} frames/s", factor]
         if found := one.status.latency_ms(50, 95):
-            said.append("latency " + latency_text(*found))
-        return [[(text, "")] for text in said]
+            words.append("latency " + latency_text(*found))
+        return [[(text, "")] for text in words]
 
     def _events(self, watched: list[Watched], most: int, width: int) -> list[Line]:
         found = [(event, one) for one in watched for event in list(one.events)]
@@ -250,34 +262,34 @@ def event_text(event: Event) -> str:
 
 
 def status_text(one: Watched, now: float) -> str:
-    """A source in one plain line, for who watches no terminal."""
+    """A source in one plain line, for standard error that is no terminal."""
     status = one.status
     of = f"/{status.total}" if status.total else ""
-    said = [f"{status.decided}{of} decisions", f"{one.rates(now)[0]:.1f} a second"]
+    words = [f"{status.decided}{of} decisions", f"{one.rates(now)[0]:.1f} a second"]
     if found := status.latency_ms(50, 95):
-        said.append("latency " + latency_text(*found))
+        words.append("latency " + latency_text(*found))
     if status.dropped:
-        said.append(f"dropped {status.dropped}")
+        words.append(f"dropped {status.dropped}")
     if status.link in LINKS:
-        said.append(LINKS[status.link])
+        words.append(LINKS[status.link])
     if one.newest:
-        said.append(f"{clean(one.newest.label)} {one.newest.score:.2f}")
-    return f"{clean(status.name)}: {', '.join(said)}"
+        words.append(f"{clean(one.newest.label)} {one.newest.score:.2f}")
+    return f"{clean(status.name)}: {', '.join(words)}"
 
 
 def latency_text(p50: float, p95: float) -> str:
-    """Two latencies given in milliseconds."""
+    """Two latencies, from milliseconds."""
     if p95 >= MOST_MS:
         return f"p50 {p50 / 1000:.1f}, p95 {p95 / 1000:.1f} s"
     return f"p50 {p50:.0f}, p95 {p95:.0f} ms"
 
 
 def summary_of(one: Watched) -> str:
-    """What a source has come to."""
+    """What came of a source."""
     status = one.status
-    said = [f"{clock(status.time)} watched", f"{status.decided} decisions", f"actions: {one.n_actions}"]
-    said += [f"dropped {status.dropped}"] * bool(status.dropped) + [f"gaps {status.gaps}"] * bool(status.gaps)
-    return f"{clean(status.name)}: {', '.join(said)}"
+    words = [f"{clock(status.time)} watched", f"{status.decided} decisions", f"actions: {one.n_actions}"]
+    words += [f"dropped {status.dropped}"] * bool(status.dropped) + [f"gaps {status.gaps}"] * bool(status.gaps)
+    return f"{clean(status.name)}: {', '.join(words)}"
 
 
 def clock(seconds: float) -> str:

@@ -5,23 +5,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
-from extractors.flow.workers import FlowWorkers, default_workers
 from extractors.presets import PRESETS
 from extractors.twostream import default_device
 from extractors.video.inputs import find_videos
 from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
 from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.detection.detect import leave_default, truth_of
-from pipelines.detection.detect import run as run_detection
-from pipelines.detection.outputs import DEFAULT
-from pipelines.detection.sources import open_video_source
+from pipelines.detection.checkpoint import leave_default
+from pipelines.detection.events import Decided, Opened
+from pipelines.detection.job import DetectOptions, detect_sources
+from pipelines.detection.writer import OutputOptions
 from pipelines.evaluation.scoring import score_split
-from pipelines.extraction.extract import extract
 from pipelines.extraction.job import extract
 from pipelines.extraction.options import ExtractOptions
 from pipelines.files.json_files import write_json
-from pipelines.networks.checkpoint_recipe import networks_of
 from pipelines.progress import Failed, Progress, Tell
 from pipelines.training.config import resolve
 from pipelines.training.train import train
@@ -55,31 +52,32 @@ def run(output: Path, progress: Tell, say: Callable[[str], None]) -> dict:
                 progress(event.what, event.done, event.total)
             if isinstance(event, Failed):
                 raise RuntimeError(event.reason)
-    with FlowWorkers(default_workers()) as workers:
-        run_folder = output / "run"
-        with stage("train"):
-            split = read_split(features, labels, "training")
-            model, config = resolve(PRESET, {}, split.dims)
-            resumed = (run_folder / "resume.pt").exists()
-            for step in train(split, model, config, run_folder, device, resumed, preset=PRESET):
-                progress("train", step.step, step.steps)
-        loaded = load(run_folder / "checkpoint.pt")
-        with stage("evaluate"):
-            held_out = read_split(features, labels, "testing")
-            for event in score_split(loaded, held_out):
-                if isinstance(event, Progress):
-                    progress(event.what, event.done, event.total)
-                else:
-                    metrics = event.result.document
-        write_json(output / "metrics.json", metrics)
-        with stage("detect"):
-            video_id = held_out.videos[0].id
-            twostream, _ = networks_of(loaded, None, None, device)
-            source = open_video_source(video_id, videos[video_id], twostream, workers)
-            for decision in run_detection(
-                source, loaded, output / "timeline", DEFAULT, None, truth_of(held_out.labels, video_id)
-            ):
-                progress("detect", decision.chunk + 1, source.n_chunks)
+    run_folder = output / "run"
+    with stage("train"):
+        split = read_split(features, labels, "training")
+        model, config = resolve(PRESET, {}, split.dims)
+        resumed = (run_folder / "resume.pt").exists()
+        for step in train(split, model, config, run_folder, device, resumed, preset=PRESET):
+            progress("train", step.step, step.steps)
+    loaded = load(run_folder / "checkpoint.pt")
+    with stage("evaluate"):
+        held_out = read_split(features, labels, "testing")
+        for event in score_split(loaded, held_out):
+            if isinstance(event, Progress):
+                progress(event.what, event.done, event.total)
+            else:
+                metrics = event.result.document
+    write_json(output / "metrics.json", metrics)
+    with stage("detect"):
+        video_id = held_out.videos[0].id
+        options = DetectOptions(
+            loaded, device=device, output=OutputOptions(output / "timeline", labels=held_out.labels)
+        )
+        for event in detect_sources([videos[video_id]], options):
+            if isinstance(event, Opened):
+                chunks = event.status.total or 0
+            elif isinstance(event, Decided):
+                progress("detect", event.decision.chunk + 1, chunks)
     return {
         "metrics": metrics,
         "seconds": seconds,

@@ -1,10 +1,11 @@
-"""What is said at the end of a chunk, and the causal loop that says it."""
+"""The decision at the end of a chunk, and the causal loop that makes it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extractors.prefetch import closed_after
 from extractors.twostream import FeatureRow
@@ -20,10 +21,10 @@ TOP = 3
 
 @dataclass(frozen=True)
 class Decision:
-    """What is said at the end of one chunk. `time` in seconds, scores (C,), latency from features to scores.
+    """What was decided at the end of one chunk. `time` in seconds, scores (C,), latency from features to scores.
 
     For a live source the latency is from the frame that closed the chunk. `ahead` is (seconds, label, score) for each
-    later chunk that the model anticipates; `gaps` are the chunks since the decision before that were not decided.
+    later chunk that the model anticipates; `gaps` are the chunks since the previous decision that were not decided.
     """
 
     chunk: int
@@ -33,12 +34,12 @@ class Decision:
     top: list[tuple[str, float]]
     latency_ms: float
     events: list[Event]
-    scores: np.ndarray = field(repr=False)
+    scores: NDArray[np.float32] = field(repr=False)
     ahead: list[tuple[float, str, float]] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
     def to_dict(self) -> dict:
-        """The chunk's JSON object; `ahead` is there for a model that anticipates."""
+        """The chunk's JSON object, with `ahead` where the model anticipates."""
         ahead = [[seconds, label, round(score, 4)] for seconds, label, score in self.ahead]
         return {
             "chunk": self.chunk,
@@ -51,7 +52,7 @@ class Decision:
         }
 
     def lines(self) -> list[dict]:
-        """All that there is to say at the end of the chunk, an object a line: gaps, the chunk itself, events."""
+        """The JSON objects of the chunk, one per line: gaps, the chunk itself, events."""
         gaps = [{"gap": gap.reason, "time": self.time, **span(gap), "chunks": gap.end - gap.first} for gap in self.gaps]
         return [*gaps, self.to_dict(), *(event.to_dict() for event in self.events)]
 
@@ -65,20 +66,18 @@ def decision_of(
     loaded: Checkpoint,
     timeline: Timeline,
     row: FeatureRow,
-    said: np.ndarray,
+    scores: NDArray[np.float32],
     latency_ms: float,
     gaps: Sequence[Gap] = (),
 ) -> Decision:
-    """The decision on a chunk that a model said (1 + n_ahead, C) of; the timeline learns of it."""
-    scores, later = said[0], said[1:]
+    """The decision on a chunk from the model's scores (1 + n_ahead, C), which the timeline takes."""
+    now, later = scores[0], scores[1:]
     ahead = [
-        ((h + 1) * CHUNK_SECONDS, loaded.classes[scores.argmax()], float(scores.max()))
-        for h, scores in enumerate(later)
+        ((h + 1) * CHUNK_SECONDS, loaded.classes[chunk.argmax()], float(chunk.max())) for h, chunk in enumerate(later)
     ]
-    order = np.argsort(-scores)[:TOP]
-    top = [(loaded.classes[c], float(scores[c])) for c in order]
-    events = timeline.push(row.end_time, scores, later)
-    return Decision(row.index, row.end_time, *top[0], top, latency_ms, events, scores, ahead, list(gaps))
+    top = [(loaded.classes[c], float(now[c])) for c in np.argsort(-now)[:TOP]]
+    events = timeline.push(row.end_time, now, later)
+    return Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, list(gaps))
 
 
 def decide(
@@ -90,15 +89,15 @@ def decide(
 ) -> Iterator[Decision]:
     """The causal loop: one feature row in, one decision out, over an explicit stream state.
 
-    `precision` as for `lstr.streaming.create`; `status` is told of each decision before it is given.
+    `precision` as for `lstr.streaming.create`; `status` counts each decision before it is yielded.
     """
     state = streaming.create(loaded.model, precision=precision)
     status = Status("") if status is None else status
     with closed_after(rows) as source:
         for row in source:
             start = perf_counter()
-            said = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()  # (1 + n_ahead, C)
+            scores = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()  # (1 + n_ahead, C)
             latency_ms = (perf_counter() - start) * 1000
-            decision = decision_of(loaded, timeline, row, said, latency_ms)
+            decision = decision_of(loaded, timeline, row, scores, latency_ms)
             status.decide(decision.time, latency_ms, int(state.chunks[0]), loaded.config)
             yield decision

@@ -2,18 +2,18 @@
 
 import threading
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
-from typing import TextIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from extractors.addresses import shown
+from extractors.errors import ExtractorError
 from extractors.flow.workers import FlowWorkers, default_workers
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.frames import Chunk
@@ -24,17 +24,18 @@ from lstr.checkpoint import Checkpoint
 from lstr.streaming import StreamState
 from lstr.timeline import Thresholds, Timeline
 from pipelines.detection.decision import Decision, decision_of
-from pipelines.detection.record import Record
+from pipelines.detection.events import Decided, Ended, Opened, SourceEvent, failed
 from pipelines.detection.sources import ALL, Limits
 from pipelines.detection.status import Status
+from pipelines.detection.writer import OutputOptions, SourceWriter
 
-LOOK = 0.5  # seconds after which statuses are renewed though nothing was decided
+REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 
 
 @dataclass
 class LiveSource:
-    """A source while it runs: who reads it, what became of it, and its timeline of events."""
+    """A source while it runs: its reader, its status, and its timeline of events."""
 
     id: str
     origin: str
@@ -43,7 +44,7 @@ class LiveSource:
     timeline: Timeline
     status: Status
     begun: int = 0
-    """Chunks given to the networks."""
+    """Chunks that went into the networks."""
     pending: int = 0
     """Of these, those not yet decided."""
     over: bool = False
@@ -54,7 +55,7 @@ class LiveSource:
         """What ended it, if that was a failure."""
         return self.reader.error if self.over else None
 
-    def look(self) -> Status:
+    def refresh(self) -> Status:
         """Its status, as of now."""
         self.status.link = "ended" if self.over else self.reader.link
         self.status.waiting = self.reader.waiting
@@ -68,7 +69,7 @@ class LiveSource:
         return {
             "clock": self.reader.clock,
             "on_lag": self.reader.on_lag,
-            **{name: getattr(self.look(), name) for name in COUNTED},
+            **{name: getattr(self.refresh(), name) for name in COUNTED},
             **({"error": str(error)} if error else {}),
         }
 
@@ -92,25 +93,37 @@ def open_live(
     limits: Limits = ALL,
     thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
 ) -> Iterator[list[LiveSource]]:
-    """Live sources that are being read from now on, of different ids; they end with the context."""
+    """Live sources that are read from now on, each with an id of its own; they end with the context."""
     changed = threading.Condition()
     with ExitStack() as stack:
         sources: list[LiveSource] = []
-        for given in inputs:
-            named = sum(source.id.partition("~")[0] == given.id for source in sources)
-            name = f"{given.id}~{named + 1}" if named else given.id
-            origin = shown(given.source) if isinstance(given.source, str) else given.id
-            reader = LiveReader(given, long_side, options, changed, limits.first, limits.end)
+        for live_input in inputs:
+            named = sum(source.id.partition("~")[0] == live_input.id for source in sources)
+            name = f"{live_input.id}~{named + 1}" if named else live_input.id
+            origin = shown(live_input.source) if isinstance(live_input.source, str) else live_input.id
+            reader = LiveReader(live_input, long_side, options, changed, limits.first, limits.end)
             timeline = Timeline(loaded.classes, thresholds or Thresholds())
             sources.append(LiveSource(name, origin, stack.enter_context(reader), timeline, Status(name)))
         yield sources
 
 
+@dataclass(frozen=True)
+class ChainOptions:
+    """How the model steps on live sources."""
+
+    precision: str = "float32"
+    """As for `lstr.streaming.create`."""
+    on_gap: str = "keep"
+    """What it remembers after a source was away: `keep` all, or `reset`."""
+    max_chunks: int | None = None
+    """Decisions per source, at most."""
+
+
 class LiveChain:
     """Networks and model for several sources at once; use it as a context manager. `decisions` is the causal loop.
 
-    A chunk goes into the networks as soon as it is there, with those of other sources that are there too, and a batch
-    never holds two of one source: the scores of a source are those it has alone.
+    A chunk goes into the networks as soon as it is whole, with those of other sources that wait too, and a batch never
+    holds two of one source: the scores of a source are those it has alone.
     """
 
     def __init__(
@@ -119,16 +132,13 @@ class LiveChain:
         loaded: Checkpoint,
         twostream: TwoStream,
         workers: FlowWorkers | None,
-        precision: str = "float32",
-        on_gap: str = "keep",
-        max_chunks: int | None = None,
+        options: ChainOptions = ChainOptions(),
     ):
-        self.sources, self.loaded = sources, loaded
+        self.sources, self.loaded, self.options = sources, loaded, options
         self._twostream, self._workers = twostream, workers
-        self.on_gap, self._max_chunks = on_gap, max_chunks
         self._changed = sources[0].reader.changed
         self._places = {source.id: i for i, source in enumerate(sources)}
-        self._state: StreamState = streaming.create(loaded.model, len(sources), precision=precision)
+        self._state: StreamState = streaming.create(loaded.model, len(sources), precision=options.precision)
         cpu = torch.device(twostream.device).type == "cpu"
         self._threads = (workers.workers if workers else default_workers()) if cpu else 1
         self._largest = twostream.batch
@@ -140,19 +150,19 @@ class LiveChain:
         self._pool = ThreadPoolExecutor(self._threads, "networks", torch.set_num_threads, (1,))
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def decisions(self) -> Iterator[tuple[LiveSource, Decision | None]]:
-        """Each decision with its source, as they are made, and None when the source is over, until all are.
+        """Each decision with its source, as they are made, and None when a source is over, until all are.
 
         What ended a source is its `error`.
         """
         while not all(source.over for source in self.sources):
             with self._changed:
-                self._changed.wait_for(self._has_work, LOOK)
+                self._changed.wait_for(self._has_work, REFRESH_SECONDS)
             for source in self.sources:
-                source.look()
+                source.refresh()
             while len(self._flying) <= self._threads and (ready := self._ready()):
                 self._begin(ready)
             while self._flying and self._flying[0].rows.done():
@@ -160,7 +170,7 @@ class LiveChain:
             for source in self.sources:
                 if not source.over and source.pending == 0 and self._is_done(source):
                     source.over = True
-                    source.look()
+                    source.refresh()
                     yield source, None
 
     def _has_work(self) -> bool:
@@ -174,7 +184,7 @@ class LiveChain:
         return source.reader.waiting > 0 and not self._is_full(source)
 
     def _is_full(self, source: LiveSource) -> bool:
-        return self._max_chunks is not None and source.begun >= self._max_chunks
+        return self.options.max_chunks is not None and source.begun >= self.options.max_chunks
 
     def _is_done(self, source: LiveSource) -> bool:
         return self._is_full(source) or (source.reader.ended and source.reader.waiting == 0)
@@ -191,7 +201,7 @@ class LiveChain:
 
     def _begin(self, ready: list[LiveSource]) -> None:
         """Send the oldest chunk of each of these sources through the networks."""
-        taken = [source.reader.take() for source in ready]
+        taken = [_take(source) for source in ready]
         for source in ready:
             source.begun += 1
             source.pending += 1
@@ -211,65 +221,74 @@ class LiveChain:
         rows: list[FeatureRow] = batch.rows.result()
         gaps = [s.reader.missing_before(row.index) for s, row in zip(batch.sources, rows, strict=True)]
         places = [self._places[source.id] for source in batch.sources]
-        if self.on_gap == "reset":
+        if self.options.on_gap == "reset":
             away = [p for p, missing in zip(places, gaps, strict=True) if any(g.reason == "unseen" for g in missing)]
             streaming.reset(self._state, away)
         features = [_stacked([row.features.get(stream) for row in rows]) for stream in ("rgb", "flow")]
-        said = streaming.step_some(self.loaded.model, self._state, places, *features).numpy()  # (n, 1 + n_ahead, C)
+        rgb, flow = features
+        scores = streaming.step_some(self.loaded.model, self._state, places, rgb, flow).numpy()  # (n, 1 + n_ahead, C)
         for i, (source, row) in enumerate(zip(batch.sources, rows, strict=True)):
             source.pending -= 1
             latency_ms = (monotonic() - batch.closed[i]) * 1000
-            decision = decision_of(self.loaded, source.timeline, row, said[i], latency_ms, gaps[i])
+            decision = decision_of(self.loaded, source.timeline, row, scores[i], latency_ms, gaps[i])
             source.status.decide(decision.time, latency_ms, int(self._state.chunks[places[i]]), self.loaded.config)
             yield source, decision
 
 
-def _stacked(features: list[np.ndarray | None]) -> np.ndarray | None:
-    return None if features[0] is None else np.stack(features)
+def _take(source: LiveSource) -> tuple[Chunk, float]:
+    taken = source.reader.take()
+    assert taken, "its chunk was waiting, and nobody else takes"
+    return taken
+
+
+def _stacked(features: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    """(n, D) of n chunks; None of a stream that the networks leave out."""
+    present = [row for row in features if row is not None]
+    return np.stack(present) if present else None
 
 
 def run_live(
-    chain: LiveChain,
-    output: Path | None,
-    formats: Collection[str],
-    lines: TextIO | None = None,
-    truth: Mapping[str, list[dict]] | None = None,
-    warnings: Sequence[str] = (),
-    embed: int = 0,
-) -> Generator[tuple[LiveSource, Decision | None], None, dict[str, dict]]:
-    """Detect on live sources, writing as it goes; yields as `LiveChain.decisions`, returns timelines by id.
+    chain: LiveChain, output: OutputOptions, warnings: Sequence[str] = (), keep_going: bool = True
+) -> Generator[SourceEvent, None, dict[str, dict]]:
+    """Detect on live sources, writing as it goes: each decision comes after its line is out. Returns timelines by id.
 
-    As `detect.run` for each source, whose files are written as soon as it is over, also where it failed or
-    the run is interrupted. A source that gave nothing has none. `truth` is by source.
+    The files of a source are written as soon as it is over, also where it failed or the run is interrupted; one
+    without a decision has none. What ended the only source is raised, and any source's failure without `keep_going`.
     """
-    finished: dict[str, dict] = {}
+    timelines: dict[str, dict] = {}
+    several = len(chain.sources) > 1
     with ExitStack() as stack:
-        records: dict[str, Record] = {}
+        writers: dict[str, SourceWriter] = {}
         for source in chain.sources:
-            shared = len(chain.sources) > 1
-            record = Record(
-                source.id, source.origin, chain.loaded, source.timeline, output, formats, lines, shared, live=True
-            )
-            records[source.id] = stack.enter_context(record)
+            writer = SourceWriter(source.id, source.origin, chain.loaded, source.timeline, output, shared=several)
+            writers[source.id] = stack.enter_context(writer)
 
-        def finish(source: LiveSource) -> None:
-            with closing(records.pop(source.id)) as record:
-                if record.decided:
-                    known, more = (truth or {}).get(source.id), {"live": {"on_gap": chain.on_gap, **source.describe()}}
-                    finished[source.id] = record.finish(None, warnings, None, known, embed, more)
+        def finish(source: LiveSource) -> Iterator[Ended]:
+            with closing(writers.pop(source.id)) as writer:
+                if writer.decided:
+                    live = {"on_gap": chain.options.on_gap, **source.describe()}
+                    timelines[source.id] = writer.finish(warnings=warnings, live=live)
+                    yield Ended(source.id, timelines[source.id], writer.page)
 
         try:
+            for source in chain.sources:
+                yield Opened(source.id, source.refresh(), chain.loaded.classes, source.refresh)
             for source, decision in chain.decisions():
-                if decision is None:
-                    finish(source)
-                else:
-                    records[source.id].take(decision)
-                yield source, decision
+                if decision:
+                    writers[source.id].take(decision)
+                    yield Decided(source.id, decision)
+                    continue
+                yield from finish(source)
+                if error := source.error:
+                    if not (several and keep_going and isinstance(error, ExtractorError)):
+                        raise error
+                    yield failed(source.id, error)
         except GeneratorExit:
             raise
         except BaseException:  # Ctrl-C is how a camera is left
             for source in chain.sources:
-                if source.id in records:
-                    finish(source)
+                if source.id in writers:
+                    for _ in finish(source):
+                        pass
             raise
-    return finished
+    return timelines

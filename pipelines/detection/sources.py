@@ -1,15 +1,16 @@
 """What decisions are made on: videos and stored features, as feature rows that fit a checkpoint."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from extractors.errors import ExtractorError, VideoError
+from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers, flow_workers
 from extractors.prefetch import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream, default_device
@@ -17,9 +18,11 @@ from extractors.video.file_reader import open_chunks
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from extractors.video.inputs import find_videos
 from lstr.checkpoint import Checkpoint
+from lstr.errors import ConfigError
 from lstr.timeline import TOLERANCE
 from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
+from pipelines.networks.published_weights import find_weights
 
 
 @dataclass(frozen=True)
@@ -29,16 +32,36 @@ class NetworkOptions:
     rgb_weights: str | None = None
     flow_weights: str | None = None
     workers: int | None = None
-    """Threads of optical flow; None is one a core."""
+    """Threads of optical flow; None is one per core."""
     flow_backend: str = "auto"
     device: str | None = None
     algorithm: str | None = None
     allow_mismatch: bool = False
 
+    @classmethod
+    def of(
+        cls, networks: "NetworkOptions | Mapping[str, Any] | str | Path | None", streams: Iterable[str]
+    ) -> "NetworkOptions":
+        """The options that a caller writes shorter: weights of all `streams`, or a mapping.
+
+        Weights are a folder that `lstr finetune` left, a file, or the name of fetched ones. A mapping has them as
+        `rgb` and `flow`, and other options by name. Raises ConfigError for another name, and as `find_weights`.
+        """
+        if networks is None or isinstance(networks, NetworkOptions):
+            return networks or cls()
+        options = dict(networks) if isinstance(networks, Mapping) else dict.fromkeys(streams, networks)
+        weights = {stream: options.pop(stream) for stream in ("rgb", "flow") if stream in options}
+        known = [option.name for option in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise ConfigError(f"Networks have no option {name!r}.", f"it is one of rgb, flow, {', '.join(known)}.")
+        paths = {f"{stream}_weights": find_weights(str(path), stream) for stream, path in weights.items() if path}
+        return cls(**{**options, **paths})
+
 
 @dataclass(frozen=True)
 class Source:
-    """Something to detect on: its id, where it came from, its length, and its feature rows in order."""
+    """A recorded source to detect on: its id, where it came from, its length, and its feature rows in order."""
 
     id: str
     origin: str
@@ -49,6 +72,14 @@ class Source:
     rows: Iterable[FeatureRow]
     warnings: list[str] = field(default_factory=list)
     """What a reader of its scores must know."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A source that cannot be opened, and why."""
+
+    id: str
+    error: VideoError
 
 
 @dataclass(frozen=True)
@@ -119,20 +150,20 @@ def open_stored_source(
 
 
 def open_sources(
-    given: Iterable[str | Path],
+    paths: Iterable[str | Path],
     loaded: Checkpoint,
     networks: NetworkOptions = NetworkOptions(),
     limits: Limits = ALL,
-) -> Iterator[Source | ExtractorError]:
-    """Videos, folders of videos and feature folders as sources, in order; an unreadable one is its error.
+) -> Generator[Source | Unreadable, None, None]:
+    """Videos, folders of videos and feature folders as sources, in order.
 
     Networks and flow workers are made when the first video needs them, and end with the generator. Raises
-    MissingPathError for a path that is not there, RecipeError for features of another recipe, FlowError where the
-    backend is not there.
+    MissingPathError for a path that does not exist, RecipeError for features of another recipe, FlowError where this
+    machine lacks the backend.
     """
     raw: list[Path] = []
     stored: list[tuple[FeatureFolder, str, list[str]]] = []
-    for path in map(Path, given):
+    for path in map(Path, paths):
         if is_feature_folder(path):
             folder = open_features(path)
             warnings = check_recipe(loaded, folder.recipe, path, networks.allow_mismatch)
@@ -144,7 +175,7 @@ def open_sources(
         try:
             yield open_stored_source(folder, video_id, warnings, limits)
         except VideoError as error:
-            yield error
+            yield Unreadable(video_id, error)
     if not videos:
         return
     with open_networks(loaded, networks) as (twostream, pool, warnings):
@@ -152,7 +183,7 @@ def open_sources(
             try:
                 yield open_video_source(video_id, path, twostream, pool, warnings, limits)
             except VideoError as error:
-                yield error
+                yield Unreadable(video_id, error)
 
 
 @contextmanager
@@ -162,7 +193,7 @@ def open_networks(
 ) -> Iterator[tuple[TwoStream, FlowWorkers | None, list[str]]]:
     """The networks for raw video, the threads for its flow if there is any, and what to warn of.
 
-    Raises as `networks_of`, and FlowError where the backend is not there.
+    Raises as `networks_of`, and FlowError where this machine lacks the backend.
     """
     weights, device = (networks.rgb_weights, networks.flow_weights), networks.device or default_device()
     twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)

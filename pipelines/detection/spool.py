@@ -1,4 +1,4 @@
-"""What a detection has said so far, on disk instead of in memory: a source may go on for days."""
+"""What a detection has found so far, on disk instead of in memory: a source may go on for days."""
 
 import json
 import tempfile
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipelines.files.atomic import unwritable
 
@@ -13,7 +14,7 @@ from pipelines.files.atomic import unwritable
 class Spool:
     """Scores by chunk and lines by event, in files without a name that are gone when they are closed.
 
-    `folder` is where there is room, the system's folder for such files without it.
+    They are in `folder`, else in the system's folder for temporary files.
     """
 
     def __init__(self, n_classes: int, folder: Path | None = None, with_scores: bool = True):
@@ -27,7 +28,7 @@ class Spool:
         except OSError as error:
             raise unwritable(folder or Path(tempfile.gettempdir()), error) from error
 
-    def add(self, chunk: int, scores: np.ndarray) -> None:
+    def add(self, chunk: int, scores: NDArray[np.float32]) -> None:
         """Keep the scores (C,) of a chunk."""
         if self._scores:
             self._scores.write(np.array([(chunk, scores)], self._row).tobytes())
@@ -36,21 +37,23 @@ class Spool:
         """Keep JSON objects."""
         self._lines.writelines(json.dumps(line) + "\n" for line in lines)
 
-    def scores(self, n_chunks: int) -> np.ndarray:
+    def scores(self, n_chunks: int) -> NDArray[np.float32]:
         """(n_chunks, C) float32, NaN where a chunk has none."""
         table = np.full((n_chunks, *self._row["scores"].shape), np.nan, np.float32)
+        if self._scores is None:
+            return table
         self._scores.seek(0)
         kept = np.frombuffer(self._scores.read(), self._row)
         table[kept["chunk"]] = kept["scores"]
         return table
 
     def lines(self) -> list[dict]:
-        """The JSON objects, in the order they were kept."""
+        """The JSON objects, in the order in which they were added."""
         self._lines.seek(0)
         return [json.loads(line) for line in self._lines]
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files, which removes them."""
         for file in (self._scores, self._lines):
             if file:
                 file.close()
@@ -58,5 +61,5 @@ class Spool:
     def __enter__(self) -> "Spool":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()

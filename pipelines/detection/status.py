@@ -12,14 +12,14 @@ LATENCIES = 1000  # newest ones that are kept
 
 @dataclass
 class Status:
-    """What a source has given and what became of it, changed in place while it runs; may be read from any thread.
+    """What came of a source so far. It changes in place while the source runs, and may be read from any thread.
 
     A chunk of its time is decided, dropped or unseen: together they are the chunks from the first to the newest.
     """
 
     name: str
     total: int | None = None
-    """Chunks it will have; None where nobody knows, as of a live source."""
+    """Chunks it will have; None where that is unknown, as of a live source."""
     link: str = "reading"
     """connecting, reading, stalled (sends nothing), lost (to be connected again), or ended."""
     time: float = 0.0
@@ -28,7 +28,7 @@ class Status:
     dropped: int = 0
     """Chunks left out because the machine was slower than the source."""
     unseen: int = 0
-    """Chunks that the source never gave: while it was away, or where its clock jumped."""
+    """Chunks that the source never sent: while it was away, or where its clock jumped."""
     gaps: int = 0
     """Stretches of unseen chunks."""
     frames: int = 0
@@ -36,7 +36,7 @@ class Status:
     decode_errors: int = 0
     reconnects: int = 0
     waiting: int = 0
-    """Whole chunks that are read and not begun."""
+    """Whole chunks that are read and have not gone into the networks."""
     work: tuple[int, int] = (0, 0)
     """Chunks in the work memory, and how many it takes."""
     long: tuple[int, int] = (0, 0)

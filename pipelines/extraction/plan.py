@@ -12,7 +12,6 @@ from extractors.presets import FAST, Preset
 from extractors.recipe import FEATURES, Recipe
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.probe import probe
-from pipelines.extraction.extract import together
 from pipelines.extraction.machine import Share
 from pipelines.extraction.resume import together
 from pipelines.features.remote_folder import open_folder

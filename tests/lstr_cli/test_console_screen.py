@@ -192,7 +192,8 @@ def test_colours_go_by_the_environment(monkeypatch, no_colour):
     monkeypatch.setenv("NO_COLOR", "1" if no_colour else "")
     monkeypatch.setattr(console, "_err", Console(file=sent, force_terminal=True, width=80, height=24))
     view = View()
-    with console.Screen(view):
+    with console.Screen(view) as screen:
+        screen.start()
         view.add(Status("game.mp4", link="stalled"), ("Background", "kick"))
     assert "sends nothing" in sent.getvalue()
     assert (re.search(r"\x1b\[[0-9;]*33m", sent.getvalue()) is None) is no_colour

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from lstr.timeline import Event
 from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, status_text, summary_of
 from pipelines.detection.decision import Decision
+from pipelines.detection.events import Ended, Opened
 from pipelines.detection.status import Status
 
 CLASSES = ("Background", "kick", "wave", "跳水", "Ambiguous")
@@ -80,8 +81,9 @@ def test_an_action_is_on_from_started_to_ended():
 
 def test_before_the_first_decision():
     view = View()
-    with view.watching(Status("camera:0", link="connecting"), CLASSES):
-        assert text(view)[0] == "camera:0  0:00.00  connecting"
+    view.take(Opened("camera:0", Status("camera:0", link="connecting"), CLASSES))
+    assert text(view)[0] == "camera:0  0:00.00  connecting"
+    view.take(Ended("camera:0", {}))
     assert view.lines(80, 23) == [] and view.summary() == []
 
 
@@ -95,7 +97,8 @@ def test_a_source_that_is_silent_is_looked_at():
 def test_who_is_interrupted_stays_to_be_seen():
     view = View()
     for error, left in ((ValueError, 0), (KeyboardInterrupt, 1)):
-        with pytest.raises(error), view.watching(Status("a"), CLASSES):
+        with pytest.raises(error), view:
+            view.take(Opened("a", Status("a"), CLASSES))
             raise error
         assert len(view.summary()) == left
 

@@ -13,11 +13,16 @@ from extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
+from pipelines.detection.checkpoint import find_checkpoint, leave_default, load_checkpoint
 from pipelines.detection.decision import Decision
-from pipelines.detection.detect import detect, find_checkpoint, leave_default, load_checkpoint, run
+from pipelines.detection.detect import detect
+from pipelines.detection.events import Decided
+from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import open_sources
+from pipelines.detection.writer import OutputOptions
 from pipelines.features.folder import open_features
 from pipelines.networks.checkpoint_recipe import check_recipe
+from tests.support.detections import decisions_of, next_decision, timelines_of
 
 
 def cut(source, target, share: float):
@@ -63,23 +68,10 @@ def test_raw_video_and_stored_features_and_the_batch_definition_agree(small_set)
     folder = open_features(small_set.features)
     stored = {source.id: source for source in open_sources([small_set.features], loaded)}
     assert list(stored) == folder.ids()
-    document = collect(run(stored["scene_03"], loaded, None, ()))
-    assert np.abs(np.stack([d.scores for d in document.decisions]) - raw).max() < 1e-4
+    from_stored = np.stack([d.scores for d in decisions_of(run_recorded(stored["scene_03"], loaded))])
+    assert np.abs(from_stored - raw).max() < 1e-4
     batch = predict(loaded.model, np.concatenate(folder.load("scene_03"), 1)).numpy()
     assert np.abs(batch - raw).max() < 1e-4
-
-
-class collect:
-    """Run a detection to its end: its decisions and the timeline it returns."""
-
-    def __init__(self, generator):
-        self.decisions = []
-        while True:
-            try:
-                self.decisions.append(next(generator))
-            except StopIteration as ended:
-                self.timeline = ended.value
-                return
 
 
 def test_each_line_is_out_before_the_next_decision(small_set, tmp_path):
@@ -93,7 +85,8 @@ def test_each_line_is_out_before_the_next_decision(small_set, tmp_path):
             yield row
 
     path = tmp_path / "scene_03.jsonl"
-    for decision in run(replace(source, rows=watched()), loaded, tmp_path, ("jsonl",)):
+    running = run_recorded(replace(source, rows=watched()), loaded, OutputOptions(tmp_path, ("jsonl",)))
+    for decision in (event.decision for event in running if isinstance(event, Decided)):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [line["chunk"] for line in lines if "chunk" in line] == list(range(decision.chunk + 1))
         assert pulled == list(range(decision.chunk + 1)), "it looked at a later chunk"
@@ -102,11 +95,12 @@ def test_each_line_is_out_before_the_next_decision(small_set, tmp_path):
 def test_outputs(small_set, tmp_path):
     loaded = load(small_set.checkpoint)
     with closing(open_sources([small_set.videos / "scene_00.mp4"], loaded)) as sources:
-        done = collect(run(next(sources), loaded, tmp_path, ("json", "jsonl", "npy", "html")))
+        output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html"))
+        ended = timelines_of(run_recorded(next(sources), loaded, output))
     names = ["scene_00.html", "scene_00.json", "scene_00.jsonl", "scene_00.scores.npy"]
     assert sorted(p.name for p in tmp_path.iterdir()) == names
     timeline = json.loads((tmp_path / "scene_00.json").read_text())
-    assert timeline == done.timeline and timeline["format"] == "lstr-timeline/1"
+    assert timeline == ended["scene_00"] and timeline["format"] == "lstr-timeline/1"
     keys = {"source", "duration", "checkpoint", "recipe", "classes", "seconds_per_chunk", "chunks", "segments", "gaps"}
     assert keys | {"speed"} <= timeline.keys()
     assert timeline["segments"], "the checkpoint has fitted this video, so it sees its actions"
@@ -133,7 +127,7 @@ def test_the_writers_get_what_python_gets(small_set, tmp_path):
     assert {type(decision) for decision in given} == {Decision} and len(given) == 80
     loaded = load(small_set.checkpoint)
     for i, source in enumerate(open_sources([small_set.features], loaded)):
-        written = list(run(source, loaded, tmp_path, ("jsonl",)))
+        written = decisions_of(run_recorded(source, loaded, OutputOptions(tmp_path, ("jsonl",))))
         mine = given[20 * i : 20 * i + 20]
         assert all(
             np.array_equal(a.scores, b.scores) and a.events == b.events for a, b in zip(mine, written, strict=True)
@@ -147,9 +141,9 @@ def test_the_writers_get_what_python_gets(small_set, tmp_path):
 def test_an_interrupted_run_leaves_whole_lines_only(small_set, tmp_path):
     loaded = load(small_set.checkpoint)
     source = next(s for s in open_sources([small_set.features], loaded))
-    running = run(source, loaded, tmp_path, ("json", "jsonl", "npy", "html"))
+    running = run_recorded(source, loaded, OutputOptions(tmp_path, ("json", "jsonl", "npy", "html")))
     for _ in range(5):
-        next(running)
+        next_decision(running)
     running.close()
     assert [p.name for p in tmp_path.iterdir()] == ["scene_00.jsonl"]
     assert all(json.loads(line) for line in (tmp_path / "scene_00.jsonl").read_text().splitlines())
@@ -191,7 +185,7 @@ def test_a_bad_video_among_good_ones(small_set, tmp_path):
     (tmp_path / "a.mp4").write_text("no video")
     shutil.copy(small_set.videos / "scene_00.mp4", tmp_path / "b.mp4")
     opened = list(open_sources([tmp_path], load(small_set.checkpoint)))
-    assert isinstance(opened[0], VideoError) and opened[1].id == "b"
+    assert opened[0].id == "a" and isinstance(opened[0].error, VideoError) and opened[1].id == "b"
 
 
 def test_two_sources_of_one_id_are_refused(small_set, tmp_path):

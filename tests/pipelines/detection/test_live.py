@@ -20,9 +20,13 @@ from lstr.checkpoint import load
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.annotations.timeline_json import from_jsonl, from_timeline
-from pipelines.detection.detect import detect, load_checkpoint, run
-from pipelines.detection.live import LiveChain, open_live, run_live
+from pipelines.detection.checkpoint import load_checkpoint
+from pipelines.detection.detect import detect
+from pipelines.detection.live import ChainOptions, LiveChain, open_live, run_live
+from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
+from pipelines.detection.writer import OutputOptions
+from tests.support.detections import decisions_of, next_decision
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts
 from tests.support.served import TS_HEAD, piped, served
@@ -56,7 +60,9 @@ def watched(given, loaded, networks, limits=FEW, on_gap="keep", **options):
     decisions = {}
     with (
         open_live(given, loaded, twostream.recipe.long_side, LiveOptions(**options), limits) as sources,
-        LiveChain(sources, loaded, twostream, workers, on_gap=on_gap, max_chunks=limits.max_chunks) as chain,
+        LiveChain(
+            sources, loaded, twostream, workers, ChainOptions(on_gap=on_gap, max_chunks=limits.max_chunks)
+        ) as chain,
     ):
         for source, decision in chain.decisions():
             decisions.setdefault(source.id, []).append(decision)
@@ -76,7 +82,7 @@ def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks,
     """A file, a pipe and a TCP stream; then both of the latter at once, which share networks and model steps."""
     (tmp_path / "a.ts").write_bytes(streams[0])
     with closing(open_sources([tmp_path / "a.ts"], loaded, NetworkOptions(workers=1), FEW)) as sources:
-        from_file = scores_of(run(next(sources), loaded, None, ()))
+        from_file = scores_of(decisions_of(run_recorded(next(sources), loaded)))
     with piped(streams[0]) as file:
         _, alone = watched([stdin(file)], loaded, networks)
     assert np.abs(scores_of(alone["stdin"]) - from_file).max() <= 1e-5
@@ -88,7 +94,7 @@ def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks,
     assert [d.chunk for d in both[other]] == [0, 1, 2, 3] and not np.allclose(scores_of(both[other]), from_file)
     assert [(s.status.decided, s.status.work, s.status.link) for s in sources] == [(4, (4, 8), "ended")] * 2
     with served([streams[1]]) as port:
-        through_api = scores_of(detect(f"tcp://127.0.0.1:{port}", small_set.checkpoint, FEW))
+        through_api = scores_of(detect(f"tcp://127.0.0.1:{port}", small_set.checkpoint, limits=FEW))
     assert np.abs(through_api - scores_of(both[other])).max() <= 1e-5
 
 
@@ -121,10 +127,10 @@ def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path)
     options = LiveOptions(on_lag="drop", waiting=2)
     with (
         open_live([camera], loaded, twostream.recipe.long_side, options, Limits(start=0.5)) as sources,
-        LiveChain(sources, loaded, twostream, workers, max_chunks=5) as chain,
+        LiveChain(sources, loaded, twostream, workers, ChainOptions(max_chunks=5)) as chain,
     ):
-        running = run_live(chain, tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
-        decisions = [decision for _, decision in running if decision]
+        output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
+        decisions = decisions_of(run_live(chain, output))
     chunks = [decision.chunk for decision in decisions]
     lines = [json.loads(line) for line in (tmp_path / "camera.jsonl").read_text().splitlines()]
     assert [line["chunk"] for line in lines if "chunk" in line] == chunks and len(chunks) == 5
@@ -188,9 +194,9 @@ def test_ctrl_c_is_how_a_camera_is_left(loaded, networks, tmp_path):
         open_live([camera], loaded, twostream.recipe.long_side, LiveOptions()) as sources,
         LiveChain(sources, loaded, twostream, workers) as chain,
     ):
-        running = run_live(chain, tmp_path, ("json", "jsonl", "npy"))
+        running = run_live(chain, OutputOptions(tmp_path, ("json", "jsonl", "npy")))
         for _ in range(2):
-            next(running)
+            next_decision(running)
         with pytest.raises(KeyboardInterrupt):
             running.throw(KeyboardInterrupt())
     assert whole(tmp_path, "camera")["decided"] == 2
@@ -234,7 +240,7 @@ def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     with closing(
         open_sources([small_set.videos / "scene_00.mp4"], loaded, NetworkOptions(workers=1), Limits(1, 0.5))
     ) as opened:
-        raw = list(run(next(opened), loaded, None, ()))
+        raw = decisions_of(run_recorded(next(opened), loaded))
     stored = np.load(tmp_path / "scene_00.scores.npy")
     assert [d.chunk for d in raw] == [4, 5] and np.abs(scores_of(raw) - stored[4:6]).max() < 1e-4
 

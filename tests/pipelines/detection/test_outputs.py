@@ -17,10 +17,12 @@ from lstr.kinds import make_model
 from pipelines.annotations.format import Detection, TextFormat
 from pipelines.annotations.formats import FORMATS as ALL_FORMATS
 from pipelines.annotations.formats import read_annotations
-from pipelines.detection.detect import run
 from pipelines.detection.outputs import DEFAULT, FORMATS, write_outputs
+from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import open_sources
+from pipelines.detection.writer import OutputOptions
 from tests.support.annotated import scored, segments
+from tests.support.detections import decisions_of
 from tests.support.processes import heed_interrupts
 
 SUFFIXES = {name: ALL_FORMATS[name].suffix for name in FORMATS}
@@ -33,8 +35,7 @@ def everything(small_set, tmp_path_factory):
     folder = tmp_path_factory.mktemp("all")
     loaded = load(small_set.checkpoint)
     sources = open_sources([small_set.videos / "scene_00.mp4"], loaded)
-    for _ in run(next(sources), loaded, folder, FORMATS):
-        pass
+    decisions_of(run_recorded(next(sources), loaded, OutputOptions(folder, FORMATS)))
     sources.close()
     return folder
 
@@ -86,7 +87,7 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     }
     rules = ("--on", 0.4, "--off", 0.2, "--min-length", 0.5, "--merge-gap", 0.25)
     code, _, err = lstr(*given, "-o", tmp_path / "b", "-f", "json", "-f", "vtt, jsonl", *rules)
-    assert code == 0 and "started is told 0.25 s later, what has ended 0.25 s later" in err
+    assert code == 0 and "Starts are reported 0.25 s later, ends 0.25 s later" in err
     assert {p.suffix for p in (tmp_path / "b").iterdir()} == {".json", ".vtt", ".jsonl"}
     timeline = json.loads((tmp_path / "b" / "scene_00.json").read_text())
     assert timeline["thresholds"]["delay"] == {"started": 0.25, "ended": 0.25}
@@ -117,7 +118,8 @@ def test_an_anticipating_model_says_what_is_expected(small_set, tmp_path):
     save(tmp_path / "ahead.pt", model, loaded.classes, loaded.recipe, {}, extra, loaded.calibration)
     ahead = load(tmp_path / "ahead.pt")
     source = next(s for s in open_sources([small_set.features], ahead))
-    events = [event for decision in run(source, ahead, tmp_path, ("json", "jsonl")) for event in decision.events]
+    running = run_recorded(source, ahead, OutputOptions(tmp_path, ("json", "jsonl")))
+    events = [event for decision in decisions_of(running) for event in decision.events]
     timeline = json.loads((tmp_path / f"{source.id}.json").read_text())
     lines = [json.loads(line) for line in (tmp_path / f"{source.id}.jsonl").read_text().splitlines()]
     said = [line for line in lines if line.get("event") == "expected"]

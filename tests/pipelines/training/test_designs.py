@@ -11,7 +11,7 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.loss import multi_hot_cross_entropy
 from lstr.windows import Outputs
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
-from pipelines.detection.detect import run
+from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import open_sources
 from pipelines.evaluation.scoring import Scoring, score_split
 from pipelines.progress import result_of
@@ -19,6 +19,7 @@ from pipelines.training.config import TrainConfig, learning_rate, resolve
 from pipelines.training.sampling import make_batch
 from pipelines.training.step import loss_of
 from pipelines.training.train import train
+from tests.support.detections import decisions_of
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
 TINY |= {"train.epochs": "2"}
@@ -63,7 +64,7 @@ def test_by_the_same_commands(small_set, split, tmp_path, design):
     results = [result_of(score_split(loaded, split, Scoring(mode))).document for mode in ("batch", "stream")]
     assert results[0]["lstr"]["mAP"] == pytest.approx(results[1]["lstr"]["mAP"], abs=1e-3)
     assert [r.get("anticipation") is not None for r in results] == [model.n_ahead > 0] * 2
-    decisions = list(run(next(open_sources([small_set.features], loaded)), loaded, None, ()))
+    decisions = decisions_of(run_recorded(next(open_sources([small_set.features], loaded)), loaded))
     assert len(decisions) == 20 and all(np.isclose(d.scores.sum(), 1, atol=1e-4) for d in decisions)
     ahead = [seconds for seconds, _, _ in decisions[0].ahead]
     assert (
@@ -79,8 +80,8 @@ def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, mon
     list(train(split, model, config, tmp_path))
     loaded = load(tmp_path / "checkpoint.pt")
     monkeypatch.setattr("pipelines.detection.sources.FlowWorkers", None)
-    raw = [d.scores for d in run(next(open_sources([small_set.videos / "scene_00.mp4"], loaded)), loaded, None, ())]
-    stored = [d.scores for d in run(next(open_sources([small_set.features], loaded)), loaded, None, ())]
+    sources = [next(open_sources([path], loaded)) for path in (small_set.videos / "scene_00.mp4", small_set.features)]
+    raw, stored = ([d.scores for d in decisions_of(run_recorded(source, loaded))] for source in sources)
     assert np.allclose(raw, stored, atol=1e-4)
 
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TextIO
@@ -12,20 +13,44 @@ import numpy as np
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
+from lstr.labels import Labels
 from lstr.timeline import FORMAT, Timeline
 from pipelines.annotations.format import Detection
 from pipelines.detection.decision import Decision, span
-from pipelines.detection.outputs import open_lines, write_lines, write_outputs
+from pipelines.detection.outputs import DEFAULT, open_lines, write_lines, write_outputs
 from pipelines.detection.spool import Spool
 from pipelines.detection.status import LATENCIES
 from pipelines.networks.checkpoint_recipe import recipe_of
 
 
-class Record:
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a detection leaves behind, and where."""
+
+    folder: Path | None = None
+    """Gets ID.jsonl, line by line, and when a source is over ID and an ending for each of the other `formats`."""
+    formats: Collection[str] = DEFAULT
+    """Of the files in the folder: names of `outputs.FORMATS`."""
+    lines: TextIO | None = None
+    """Takes the JSONL too."""
+    labels: Labels | None = None
+    """Drawn beside the detections."""
+    embed: int = 0
+    """Bytes up to which a video is put into its page."""
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether each source gets a page."""
+        return self.folder is not None and "html" in self.formats
+
+
+NO_FILES = OutputOptions()
+
+
+class SourceWriter:
     """Writes what is decided on one source; use it as a context manager. Its memory does not grow with the source.
 
-    `output` gets ID.jsonl, a line at a time, and the other `formats` when the record is finished; `lines` takes the
-    JSONL too, with the source in each line where it is `shared` by several. `live` says what the decisions' latency is.
+    Where the stream of lines is `shared` by several sources, each of its lines names the source.
     """
 
     def __init__(
@@ -34,37 +59,34 @@ class Record:
         origin: str,
         loaded: Checkpoint,
         timeline: Timeline,
-        output: Path | None,
-        formats: Collection[str],
-        lines: TextIO | None = None,
+        options: OutputOptions,
         shared: bool = False,
-        live: bool = False,
     ):
         self.id, self.origin = source_id, origin
         self.decided = 0
         self.chunks = 0
         """Chunks up to the newest one decided, with those before and between that were not."""
-        self._loaded, self._timeline, self._output, self._formats = loaded, timeline, output, formats
+        self._loaded, self._timeline, self._options = loaded, timeline, options
         self._named = {"source": source_id} if shared else {}
-        self._lines, self._live = lines, live
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
         self._files = ExitStack()
         self._start = perf_counter()
 
-    def __enter__(self) -> "Record":
+    def __enter__(self) -> "SourceWriter":
         with ExitStack() as stack:
-            with_scores = self._output is not None and {*self._formats} != {"jsonl"}
-            self._spool = stack.enter_context(Spool(len(self._loaded.classes), self._output, with_scores))
-            written = self._output is not None and "jsonl" in self._formats
-            self._file = stack.enter_context(open_lines(self._output / f"{self.id}.jsonl")) if written else None
+            folder, formats = self._options.folder, self._options.formats
+            with_scores = folder is not None and {*formats} != {"jsonl"}
+            self._spool = stack.enter_context(Spool(len(self._loaded.classes), folder, with_scores))
+            written = open_lines(folder / f"{self.id}.jsonl") if folder and "jsonl" in formats else None
+            self._file = stack.enter_context(written) if written else None
             self._files = stack.pop_all()
         return self
 
     def close(self) -> None:
-        """Let go of its files, finished or not."""
+        """Close its files, finished or not."""
         self._files.close()
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def take(self, decision: Decision) -> None:
@@ -78,41 +100,37 @@ class Record:
         self._latencies.append(decision.latency_ms)
         self._spool.add(decision.chunk, decision.scores)
         kept = [{"gap": gap.reason, **span(gap)} for gap in gaps]
-        self._tell(decision.lines(), [*kept, *(event.to_dict() for event in decision.events)])
+        self._write(decision.lines(), [*kept, *(event.to_dict() for event in decision.events)])
         self._timeline.segments.clear()
         self._timeline.expected.clear()
 
     def finish(
         self,
         duration: float | None = None,
-        warnings: Sequence[str] = (),
         video: Path | None = None,
-        truth: list[dict] | None = None,
-        embed: int = 0,
-        more: Mapping | None = None,
+        warnings: Sequence[str] = (),
+        live: Mapping | None = None,
     ) -> dict:
         """End what is still on and write the files of a whole run; the timeline.
 
-        `duration` in seconds, to the newest decision without it; `more` goes into the timeline; the rest as for
-        `pipelines.annotations.format.Detection`.
+        `duration` in seconds, to the newest decision without it; `video` is the file to show; `live` how a live source
+        was read, whose latency counts from the frame that closed the chunk. Raises as `write_outputs`.
         """
         end = self.chunks * CHUNK_SECONDS
         last = [event.to_dict() for event in self._timeline.finish(end)]
-        self._tell(last, last)
+        self._write(last, last)
         seconds = perf_counter() - self._start
         kept = self._spool.lines()
         events = [line for line in kept if "event" in line]
         ended = [event for event in events if event["event"] == "ended"]
-        expected = [{**event} for event in events if event["event"] == "expected"]
-        for event in expected:
-            del event["event"]
-        loaded = self._loaded
+        expected = [event for event in events if event["event"] == "expected"]
+        loaded, recipe = self._loaded, recipe_of(self._loaded)
         document = {
             "format": FORMAT,
             "source": self.origin,
             "duration": end if duration is None else duration,
             "checkpoint": str(loaded.path),
-            "recipe": recipe_of(loaded).id if loaded.recipe else None,
+            "recipe": recipe.id if recipe else None,
             "classes": list(loaded.classes),
             "seconds_per_chunk": CHUNK_SECONDS,
             "chunks": self.chunks,
@@ -129,30 +147,42 @@ class Record:
                 "seconds": round(seconds, 2),
                 "decisions_per_second": round(self.decided / seconds, 2),
                 "realtime_factor": round(self.decided * CHUNK_SECONDS / seconds, 3),
-                **self._latency(),
+                **self._latency(live is not None),
             },
             "warnings": list(warnings),
-            **(more or {}),
+            **({"live": dict(live)} if live is not None else {}),
         }
-        if self._spool.with_scores:
-            scores = self._spool.scores(self.chunks)
-            detection = Detection(self.id, document, scores, events, video, truth, loaded.recipe, embed)
-            write_outputs(self._output, detection, self._formats)
+        options = self._options
+        if options.folder and self._spool.with_scores:
+            scores, truth = self._spool.scores(self.chunks), truth_of(options.labels, self.id)
+            detection = Detection(self.id, document, scores, events, video, truth, loaded.recipe, options.embed)
+            write_outputs(options.folder, detection, options.formats)
         return document
 
-    def _latency(self) -> dict:
+    @property
+    def page(self) -> Path | None:
+        """Where its page is, or will be; None without one."""
+        return self._options.folder / f"{self.id}.html" if self._options.folder and self._options.has_pages else None
+
+    def _latency(self, live: bool) -> dict:
         """Of the newest decisions, in milliseconds."""
-        if not self._live:
+        if not live:
             return {"lstr_step_ms_median": round(float(np.median(self._latencies)), 2)}
         p50, p95 = np.percentile(self._latencies, (50, 95))
         return {"latency_ms": {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}}
 
-    def _tell(self, lines: Sequence[Mapping], kept: Sequence[Mapping]) -> None:
-        """Lines for who follows, and what of them the files need."""
-        for sink, named in ((self._lines, self._named), (self._file, {})):
+    def _write(self, lines: Sequence[Mapping], kept: Sequence[Mapping]) -> None:
+        """Write lines out, and keep what the files of a whole run need of them."""
+        for sink, named in ((self._options.lines, self._named), (self._file, {})):
             if sink:
                 write_lines([sink], [{**named, **line} for line in lines])
         self._spool.add_lines(kept)
+
+
+def truth_of(labels: Labels | None, video_id: str) -> list[dict] | None:
+    """A video's labelled segments, to draw beside the detected ones; None without labels or an entry."""
+    video = labels.videos.get(video_id) if labels else None
+    return [segment.to_dict() for segment in video.segments] if video else None
 
 
 def sorted_segments(segments: Iterable[dict]) -> list[dict]:

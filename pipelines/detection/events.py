@@ -1,0 +1,59 @@
+"""What a detection reports while it runs, beside the events of every job in `pipelines.progress`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from extractors.errors import ExtractorError
+from pipelines.detection.decision import Decision
+from pipelines.detection.status import Status
+from pipelines.progress import Failed
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source is read from now on. Its `status` changes in place; `classes` are those of its scores."""
+
+    id: str
+    status: Status
+    classes: tuple[str, ...]
+    refresh: Callable[[], object] | None = None
+    """Of a live source: brings its status up to date while nothing is decided."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A source has a new decision, whose lines are written."""
+
+    id: str
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A source is over and its files are written: its lstr-timeline/1 document, and its page where there is one."""
+
+    id: str
+    timeline: dict
+    page: Path | None = None
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What came of all sources."""
+
+    timelines: dict[str, dict]
+    """By source, in the order in which they ended."""
+    failures: tuple[Failed, ...] = ()
+    index: Path | None = None
+    """The page that leads to those of several sources."""
+    stalled: bool = False
+    """Whether a live source failed because it sent nothing for too long."""
+
+
+def failed(source_id: str, error: ExtractorError) -> Failed:
+    """The event of a source that failed."""
+    return Failed(source_id, str(error), error.hint)
+
+
+SourceEvent = Opened | Decided | Ended | Failed

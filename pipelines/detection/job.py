@@ -1,0 +1,168 @@
+"""The detection job: any mix of recorded and live sources, in the order in which they can run."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from extractors.errors import ExtractorError, MissingPathError, StalledError, VideoError
+from extractors.video.live_input import Input, parse_live
+from extractors.video.live_reader import LiveOptions
+from lstr.checkpoint import Checkpoint
+from lstr.timeline import Thresholds
+from pipelines.detection.checkpoint import load_checkpoint, warnings_of
+from pipelines.detection.events import Detected, SourceEvent, failed
+from pipelines.detection.live import ChainOptions, LiveChain, open_live, run_live
+from pipelines.detection.recorded import run_recorded
+from pipelines.detection.sources import ALL, Limits, NetworkOptions, Unreadable, open_networks, open_sources
+from pipelines.detection.thresholds import ThresholdChoice, choose_thresholds, delay_of
+from pipelines.detection.writer import NO_FILES, OutputOptions, truth_of
+from pipelines.progress import Failed, Finished, Notice
+from pipelines.reports.fonts import illegible_warning
+from pipelines.reports.index_page import write_index
+
+DetectEvent = Notice | SourceEvent | Finished[Detected]
+
+
+@dataclass(frozen=True)
+class DetectOptions:
+    """How sources are detected on, and what is left of it."""
+
+    checkpoint: Checkpoint | str | Path | None = None
+    """Its file, or one that is loaded; None is $LSTR_CHECKPOINT, else the default one."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the model, for a published checkpoint, which does not say all: LSTRConfig field to value."""
+    device: str | None = None
+    """Of model and networks; None is a GPU when there is one."""
+    precision: str = "float32"
+    """Of the model's linear layers: float32 or bf16."""
+    networks: NetworkOptions = NetworkOptions()
+    thresholds: ThresholdChoice = None
+    limits: Limits = ALL
+    live: LiveOptions = LiveOptions()
+    on_gap: str = "keep"
+    """What the model remembers after a live source was away: `keep` all, or `reset`."""
+    output: OutputOptions = NO_FILES
+    keep_going: bool = True
+    """Report a source that fails and go on with the others; else its error is raised."""
+
+
+def detect_sources(
+    sources: Iterable[str | Path], options: DetectOptions = DetectOptions()
+) -> Generator[DetectEvent, None, None]:
+    """Detect on recorded sources one by one, then on all live ones at once; the last event is Finished(Detected).
+
+    A source as for `lstr detect`: a video, a folder of videos, a feature folder, a camera, an address, or `-`. Each
+    Notice comes once. A KeyboardInterrupt that is thrown in while live sources run leaves after their files are
+    written; where it falls into the body of a caller's loop, the caller throws it in (`generator.throw`).
+
+    Raises the typed errors of `lstr.errors` and `extractors.errors`: of what all sources need, of outputs that cannot
+    be written, and of a live source that is the only one.
+    """
+    checkpoint = options.checkpoint
+    if not isinstance(checkpoint, Checkpoint):
+        checkpoint = load_checkpoint(checkpoint, options.settings, options.device)
+    run = _Run(options, checkpoint)
+    yield from run.notices(warnings_of(checkpoint))
+    run.thresholds = choose_thresholds(checkpoint, options.thresholds)
+    yield from run.notices_of_options()
+    recorded, live = _by_kind(sources)
+    yield from run.recorded(recorded)
+    if live:
+        yield from run.live(live)
+    yield Finished(run.result())
+
+
+def _by_kind(sources: Iterable[str | Path]) -> tuple[list[str | Path], list[Input]]:
+    """Recorded and live sources, each in order. Raises MissingPathError as `parse_live`, and for two times `-`."""
+    sources = list(sources)
+    if [str(source) for source in sources].count("-") > 1:
+        raise MissingPathError("Standard input can be read once.", "name - once.")
+    parsed = [(source, parse_live(source)) for source in sources]
+    return [source for source, live in parsed if live is None], [live for _, live in parsed if live]
+
+
+@dataclass
+class _Run:
+    """One job while it runs."""
+
+    options: DetectOptions
+    loaded: Checkpoint
+    thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
+    timelines: dict[str, dict] = field(default_factory=dict)
+    failures: list[Failed] = field(default_factory=list)
+    stalled: bool = False
+    _noticed: set[str] = field(default_factory=set)
+
+    @property
+    def networks(self) -> NetworkOptions:
+        """With the job's device where they have none of their own."""
+        networks = self.options.networks
+        return replace(networks, device=networks.device or self.options.device)
+
+    def notices(self, texts: Iterable[str]) -> Iterator[Notice]:
+        """Warnings, each once."""
+        for text in texts:
+            if text not in self._noticed:
+                self._noticed.add(text)
+                yield Notice(text)
+
+    def notices_of_options(self) -> Iterator[Notice]:
+        """What the options bring with them."""
+        late = delay_of(self.options.thresholds)
+        if any(late.values()):
+            yield Notice(
+                f"Starts are reported {late['started']:g} s later, ends {late['ended']:g} s later.", warning=False
+            )
+        output = self.options.output
+        if output.folder and {"mp4", "png"} & {*output.formats} and (text := illegible_warning(self.loaded.classes)):
+            yield from self.notices([text])
+
+    def recorded(self, sources: list[str | Path]) -> Iterator[Notice | SourceEvent]:
+        """One after the other, each to its end."""
+        output = self.options.output
+        with closing(open_sources(sources, self.loaded, self.networks, self.options.limits)) as opened:
+            for source in opened:
+                try:
+                    if isinstance(source, Unreadable):
+                        raise source.error
+                    yield from self.notices(source.warnings)
+                    if output.folder and "mp4" in output.formats and source.video is None and not self.timelines:
+                        text = f"{source.origin} has no pictures to draw on, so there is no mp4 of it."
+                        yield from self.notices([text])
+                    running = run_recorded(source, self.loaded, output, self.thresholds, self.options.precision)
+                    self.timelines[source.id] = yield from running
+                except VideoError as error:
+                    if not self.options.keep_going:
+                        raise
+                    self.failures.append(failed(source.id, error))
+                    yield self.failures[-1]
+
+    def live(self, inputs: list[Input]) -> Iterator[Notice | SourceEvent]:
+        """All at once, until they end; what they need is open no longer than they."""
+        options, limits = self.options, self.options.limits
+        chain_options = ChainOptions(options.precision, options.on_gap, limits.max_chunks)
+        with (
+            open_networks(self.loaded, self.networks) as (twostream, workers, warnings),
+            open_live(
+                inputs, self.loaded, twostream.recipe.long_side, options.live, limits, self.thresholds
+            ) as sources,
+            LiveChain(sources, self.loaded, twostream, workers, chain_options) as chain,
+        ):
+            yield from self.notices(warnings)
+            warnings = [*warnings_of(self.loaded), *warnings]
+            self.timelines |= yield from run_live(chain, options.output, warnings, options.keep_going)
+            for source in sources:
+                if isinstance(error := source.error, ExtractorError):
+                    self.failures.append(failed(source.id, error))
+                    self.stalled |= isinstance(error, StalledError)
+
+    def result(self) -> Detected:
+        """What came of all sources; the index over several pages is written."""
+        output, index = self.options.output, None
+        several = len(self.timelines) + len(self.failures) > 1
+        if output.folder and output.has_pages and self.timelines and several:
+            truth = {source_id: truth_of(output.labels, source_id) for source_id in self.timelines}
+            reasons = [failure.reason for failure in self.failures]
+            index = write_index(output.folder, self.timelines, truth=truth, failed=reasons)
+        return Detected(self.timelines, tuple(self.failures), index, self.stalled)

@@ -1,0 +1,56 @@
+"""The thresholds of a detection: the checkpoint's own, and what a caller puts over them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lstr.checkpoint import Checkpoint
+from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
+
+NAMES = ("on", "off", "min_length", "merge_gap")
+
+ThresholdChoice = Thresholds | Mapping[str, Any] | None
+"""One Thresholds for all classes; values by name (on, off, min_length, merge_gap; None leaves one as it is) for all
+classes; a Thresholds or such values by class; or None for the checkpoint's own."""
+
+
+def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | dict[str, Thresholds]:
+    """The thresholds to detect with: of all classes, or by class.
+
+    A class that the choice leaves out keeps the checkpoint's. Raises ThresholdError for values that contradict each
+    other, and for a name that is neither a class nor a value.
+    """
+    if isinstance(choice, Thresholds):
+        return choice
+    if choice is None or is_values(choice):
+        return thresholds_of(loaded, choice)
+    stored = loaded.extra.get("thresholds") or {}
+    chosen = {label: changed(stored.get(label, {}), {}) for label in loaded.classes}
+    for label, values in choice.items():
+        if label not in chosen:
+            raise ThresholdError(
+                f"{label!r} is no class of {loaded.path}, and no threshold.",
+                f"its classes are {', '.join(loaded.classes)}; thresholds are {', '.join(NAMES)}.",
+            )
+        chosen[label] = values if isinstance(values, Thresholds) else changed(stored.get(label, {}), checked(values))
+    return chosen
+
+
+def is_values(choice: Mapping[str, Any]) -> bool:
+    """Whether a mapping has thresholds by name, not by class."""
+    return all(name in NAMES and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
+
+
+def checked(values: Any) -> Mapping[str, Any]:
+    """One class's values by name. Raises ThresholdError for anything else."""
+    if not isinstance(values, Mapping) or not is_values(values):
+        raise ThresholdError(
+            f"{values!r} are no thresholds of a class.", f"use a Thresholds, or values of {', '.join(NAMES)} by name."
+        )
+    return values
+
+
+def delay_of(choice: ThresholdChoice) -> dict[str, float]:
+    """Seconds that a choice for all classes adds to `started` and `ended`; none where it is by class."""
+    if isinstance(choice, Mapping) and is_values(choice):
+        return changed({}, choice).delays()
+    return choice.delays() if isinstance(choice, Thresholds) else {"started": 0.0, "ended": 0.0}

@@ -1,0 +1,73 @@
+"""`import lstr`: everything by name, nothing before it is used."""
+
+import ast
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import lstr
+
+ROOT = Path(lstr.__file__).parents[1]
+HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "decord", "mmaction", "pipelines", "extractors")
+
+
+def loaded_by(code: str) -> list[str]:
+    """Which of the heavy modules a fresh interpreter has after `code`."""
+    script = f"import sys\n{code}\nprint(*(name for name in {HEAVY} if name in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    return result.stdout.split()
+
+
+def test_importing_it_loads_nothing():
+    assert loaded_by("import lstr\nlstr.__version__, dir(lstr), lstr.__all__") == []
+
+
+def test_the_version_needs_no_torch():
+    code = (
+        "import contextlib, io\nfrom lstr_cli.main import main\nsys.argv = ['lstr', '--version']\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n    main()"
+    )
+    assert "torch" not in loaded_by(code)
+
+
+@pytest.mark.parametrize("name", sorted(set(lstr.__all__) - {"__version__"}))
+def test_every_name_is_there(name):
+    value = getattr(lstr, name)
+    assert value is getattr(lstr, name) and name in dir(lstr)
+    assert inspect.getdoc(value), "what a person reads by help()"
+    if inspect.isfunction(value):
+        module, attribute = lstr._NAMES[name]
+        assert inspect.signature(value) == inspect.signature(getattr(importlib.import_module(module), attribute))
+        assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_type_checkers_see_the_same_names():
+    (block,) = (node for node in ast.parse(Path(lstr.__file__).read_text()).body if isinstance(node, ast.If)
+                if isinstance(node.test, ast.Name))  # fmt: skip
+    seen = {a.asname: (n.module, a.name) for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert seen == lstr._NAMES
+
+
+def test_modules_are_modules():
+    for path in Path(lstr.__file__).parent.glob("[a-z]*.py"):
+        assert path.stem not in lstr.__all__
+    from lstr import batch, labels
+
+    assert isinstance(batch, ModuleType) and isinstance(labels, ModuleType) and lstr.labels is labels
+
+
+def test_a_wrong_name():
+    with pytest.raises(AttributeError, match="module 'lstr' has no attribute 'detekt'"):
+        lstr.detekt  # noqa: B018
+    with pytest.raises(ImportError):
+        from lstr import detekt  # noqa: F401
+
+
+def test_types_are_shipped():
+    assert all((ROOT / package / "py.typed").is_file() for package in ("lstr", "extractors", "pipelines"))

@@ -1,0 +1,127 @@
+"""The detection job: what it reports of any mix of sources, and what its result says."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from extractors.errors import MissingPathError, StalledError, VideoError
+from lstr.checkpoint import load
+from lstr.labels import read_labels
+from pipelines.detection.checkpoint import load_checkpoint
+from pipelines.detection.events import Decided, Ended, Opened
+from pipelines.detection.job import DetectOptions, detect_sources
+from pipelines.detection.sources import Limits, NetworkOptions
+from pipelines.detection.writer import OutputOptions
+from pipelines.progress import Failed, Finished, Notice, result_of
+from tests.support.served import served
+from tests.support.videos import remux
+
+ONE_THREAD = NetworkOptions(workers=1)
+
+
+@pytest.fixture(scope="module")
+def loaded(small_set):
+    return load_checkpoint(small_set.checkpoint)
+
+
+@pytest.fixture(scope="module")
+def stream(small_set, tmp_path_factory) -> bytes:
+    """A video as MPEG-TS."""
+    return remux(small_set.videos / "scene_00.mp4", tmp_path_factory.mktemp("streams") / "v.ts").read_bytes()
+
+
+def test_stored_and_raw_and_live_sources_in_one_job(small_set, loaded, stream, tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    output = OutputOptions(tmp_path / "out", ("json", "jsonl", "html"), labels=read_labels(small_set.labels))
+    options = DetectOptions(loaded, networks=ONE_THREAD, limits=Limits(max_chunks=2), output=output)
+    with served([stream]) as port:
+        sources = [f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1", tmp_path / "empty.mp4", small_set.features]
+        events = list(detect_sources(sources, options))
+    live, gone, stored = f"127.0.0.1-{port}", "127.0.0.1-1", [f"scene_0{k}" for k in range(4)]
+    assert Counter(event.id for event in events if isinstance(event, Decided)) == dict.fromkeys([*stored, live], 2)
+    for source in (*stored, live):
+        kinds = [type(event) for event in events if getattr(event, "id", None) == source]
+        assert kinds == [Opened, Decided, Decided, Ended]
+    opened = {event.id: event for event in events if isinstance(event, Opened)}
+    assert list(opened) == [*stored, live, gone] and opened[live].refresh and not opened["scene_00"].refresh
+    assert opened[live].status.decided == 2 and opened["scene_00"].status.total == 2
+    failures = [event for event in events if isinstance(event, Failed)]
+    assert [failure.id for failure in failures] == ["empty", gone] and all(failure.hint for failure in failures)
+    texts = [event.text for event in events if isinstance(event, Notice)]
+    assert len(texts) == len(set(texts)) and any("random weights" in text for text in texts)
+    result = events[-1].result
+    assert isinstance(events[-1], Finished) and list(result.timelines) == [*stored, live]
+    assert result.failures == tuple(failures) and not result.stalled
+    assert result.index == tmp_path / "out" / "index.html" and result.index.is_file()
+    for event in (event for event in events if isinstance(event, Ended)):
+        assert event.timeline == result.timelines[event.id] and event.page.is_file()
+        assert json.loads((tmp_path / "out" / f"{event.id}.json").read_text()) == event.timeline
+
+
+def test_a_decision_comes_after_its_line_and_before_the_next_chunk(small_set, loaded, tmp_path):
+    options = DetectOptions(loaded, output=OutputOptions(tmp_path, ("jsonl",)))
+    for event in detect_sources([small_set.features], options):
+        if isinstance(event, Decided):
+            lines = [json.loads(line) for line in (tmp_path / f"{event.id}.jsonl").read_text().splitlines()]
+            assert max(line["chunk"] for line in lines if "chunk" in line) == event.decision.chunk
+    assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl"}
+
+
+def test_an_interrupt_writes_what_live_sources_have(loaded, stream, tmp_path):
+    options = DetectOptions(loaded, networks=ONE_THREAD, output=OutputOptions(tmp_path, ("json", "npy")))
+    with served([stream]) as port:
+        job = detect_sources([f"tcp://127.0.0.1:{port}"], options)
+        next(event for event in job if isinstance(event, Decided))
+        with pytest.raises(KeyboardInterrupt):
+            job.throw(KeyboardInterrupt())
+    (timeline,) = tmp_path.glob("*.json")
+    assert json.loads(timeline.read_text())["decided"] == 1 and len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_interrupt_leaves_recorded_sources_with_whole_lines(small_set, loaded, tmp_path):
+    job = detect_sources([small_set.features], DetectOptions(loaded, output=OutputOptions(tmp_path)))
+    next(event for event in job if isinstance(event, Decided))
+    with pytest.raises(KeyboardInterrupt):
+        job.throw(KeyboardInterrupt())
+    assert [path.name for path in tmp_path.iterdir()] == ["scene_00.jsonl"]
+
+
+def test_failures_can_end_the_job(small_set, loaded, tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    sources = [tmp_path / "empty.mp4", small_set.features]
+    options = DetectOptions(loaded, networks=ONE_THREAD, limits=Limits(max_chunks=1))
+    assert len(result_of(detect_sources(sources, options)).timelines) == 4
+    with pytest.raises(VideoError, match="is empty"):
+        list(detect_sources(sources[:1], DetectOptions(loaded, networks=ONE_THREAD, keep_going=False)))
+
+
+def test_one_stalled_source_of_two(loaded, stream):
+    """The exit code of the command follows from it."""
+    from extractors.video.live_reader import LiveOptions
+
+    half = stream[: len(stream) // 376 * 188]
+    options = DetectOptions(loaded, networks=ONE_THREAD, live=LiveOptions(timeout=1.5))
+    with served([half, None]) as silent, served([stream]) as port:
+        result = result_of(detect_sources([f"tcp://127.0.0.1:{silent}", f"tcp://127.0.0.1:{port}"], options))
+    assert result.stalled and [failure.id for failure in result.failures] == [f"127.0.0.1-{silent}"]
+    assert len(result.timelines) == 2
+    with served([half, None]) as silent, pytest.raises(StalledError):
+        list(detect_sources([f"tcp://127.0.0.1:{silent}"], options))
+
+
+def test_standard_input_once(loaded):
+    with pytest.raises(MissingPathError, match="can be read once"):
+        list(detect_sources(["-", "-"], DetectOptions(loaded)))
+
+
+def test_delays_are_a_notice_and_no_warning(small_set, loaded):
+    options = DetectOptions(loaded, thresholds={"min_length": 0.5, "on": None}, limits=Limits(max_chunks=1))
+    notices = [e for e in detect_sources([small_set.features], options) if isinstance(e, Notice) and not e.warning]
+    assert [notice.text for notice in notices] == ["Starts are reported 0.25 s later, ends 0 s later."]
+
+
+def test_a_checkpoint_by_its_path(small_set):
+    options = DetectOptions(small_set.checkpoint, device="cpu", limits=Limits(max_chunks=1))
+    timelines = result_of(detect_sources([small_set.features], options)).timelines
+    assert timelines["scene_00"]["classes"] == list(load(small_set.checkpoint).classes)

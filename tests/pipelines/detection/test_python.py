@@ -1,0 +1,130 @@
+"""`lstr.detect`: a checkpoint with its networks, thresholds and limits, and errors that name arguments."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import lstr
+from extractors.errors import RecipeError, WeightsError
+from lstr.checkpoint import save
+from lstr.config import LSTRConfig
+from lstr.errors import ConfigError
+from lstr.kinds import make_model
+from lstr.timeline import ThresholdError, Thresholds
+from pipelines.detection.sources import NetworkOptions
+from pipelines.detection.thresholds import choose_thresholds
+from tests.support.feature_set import TINY
+from tests.support.finetuned import CLASSES
+
+TWO = lstr.Limits(max_chunks=2)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A video, the weights folder of its networks, and a checkpoint for their features."""
+
+    video: Path
+    weights: Path
+    checkpoint: Path
+
+
+@pytest.fixture(scope="module")
+def trained(finetuned, tmp_path_factory) -> Trained:
+    torch.manual_seed(0)
+    model = make_model(LSTRConfig(**TINY), len(CLASSES)).eval()
+    recipe = json.loads(finetuned.weights.recipe.to_json())
+    path = tmp_path_factory.mktemp("checkpoint") / "c.pt"
+    save(path, model, CLASSES, recipe, {}, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})
+    return Trained(next(iter(finetuned.videos.values())), finetuned.weights.path, path)
+
+
+def scores_of(trained: Trained, networks) -> np.ndarray:
+    decisions = lstr.detect(trained.video, trained.checkpoint, networks=networks, limits=TWO, device="cpu")
+    return np.stack([decision.scores for decision in decisions])
+
+
+def test_networks_that_are_not_random(trained):
+    """By their folder, by files, and as options: the same scores, which other networks do not give."""
+    by_folder = scores_of(trained, trained.weights)
+    assert by_folder.shape == (2, 2) and np.isfinite(by_folder).all()
+    files = {stream: trained.weights / f"{stream}.pth" for stream in ("rgb", "flow")}
+    assert np.array_equal(by_folder, scores_of(trained, files))
+    options = NetworkOptions(str(trained.weights), str(trained.weights), workers=1)
+    assert np.array_equal(by_folder, scores_of(trained, options))
+    others = {stream: trained.weights / "fold_1" / f"{stream}.pth" for stream in ("rgb", "flow")}
+    with pytest.raises(RecipeError, match="sha256"):
+        scores_of(trained, others)
+    assert not np.array_equal(by_folder, scores_of(trained, others | {"allow_mismatch": True}))
+
+
+def test_errors_name_arguments(trained):
+    with pytest.raises(WeightsError) as caught:
+        next(lstr.detect(trained.video, trained.checkpoint))
+    assert caught.value.hint == 'add `networks={"rgb": PATH}`.'
+    assert caught.value.__notes__ == ['hint: add `networks={"rgb": PATH}`.']
+    others = {stream: trained.weights / "fold_1" / f"{stream}.pth" for stream in ("rgb", "flow")}
+    with pytest.raises(RecipeError) as caught:
+        scores_of(trained, others)
+    assert "--" not in caught.value.hint and 'networks={"allow_mismatch": True}' in caught.value.hint
+
+
+def test_errors_of_limits_and_checkpoints_name_arguments(small_set):
+    with pytest.raises(lstr.ExtractorError, match=r"before limits=Limits\(start=60\)"):
+        next(lstr.detect(small_set.features, small_set.checkpoint, limits=lstr.Limits(start=60)))
+    with pytest.raises(lstr.LstrError) as caught:
+        next(lstr.detect(small_set.features))
+    assert caught.value.hint == "name one with checkpoint=PATH, or run `lstr demo` to make one."
+
+
+def test_networks_that_cannot_be_meant(trained, tmp_path):
+    with pytest.raises(ConfigError, match="no option 'colour'"):
+        NetworkOptions.of({"rgb": trained.weights, "colour": "red"}, ("rgb", "flow"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(WeightsError, match="no finished folder"):
+        scores_of(trained, tmp_path / "empty")
+
+
+def test_thresholds(trained):
+    """Of the checkpoint; for all classes; by name; by class."""
+    loaded = lstr.load(trained.checkpoint)
+    own = {"Background": Thresholds(), "fall": Thresholds(0.4, 0.3)}
+    assert choose_thresholds(loaded) == own == choose_thresholds(loaded, {})
+    assert choose_thresholds(loaded, Thresholds(0.9)) == Thresholds(0.9)
+    assert choose_thresholds(loaded, {"min_length": 1, "off": None})["fall"] == Thresholds(0.4, 0.3, 1.0)
+    assert choose_thresholds(loaded, {"fall": {"merge_gap": 1}}) == own | {"fall": Thresholds(0.4, 0.3, 0, 1.0)}
+    assert choose_thresholds(loaded, {"fall": Thresholds(0.9)}) == own | {"fall": Thresholds(0.9)}
+    with pytest.raises(ThresholdError, match="'fell' is no class") as caught:
+        choose_thresholds(loaded, {"fell": Thresholds()})
+    assert "Background, fall" in caught.value.hint and "min_length" in caught.value.hint
+    with pytest.raises(ThresholdError, match="0.4 are no thresholds of a class"):
+        choose_thresholds(loaded, {"fall": 0.4})
+
+
+def test_thresholds_decide_what_is_reported(small_set):
+    def labels(thresholds) -> set[str]:
+        decisions = lstr.detect(small_set.features, lstr.load(small_set.checkpoint), thresholds=thresholds)
+        return {event.label for decision in decisions for event in decision.events}
+
+    reported = labels(None)
+    never = Thresholds(1.1)
+    assert len(reported) > 1 and labels(never) == set()
+    out = min(reported)
+    assert labels({out: never}) == reported - {out}
+
+
+def test_a_stream_by_hand(small_set):
+    """`create` and `step` on stored features give the scores of `detect`."""
+    loaded = lstr.load(small_set.checkpoint)
+    state = lstr.create(loaded.model)
+    for decision in lstr.detect(small_set.features, loaded, limits=TWO):
+        if decision.chunk == 0:
+            state = lstr.create(loaded.model)
+        row = [np.load(next(small_set.features.glob(f"{stream}_*/scene_00.npy"))) for stream in ("rgb", "flow")]
+        scores = lstr.step(loaded.model, state, *(part[decision.chunk] for part in row))
+        assert decision.time == (decision.chunk + 1) / 4 and np.allclose(scores, decision.scores, atol=1e-6)
+        if decision.chunk == 1:
+            break
