@@ -5,13 +5,12 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from extractors.twostream import default_device
-from lstr import checkpoint as checkpoints
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from pipelines.files.atomic import replacing
 from pipelines.files.home import home
 from pipelines.networks.checkpoint_recipe import recipe_of
+from pipelines.networks.checkpoints import assumptions_of, open_checkpoint
 
 
 def find_checkpoint(path: str | Path | None) -> Path:
@@ -46,9 +45,7 @@ def load_checkpoint(
 
     Raises CheckpointError when there is none, or it cannot be read.
     """
-    loaded = checkpoints.load(find_checkpoint(path), overrides)
-    loaded.model.to(device or default_device())
-    return loaded
+    return open_checkpoint(find_checkpoint(path), overrides, device)
 
 
 def warnings_of(loaded: Checkpoint) -> list[str]:
@@ -58,11 +55,3 @@ def warnings_of(loaded: Checkpoint) -> list[str]:
     if recipe and recipe.is_random:
         warnings.append(f"the {recipe.random_streams} networks carry random weights: the features are untrained.")
     return warnings
-
-
-def assumptions_of(loaded: Checkpoint) -> list[str]:
-    """What was assumed because a published checkpoint does not say it, in a sentence; empty when nothing was."""
-    if not loaded.assumed:
-        return []
-    values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
-    return [f"{loaded.path} does not say {values}: these are the published defaults; change them with --set model.…"]
