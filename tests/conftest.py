@@ -61,7 +61,7 @@ def small_set(tmp_path_factory) -> SmallSet:
     from pipelines.extraction.extract import extract
     from pipelines.extraction.prepare import prepare
     from pipelines.training.config import resolve
-    from pipelines.training.train import train
+    from pipelines.training.run import Task, train_model
 
     root = tmp_path_factory.mktemp("small set")  # a space, because users' folders have them
     labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
@@ -73,7 +73,7 @@ def small_set(tmp_path_factory) -> SmallSet:
         assert {o.state for o in extract(videos, folder, twostream, workers, lambda *_: None)} == {"done"}
     split = read_split(folder.path, labels, "training")
     model, config = resolve("small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
-    for _ in train(split, model, config, root / "run"):
+    for _ in train_model(Task(split, model, config), root / "run"):
         pass
     return SmallSet(root / "videos", labels, folder.path, root / "run" / "checkpoint.pt")
 

@@ -21,8 +21,8 @@ from pipelines.extraction.extract import extract
 from pipelines.extraction.prepare import prepare
 from pipelines.files.json_files import write_json
 from pipelines.progress import Tell
-from pipelines.training.config import resolve
-from pipelines.training.train import train
+from pipelines.training.log import Step
+from pipelines.training.train import TrainOptions, train
 
 PRESET = "small"
 
@@ -55,11 +55,11 @@ def run(output: Path, progress: Tell, say: Callable[[str], None]) -> dict:
                     raise RuntimeError(outcome.reason)
         run_folder = output / "run"
         with stage("train"):
-            split = read_split(folder.path, labels, "training")
-            model, config = resolve(PRESET, {}, split.dims)
             resumed = (run_folder / "resume.pt").exists()
-            for step in train(split, model, config, run_folder, device, resumed, preset=PRESET):
-                progress("train", step.step, step.steps)
+            options = TrainOptions([folder.path], labels, run_folder, PRESET, resume=resumed, device=device)
+            for event in train(options):
+                if isinstance(event, Step):
+                    progress("train", event.step, event.steps)
         loaded = load(run_folder / "checkpoint.pt")
         with stage("evaluate"):
             held_out = read_split(folder.path, labels, "testing")
