@@ -20,16 +20,17 @@ from pathlib import Path
 import numpy as np
 from held_out import HeldOut, Scores, Settings, chosen_without, folds_of
 
-from extractors.flow.workers import FlowWorkers, choose_backend, default_workers
+from extractors.flow.workers import choose_backend
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, default_device
-from extractors.video.file_reader import find_videos
+from extractors.video.inputs import find_videos
 from lstr import bootstrap, metrics
 from lstr.labels import read_labels
-from pipelines.extraction.extract import extract
-from pipelines.extraction.prepare import prepare
+from pipelines.extraction.job import extract
+from pipelines.extraction.options import ExtractOptions
+from pipelines.extraction.outcome import Outcome
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
+from pipelines.progress import Failed
 from pipelines.provenance import about_machine
 
 PRESET = "small"
@@ -56,13 +57,12 @@ CANDIDATES: dict[str, dict[str, Settings]] = {
 
 def extract_set(videos: Path, labels: Path, output: Path) -> None:
     """Extract what is not there yet of a set, with the fast recipe."""
-    found = find_videos([videos])
-    with FlowWorkers(default_workers()) as workers:
-        twostream, folder = prepare(
-            found, output, PRESETS["fast"], WeightSources(), labels, workers, default_device(), lambda *_: None
-        )
-        for outcome in extract(found, folder, twostream, workers, lambda *_: None):
-            print(f"  {outcome.id} {outcome.state} {outcome.seconds:.0f} s", flush=True)
+    options = ExtractOptions(output, workers=1, recipe=PRESETS["fast"], calibrate=labels)
+    for event in extract(find_videos([videos]), options):
+        if isinstance(event, Outcome):
+            print(f"  {event.id} {event.state} {event.seconds:.0f} s", flush=True)
+        if isinstance(event, Failed):
+            print(f"  {event.id} failed: {event.reason}", flush=True)
 
 
 def score_of_labels(held: HeldOut, training: list[str], testing: list[str]) -> dict[str, Scores]:

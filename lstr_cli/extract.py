@@ -1,12 +1,14 @@
 """`lstr extract`: videos to a feature folder."""
 
 import sys
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lstr.config import FEATURES_PER_SECOND
 from lstr_cli.options import (
     device_option,
     flow_backend_option,
@@ -14,6 +16,13 @@ from lstr_cli.options import (
     processes_option,
     recipe_options,
 )
+
+if TYPE_CHECKING:  # they bring torch
+    from pipelines.extraction.job import Event
+    from pipelines.extraction.options import ExtractOptions
+    from pipelines.extraction.outcome import Outcome, Summary
+    from pipelines.extraction.plan import Plan
+    from pipelines.progress import Failed
 
 SOME_FAILED = 3
 
@@ -27,7 +36,7 @@ SOME_FAILED = 3
     "--calibrate",
     metavar="LABELS|LIST",
     help="Give random networks batch-norm statistics from these videos: the training subset of a label file, "
-    "or a text file with an id or path a line.",
+    "or a text file with one id or path per line.",
 )
 @processes_option
 @flow_backend_option
@@ -40,7 +49,7 @@ SOME_FAILED = 3
     type=click.Choice(["local", "ray"]),
     default="local",
     show_default=True,
-    help="ray: on a Ray cluster, a task a video; sources and features must be where every node reaches them.",
+    help="ray: on a Ray cluster, one task per video; sources and features must be where every node reaches them.",
 )
 @click.option(
     "--ray-address",
@@ -50,34 +59,13 @@ SOME_FAILED = 3
 @click.option(
     "--cache",
     metavar="DIR",
-    help="Chunks and flow that are there already, as `lstr finetune` leaves them.  [default: $LSTR_HOME/chunks]",
+    help="Chunks and flow that were computed before, as `lstr finetune` leaves them.  [default: $LSTR_HOME/chunks]",
 )
 @click.option("--no-cache", is_flag=True, help="Decode and compute flow anew; the features are the same.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done: how much, how long, how much disk.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done: how much, how long, how much disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan of a --dry-run, as JSON.")
-def command(
-    videos,
-    lists,
-    endings,
-    root,
-    output,
-    recipe,
-    rgb_weights,
-    flow_weights,
-    calibrate,
-    workers,
-    threads,
-    flow_backend,
-    device,
-    allow_damaged,
-    engine,
-    ray_address,
-    cache,
-    no_cache,
-    dry_run,
-    as_json,
-):
-    """Decode, compute optical flow, run both TSN networks, and write one array a stream and video.
+def command(videos, lists, endings, root, dry_run, as_json, **options):
+    """Decode, compute optical flow, run both TSN networks, and write one array per stream and video.
 
     A PATTERN in quotes, as 'videos/**/*.mp4', is expanded here. Sources and FEATURES may be URLs that fsspec knows,
     as s3://bucket/videos. Run the same command again to go on after an
@@ -93,90 +81,82 @@ def command(
       lstr extract videos/ -o features --recipe my_weights
       lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
-    from extractors.flow.workers import choose_backend, flow_workers
-    from extractors.twostream import WeightSources, default_device
     from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
-    from pipelines.extraction.chunk_cache import find_cache
-    from pipelines.extraction.extract import extract, run
-    from pipelines.extraction.machine import share, this_machine
-    from pipelines.extraction.outcome import Summary
-    from pipelines.extraction.plan import make_plan
-    from pipelines.extraction.prepare import prepare
-    from pipelines.extraction.processes import over_processes
-    from pipelines.extraction.ray_cluster import cluster, nodes, over_cluster, portion_of, share_cluster
-    from pipelines.extraction.worker import WorkerConfig
-    from pipelines.files.remote import place
+    from pipelines.extraction.job import extract, plan
     from pipelines.files.videos import find_sources
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
-    if ray_address and engine != "ray":
-        raise click.UsageError("--ray-address is for --engine ray.")
-    if cache and no_cache:
-        raise click.UsageError("--cache and --no-cache exclude each other.")
-    cache = None if no_cache else find_cache(cache)
-    output = place(output)
+    chosen = _options(**options)
     found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root)
-    if engine == "ray":
-        click.get_current_context().with_resource(cluster(ray_address))
-        portion = portion_of(nodes().values(), device, threads)
-        sharing = partial(share_cluster, portion, most=workers)
-        there, device, backend_here = portion.device, "cpu", "auto"  # all that is made here is the recipe
-    else:
-        there = device = device or default_device()
-        sharing = partial(share, this_machine(device), processes=workers, threads=threads)
-        backend_here = flow_backend
-    machine = this_machine(device)
-    backend = choose_backend(recipe.algorithm, backend_here) if recipe.algorithm else ""
-    plan = make_plan(found, output, recipe, backend, there, sharing)
     if dry_run:
-        _show_plan(console, plan, as_json)
+        _show_plan(console, plan(found, chosen), as_json)
         return
-    console.say(_line(console, plan))
-    _warn_of_disk(console, plan)
-    sources = WeightSources(rgb_weights, flow_weights)
-    with flow_workers(recipe.algorithm, threads or machine.cores, backend_here) as pool:
-        with console.Bar("chunks") as bar:
-            listed = Path(calibrate) if calibrate else None
-            twostream, folder = prepare(found, output, recipe, sources, listed, pool, device, bar.update)
-        if twostream.recipe.is_random:
-            state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see --calibrate)"
-            console.warn(
-                f"{twostream.recipe.random_streams} networks carry random weights{state}; "
-                "bring published ones with --rgb-weights and --flow-weights."
-            )
-        summary = Summary()
-        with console.JobBar("chunks", plan.chunks, speed) as bar:
-            config = WorkerConfig(output, sources, there, plan.share.threads, flow_backend, allow_damaged, cache)
-            if engine == "ray":
-                how = {"portion": portion, "most": workers, "notice": console.warn}
-                outcomes = run(plan.longest_first(), folder, partial(over_cluster, config=config, **how))
-            elif plan.share.processes == 1:
-                outcomes = extract(found, folder, twostream, pool, bar.update, allow_damaged, cache)
-            else:
-                how = {"processes": plan.share.processes, "gpus": machine.gpus, "progress": bar.update}
-                del twostream  # each process has its own
-                outcomes = run(plan.longest_first(), folder, partial(over_processes, config=config, **how))
-            planned = {video.id: video.chunks for video in plan.of("to do")}
-            with closing(outcomes):
-                for outcome in outcomes:
-                    summary.add(outcome)
-                    bar.finish(outcome.id, planned.get(outcome.id, 0))
-                    say_outcome(console, outcome)
-    _say_summary(console, summary, folder.path)
+    with closing(extract(found, chosen)) as events:
+        summary = _follow(console, events)
+    _say_summary(console, summary, chosen.output)
     if as_json:
-        console.show_json({"output": str(folder.path), **summary.to_dict()})
+        console.show_json({"output": str(chosen.output), **summary.to_dict()})
     if summary.failed:
         sys.exit(SOME_FAILED)
 
 
+def _options(output, calibrate, cache, no_cache, rgb_weights, flow_weights, **others: Any) -> "ExtractOptions":
+    """The job's options; `others` have the same names there."""
+    from pipelines.extraction.chunk_cache import find_cache
+    from pipelines.extraction.options import ExtractOptions
+    from pipelines.files.remote import place
+
+    if others["ray_address"] and others["engine"] != "ray":
+        raise click.UsageError("--ray-address is for --engine ray.")
+    if cache and no_cache:
+        raise click.UsageError("--cache and --no-cache exclude each other.")
+    return ExtractOptions(
+        output=place(output),
+        weights={"rgb": rgb_weights, "flow": flow_weights},
+        calibrate=Path(calibrate) if calibrate else None,
+        cache=None if no_cache else find_cache(cache),
+        **others,
+    )
+
+
+def _follow(console, events: "Iterable[Event]") -> "Summary":
+    """Show what a job yields until it is finished; its summary."""
+    from pipelines.extraction.job import Prepared
+    from pipelines.extraction.outcome import Outcome
+    from pipelines.extraction.plan import Plan
+    from pipelines.progress import Failed, Finished, Notice, Progress
+
+    with ExitStack() as shown:
+        for event in events:
+            match event:
+                case Plan():
+                    console.say(_line(console, event))
+                    _warn_of_disk(console, event)
+                    planned, chunks = event.chunks, {video.id: video.chunks for video in event.of("to do")}
+                    bar = shown.enter_context(console.Bar("chunks"))
+                case Prepared():
+                    shown.close()
+                    bar = shown.enter_context(console.JobBar("chunks", planned, speed))
+                case Progress():
+                    bar.update(event.what, event.done, event.total)
+                case Notice():
+                    console.warn(event.text)
+                case Outcome() | Failed():
+                    bar.finish(event.id, chunks.get(event.id, 0))
+                    say_outcome(console, event)
+                case Finished():
+                    summary = event.result
+    return summary
+
+
 def speed(chunks_per_second: float) -> str:
-    """Of chunks, for people."""
-    return f"{chunks_per_second:.1f} a second, {chunks_per_second / 4:.2f} × real time"
+    """Of chunks, in words."""
+    return f"{chunks_per_second:.1f} a second, {chunks_per_second / FEATURES_PER_SECOND:.2f} × real time"
 
 
-def _show_plan(console, plan, as_json: bool) -> None:
+def _show_plan(console, plan: "Plan", as_json: bool) -> None:
     if as_json:
         console.show_json(plan.to_dict())
         return
@@ -189,7 +169,7 @@ def _show_plan(console, plan, as_json: bool) -> None:
     _warn_of_disk(console, plan)
 
 
-def _line(console, plan) -> str:
+def _line(console, plan: "Plan") -> str:
     states = {"done": len(plan.of("done")), "to do": len(plan.of("to do")), "unreadable": len(plan.of("unreadable"))}
     counts = ", ".join(f"{n} {state}" for state, n in states.items() if n or state != "unreadable")
     before = f" ({plan.failed_before} failed before)" if plan.failed_before else ""
@@ -201,32 +181,36 @@ def _line(console, plan) -> str:
     return line
 
 
-def _warn_of_disk(console, plan) -> None:
+def _warn_of_disk(console, plan: "Plan") -> None:
     if plan.free_bytes is not None and plan.bytes > plan.free_bytes:
         console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
 
 
-def say_outcome(console, outcome) -> None:
-    """Tell what became of a video; of one that was finished before, nothing."""
-    if outcome.state == "failed":
+def say_outcome(console, outcome: "Outcome | Failed") -> None:
+    """Say what became of a video; of one that was finished before, nothing."""
+    from pipelines.progress import Failed
+
+    if isinstance(outcome, Failed) or outcome.state == "failed":
         console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
     elif outcome.state == "done":
         if outcome.note:
             console.warn(outcome.note)
-        factor = outcome.chunks / 4 / outcome.seconds
+        factor = outcome.chunks / FEATURES_PER_SECOND / outcome.seconds
         line = f"{outcome.chunks} chunks in {outcome.seconds:.1f} s ({factor:.2f} × real time)"
         console.say(f"done: {outcome.id}: {line}")
         if outcome.reason:
             console.warn(f"{outcome.id} is {outcome.reason}")
 
 
-def _say_summary(console, summary, path: Path) -> None:
-    told = summary.to_dict()
+def _say_summary(console, summary: "Summary", output: object) -> None:
+    counted = summary.to_dict()
     if summary.chunks:
-        stages = (f"{name.replace('_', ' ')} {s['chunks_per_thread_second']:.1f}" for name, s in told["stages"].items())
+        stages = (
+            f"{name.replace('_', ' ')} {s['chunks_per_thread_second']:.1f}" for name, s in counted["stages"].items()
+        )
         console.say(
-            f"{summary.chunks} chunks in {console.clock(told['seconds'])}: {speed(told['chunks_per_second'])}; "
+            f"{summary.chunks} chunks in {console.clock(counted['seconds'])}: {speed(counted['chunks_per_second'])}; "
             f"of one thread: {', '.join(stages)}"
         )
-    counts = ", ".join(f"{told[state]} {state}" for state in ("done", "kept", "failed"))
-    console.say(f"{counts}; features in {path}")
+    counts = ", ".join(f"{counted[state]} {state}" for state in ("done", "kept", "failed"))
+    console.say(f"{counts}; features in {output}")

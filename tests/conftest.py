@@ -52,30 +52,29 @@ class SmallSet:
 @pytest.fixture(scope="session")
 def small_set(tmp_path_factory) -> SmallSet:
     """Rendered, extracted and trained: everything but the size is as a user has it."""
-    from extractors.flow.workers import FlowWorkers
     from extractors.presets import PRESETS
-    from extractors.twostream import WeightSources
-    from extractors.video.file_reader import find_videos
+    from extractors.video.inputs import find_videos
     from pipelines.datasets.dataset import read_split
     from pipelines.demo.scenes import SceneConfig, render_scenes
-    from pipelines.extraction.extract import extract
-    from pipelines.extraction.prepare import prepare
+    from pipelines.extraction.job import extract
+    from pipelines.extraction.options import ExtractOptions
+    from pipelines.extraction.outcome import Outcome
+    from pipelines.progress import Failed
     from pipelines.training.config import resolve
     from pipelines.training.run import Task, train_model
 
     root = tmp_path_factory.mktemp("small set")  # a space, because users' folders have them
     labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
-    videos = find_videos([root / "videos"])
-    with FlowWorkers(2) as workers:
-        twostream, folder = prepare(
-            videos, root / "features", PRESETS["fast"], WeightSources(), labels, workers, "cpu", lambda *_: None
-        )
-        assert {o.state for o in extract(videos, folder, twostream, workers, lambda *_: None)} == {"done"}
-    split = read_split(folder.path, labels, "training")
+    features = root / "features"
+    options = ExtractOptions(features, device="cpu", threads=2, workers=1, recipe=PRESETS["fast"], calibrate=labels)
+    events = list(extract(find_videos([root / "videos"]), options))
+    assert {e.state for e in events if isinstance(e, Outcome)} == {"done"}
+    assert not [e for e in events if isinstance(e, Failed)]
+    split = read_split(features, labels, "training")
     model, config = resolve("small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
     for _ in train_model(Task(split, model, config), root / "run"):
         pass
-    return SmallSet(root / "videos", labels, folder.path, root / "run" / "checkpoint.pt")
+    return SmallSet(root / "videos", labels, features, root / "run" / "checkpoint.pt")
 
 
 @pytest.fixture(scope="session")

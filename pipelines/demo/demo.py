@@ -7,8 +7,8 @@ from time import perf_counter
 
 from extractors.flow.workers import FlowWorkers, default_workers
 from extractors.presets import PRESETS
-from extractors.twostream import WeightSources, default_device
-from extractors.video.file_reader import find_videos
+from extractors.twostream import default_device
+from extractors.video.inputs import find_videos
 from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
 from pipelines.demo.scenes import SceneConfig, render_scenes
@@ -17,10 +17,11 @@ from pipelines.detection.detect import run as run_detection
 from pipelines.detection.outputs import DEFAULT
 from pipelines.detection.sources import open_video_source
 from pipelines.evaluation.evaluate import evaluate
-from pipelines.extraction.extract import extract
-from pipelines.extraction.prepare import prepare
+from pipelines.extraction.job import extract
+from pipelines.extraction.options import ExtractOptions
 from pipelines.files.json_files import write_json
-from pipelines.progress import Tell
+from pipelines.networks.checkpoint_recipe import networks_of
+from pipelines.progress import Failed, Progress, Tell
 from pipelines.training.log import Step
 from pipelines.training.train import TrainOptions, train
 
@@ -45,28 +46,30 @@ def run(output: Path, progress: Tell, say: Callable[[str], None]) -> dict:
     with stage("render"):
         labels = render_scenes(output, SceneConfig(), lambda done, total: progress("render", done, total))
     videos = find_videos([output / "videos"])
+    features = output / "features"
+    with stage("extract"):
+        options = ExtractOptions(features, device=device, recipe=PRESETS["fast"], calibrate=labels, workers=1)
+        for event in extract(videos, options):
+            if isinstance(event, Progress):
+                progress(event.what, event.done, event.total)
+            if isinstance(event, Failed):
+                raise RuntimeError(event.reason)
     with FlowWorkers(default_workers()) as workers:
-        with stage("extract"):
-            twostream, folder = prepare(
-                videos, output / "features", PRESETS["fast"], WeightSources(), labels, workers, device, progress
-            )
-            for outcome in extract(videos, folder, twostream, workers, progress):
-                if outcome.state == "failed":
-                    raise RuntimeError(outcome.reason)
         run_folder = output / "run"
         with stage("train"):
             resumed = (run_folder / "resume.pt").exists()
-            options = TrainOptions([folder.path], labels, run_folder, PRESET, resume=resumed, device=device)
+            options = TrainOptions([features], labels, run_folder, PRESET, resume=resumed, device=device)
             for event in train(options):
                 if isinstance(event, Step):
                     progress("train", event.step, event.steps)
         loaded = load(run_folder / "checkpoint.pt")
         with stage("evaluate"):
-            held_out = read_split(folder.path, labels, "testing")
+            held_out = read_split(features, labels, "testing")
             metrics = evaluate(loaded, held_out, progress)
         write_json(output / "metrics.json", metrics)
         with stage("detect"):
             video_id = held_out.videos[0].id
+            twostream, _ = networks_of(loaded, None, None, device)
             source = open_video_source(video_id, videos[video_id], twostream, workers)
             for decision in run_detection(
                 source, loaded, output / "timeline", DEFAULT, None, truth_of(held_out.labels, video_id)

@@ -11,23 +11,27 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
-from extractors.prefetch import ahead
+from extractors.prefetch import ahead, closed_after
 from extractors.recipe import Recipe
-from extractors.video.file_reader import FrameReader, Video
+from extractors.video.file_reader import FrameReader
 from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
+from extractors.video.probe import Video
 from pipelines.files.atomic import replacing
 from pipelines.files.home import home
 from pipelines.files.json_files import write_json
-from pipelines.files.npy_rows import RowFile
+from pipelines.files.npy_rows import RowFile, open_array
+from pipelines.progress import Progress
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
 """The entries of a recipe that make chunks; the others are of the networks."""
@@ -40,7 +44,7 @@ class CacheError(ExtractorError):
     """A cached chunk is not what was written."""
 
 
-def chunk_recipe(recipe: Recipe) -> dict:
+def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
     """What of a recipe makes chunks and flow."""
     return {name: value for name, value in asdict(recipe).items() if name in FIELDS}
 
@@ -50,30 +54,30 @@ class CachedVideo:
     """A cached video: its chunks (L, 13, H, W) uint8, memory-mapped, and what its record says of the source."""
 
     path: Path
-    chunks: np.ndarray
-    record: dict
+    chunks: NDArray[np.uint8]
+    record: Mapping[str, Any]
 
     def __len__(self) -> int:
         return len(self.chunks)
 
-    def read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """A chunk's central frame (H, W, 3) RGB and flow (10, H, W), uint8; (0, H, W) of a recipe without flow.
 
         Raises CacheError when it was damaged.
         """
         planes = np.ascontiguousarray(self.chunks[index])
-        if zlib.crc32(planes) != self.record["crc32"][index]:
+        if zlib.crc32(planes.data) != self.record["crc32"][index]:
             raise CacheError(
                 f"Chunk {index} of {self.path} is damaged.", f"delete {self.path}, and run the same command again."
             )
         return planes[:COLOURS].transpose(1, 2, 0), planes[COLOURS:]
 
-    def is_sound(self, progress: Callable[[int, int], None] = lambda done, total: None) -> bool:
-        """Whether every chunk is as it was written; reads them all."""
+    def verify(self, what: str) -> Generator[Progress, None, bool]:
+        """Whether every chunk is as it was written; reads them all, with progress that is called `what`."""
         try:
             for index in range(len(self)):
                 self.read(index)
-                progress(index + 1, len(self))
+                yield Progress(what, index + 1, len(self))
         except CacheError:
             return False
         return True
@@ -85,19 +89,19 @@ class ChunkCache:
     Where room is needed, the videos that were used longest ago go first, of whatever recipe.
     """
 
-    def __init__(self, path: Path, recipe: dict, size: int = DEFAULT_SIZE):
+    def __init__(self, path: Path, recipe: Mapping[str, Any], size: int = DEFAULT_SIZE):
         self.root = path
-        self.recipe = recipe
+        self.recipe = dict(recipe)
         self.size = size
         canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"))
         self.path = path / hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def find(self, sha256: str) -> CachedVideo | None:
-        """The cached chunks of the video file with this SHA-256; None where they are not there or not whole."""
+        """The cached chunks of the video file with this SHA-256; None where they are missing or not whole."""
         array = self._array(sha256)
         try:
             record = json.loads(_record(array).read_text(encoding="utf-8"))
-            chunks = np.load(array, mmap_mode="r")
+            chunks = open_array(array)
             shape = tuple(record["shape"])
             if chunks.shape != shape or chunks.dtype != np.uint8 or len(record["crc32"]) != len(chunks):
                 return None
@@ -116,31 +120,32 @@ class ChunkCache:
         opened: tuple[Video, FrameReader, Iterator[Chunk]],
         workers: FlowWorkers | None,
         keep: Collection[str] = (),
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> CachedVideo:
+        what: str = "chunks",
+    ) -> Generator[Progress, None, CachedVideo]:
         """Decode a video, compute its flow and put both on disk; others than those of `keep` may go for it.
 
-        Both are SHA-256 of files. `opened` is what `open_chunks` gives of the source. A recipe without flow needs no
-        workers. Raises VideoError when it is damaged, OutputError when it finds no room.
+        Both are SHA-256 of files. `opened` is what `open_chunks` returns for the source. A recipe without flow needs
+        no workers. `what` names the progress. Raises VideoError when it is damaged, OutputError without room.
         """
         video, reader, chunks = opened
         shape = self.shape(video)
         self.make_room(video.n_chunks * math.prod(shape), {self._array(other) for other in keep})
         in_flight = 2 * workers.workers if workers else FRAMES_AHEAD
-        array, checks = self._array(sha256), []
+        array = self._array(sha256)
+        checks: list[int] = []
         with replacing(array) as temporary:
             rows = RowFile(temporary, shape, "|u1")
-            with closing(rows), closing(ahead(_submitted(chunks, workers), in_flight, "reader")) as reading:
+            with closing(rows), closed_after(ahead(_submitted(chunks, workers), in_flight, "reader")) as reading:
                 for chunk, flow in reading:
                     planes = chunk.frames[self.recipe["rgb_frame"]].transpose(2, 0, 1)
                     if flow:
                         planes = np.concatenate([planes, flow.result()])  # (13, H, W)
                     planes = np.ascontiguousarray(planes)
                     rows.append(planes)
-                    checks.append(zlib.crc32(planes))
-                    progress(len(checks), video.n_chunks)
+                    checks.append(zlib.crc32(planes.data))
+                    yield Progress(what, len(checks), video.n_chunks)
                 if not checks:
-                    raise VideoError(f"{source} is damaged before its first chunk ends.", "give another video.")
+                    raise VideoError(f"{source} is damaged before its first chunk ends.", "use another video.")
                 rows.finish()
         record = {
             "source": str(source),
@@ -152,7 +157,7 @@ class ChunkCache:
         if not (self.path / "recipe.json").exists():
             write_json(self.path / "recipe.json", self.recipe)
         write_json(_record(array), record)
-        return CachedVideo(array, np.load(array, mmap_mode="r"), record)
+        return CachedVideo(array, open_array(array), record)
 
     def shape(self, video: Video) -> tuple[int, int, int]:
         """Planes, height and width of its chunks, each a byte."""
@@ -186,19 +191,19 @@ class ChunkCache:
         return self.path / f"{sha256[:24]}.npy"
 
 
-def find_cache(given: str | None) -> Path | None:
-    """The folder that `--cache` names, else the usual one; None where that is not there.
+def find_cache(named: str | None) -> Path | None:
+    """The folder that `--cache` names, else the usual one; None where that does not exist.
 
-    Raises MissingPathError where a folder that is named is not there.
+    Raises MissingPathError where a folder that is named does not exist.
     """
-    if given and not Path(given).is_dir():
-        raise MissingPathError(f"{given} is not a folder.", "`lstr finetune` makes it; or leave out --cache.")
-    path = Path(given).absolute() if given else home() / "chunks"
+    if named and not Path(named).is_dir():
+        raise MissingPathError(f"{named} is not a folder.", "`lstr finetune` makes it; or leave out --cache.")
+    path = Path(named).absolute() if named else home() / "chunks"
     return path if path.is_dir() else None
 
 
 def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
-    """The caches below `root` that are there and have what a recipe's features are made of.
+    """The caches below `root` that have what a recipe's features are made of.
 
     Features of RGB alone can be made of chunks with any flow, or none.
     """
@@ -208,7 +213,7 @@ def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
     return [cache for cache in caches if cache.path.is_dir()]
 
 
-def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict:
+def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict[str, Any]:
     """What a record says of a video that was decoded to its end, and of what computed its flow."""
     return {
         "duration": float(reader.end),
@@ -246,7 +251,7 @@ def _last_use(array: Path) -> float:
     return 0.0
 
 
-def cached_chunks(cached: CachedVideo, step: int = 1) -> Iterator[tuple[Chunk, np.ndarray]]:
+def cached_chunks(cached: CachedVideo, step: int = 1) -> Iterator[tuple[Chunk, NDArray[np.uint8]]]:
     """Every step-th chunk with its flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them.
 
     Raises CacheError.

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from extractors.errors import VideoError
 from extractors.flow.workers import DIS_SMALLEST, FlowWorkers
 from extractors.twostream import FeatureRow, TwoStream
-from extractors.video.file_reader import FrameReader, Video
+from extractors.video.file_reader import FrameReader
 from extractors.video.frames import Chunk
+from extractors.video.probe import Video
 from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, cached_chunks, decoded_facts
 
 
@@ -21,7 +23,7 @@ class VideoRows:
     announced: int
     """Chunks that there should be."""
     rows: Iterator[FeatureRow]
-    facts: Callable[[int], dict]
+    facts: Callable[[int], dict[str, Any]]
     """What a record says of the decoding, of so many rows, when they are at their end."""
 
 
@@ -31,14 +33,14 @@ def rows_of_file(
     twostream: TwoStream,
     workers: FlowWorkers | None,
 ) -> VideoRows:
-    """Decode a file and compute its flow; `opened` is what `open_chunks` gives of it. Raises VideoError."""
+    """Decode a file and compute its flow; `opened` is what `open_chunks` returns for it. Raises VideoError."""
     video, reader, chunks = opened
     width, height = video.size(twostream.recipe.long_side)
     if twostream.recipe.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
         raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
     backend = workers.backend if workers else None
-    facts = lambda n: decoded_facts(video, reader, n, backend)  # noqa: E731
-    return VideoRows(str(source), video.n_chunks, twostream.rows(chunks, workers), facts)
+    rows = twostream.rows(chunks, workers)
+    return VideoRows(str(source), video.n_chunks, rows, lambda n: decoded_facts(video, reader, n, backend))
 
 
 def rows_of_cache(cached: CachedVideo, twostream: TwoStream, workers: FlowWorkers | None) -> VideoRows:

@@ -8,15 +8,15 @@ import torch
 
 from extractors.flow.workers import default_workers
 
-CORES = 4  # to a process, whose threads share one lock of Python; chosen so that two cores, where a second process was
+CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
 # measured to gain nothing, get one, and not measured on more
-MEMORY = 2 * 2**30  # bytes to a process; 1.2 were measured
+MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to share."""
+    """What can be shared out."""
 
     cores: int
     gpus: int = 0
@@ -26,7 +26,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Share:
-    """So many processes, each with so many threads; one process is the one that asks, and starts no other."""
+    """How many processes, and how many threads each; a single process is the job's own, which starts no other."""
 
     processes: int
     threads: int
@@ -42,9 +42,9 @@ def this_machine(device: str) -> Machine:
 
 
 def share(machine: Machine, n_videos: int, processes: int | None = None, threads: int | None = None) -> Share:
-    """How to share a machine out for so many videos; `processes` and `threads` are those asked for.
+    """How to share a machine out for so many videos; `processes` and `threads` are those requested.
 
-    As many processes a GPU, at least one each; never more than videos or cores, or than fit into memory.
+    As many processes per GPU, at least one each; never more than videos or cores, or than fit into memory.
     """
     if processes is None:
         processes = max(1, machine.cores // (threads or CORES))

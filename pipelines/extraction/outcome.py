@@ -3,8 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
-from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.frames import CHUNK_SECONDS
 from pipelines.files.remote import Place
 
 REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."
@@ -32,7 +33,7 @@ class Outcome:
 
 
 def described(error: Exception) -> str:
-    """An error that no one foresaw, in a line."""
+    """An error that nobody foresaw, in one line."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
 
 
@@ -46,9 +47,9 @@ class Summary:
     """Counts the outcomes of a run as they come."""
 
     started: float = field(default_factory=perf_counter)
-    counts: Counter = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     chunks: int = 0
-    stages: Counter = field(default_factory=Counter)
+    stages: dict[str, float] = field(default_factory=dict)
     """Seconds each stage worked, in all threads and processes together."""
     failed: list[Outcome] = field(default_factory=list)
 
@@ -59,9 +60,10 @@ class Summary:
             self.failed.append(outcome)
         elif outcome.state == "done":
             self.chunks += outcome.chunks
-            self.stages.update(outcome.stages)
+            for name, seconds in outcome.stages.items():
+                self.stages[name] = self.stages.get(name, 0.0) + seconds
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """As a JSON object; speeds only of what was done in this run."""
         seconds = perf_counter() - self.started
         return {

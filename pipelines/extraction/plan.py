@@ -1,24 +1,27 @@
 """What an extraction would do, before it does it: how much is left, how long it takes, how much disk it needs."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from extractors.errors import MissingPathError, VideoError
 from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, Preset
 from extractors.recipe import FEATURES, Recipe
-from extractors.video.file_reader import CHUNK_SECONDS, probe
-from pipelines.extraction.extract import together
+from extractors.video.frames import CHUNK_SECONDS
+from extractors.video.probe import probe
 from pipelines.extraction.machine import Share
+from pipelines.extraction.resume import together
 from pipelines.features.remote_folder import open_folder
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.videos import announced_seconds
 from pipelines.networks.recipes import StoredRecipe
 
 RECORD_BYTES = 2048
-# Seconds of one core a chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)
+FLOAT_BYTES = 4
+# Seconds of one core per chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)
 FLOW_SECONDS = {"native": 0.29, "opencv": 3.1, "dis": 0.023, "farneback": 0.1}
 NETWORK_SECONDS = {"float32": {"rgb": 0.102, "flow": 0.056}, "bf16": {"rgb": 0.06, "flow": 0.033}}  # an image
 DOCUMENTED = "an estimate by the README's table of speed"
@@ -39,7 +42,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Rate:
-    """Seconds of one core that a chunk costs, and where they are from; None where nothing is known."""
+    """Seconds of one core that a chunk costs, and where that figure is from; None where nothing is known."""
 
     seconds: float | None
     origin: str
@@ -52,7 +55,7 @@ class Plan:
     output: Place
     videos: tuple[Planned, ...]
     row_bytes: int
-    """Of both streams, a chunk."""
+    """Of both streams, per chunk."""
     rate: Rate
     share: Share
 
@@ -82,14 +85,14 @@ class Plan:
 
     @property
     def seconds(self) -> float | None:
-        """About so long the job will take; None where that is not known."""
+        """How long the job will take, about; None where that is not known."""
         if self.rate.seconds is None:
             return None
         return self.chunks * self.rate.seconds / (self.share.processes * self.share.threads)
 
     @property
     def bytes(self) -> int:
-        """About so much disk it will take."""
+        """How much disk it will take, about."""
         return self.chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES
 
     @cached_property
@@ -103,7 +106,7 @@ class Plan:
         """{id: source} of all, so that at the end no process is left alone with a long video."""
         return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
         return {
             "output": str(self.output),
@@ -126,45 +129,46 @@ class Plan:
 
 
 def make_plan(
-    videos: dict[str, Place],
+    videos: Mapping[str, Place],
     output: Place,
     recipe: Preset | StoredRecipe,
     backend: str,
     device: str,
     sharing: Callable[[int], Share],
 ) -> Plan:
-    """Look at every video and at what is there of it; of those to do the packets are read, elsewhere the header.
+    """Look at every video and at what is done of it; of those to do the packets are read, elsewhere the header.
 
-    `sharing` says who does so many videos. The time is by the videos that are done, if there are any on a device of
-    this kind, else by the README; `backend` as for `documented_rate`.
+    `sharing` gives the share of processes and threads for a number of videos. The time is by the videos that are done,
+    if any are on a device of this kind, else by the README; `backend` as for `documented_rate`.
     """
     folder = open_folder(output)
-    recipe = folder.recipe if folder else getattr(recipe, "recipe", recipe)
+    begun = folder.recipe if folder else None
     failures = {failure["id"]: failure["reason"] for failure in folder.failures()} if folder else {}
 
-    def look(video: tuple[str, Place]) -> tuple[Planned, dict]:
+    def look(video: tuple[str, Place]) -> tuple[Planned, dict[str, Any]]:
         video_id, source = video
         before = failures.get(video_id, "")
-        if folder and folder.is_done(video_id, source):
-            record = folder.read_record(video_id)
+        record = folder.read_record(video_id) if folder and folder.is_done(video_id, source) else None
+        if record:
             return Planned(video_id, source, "done", record["duration"], record["chunks"]), record
         if isinstance(source, RemoteFile):
             seconds = announced_seconds(source)
             return Planned(video_id, source, "to do", seconds, int(seconds / CHUNK_SECONDS), failed_before=before), {}
         try:
-            video = probe(source)
+            probed = probe(source)
         except (VideoError, MissingPathError) as error:
             return Planned(video_id, source, "unreadable", reason=str(error), failed_before=before), {}
-        return Planned(video_id, source, "to do", video.duration, video.n_chunks, failed_before=before), {}
+        return Planned(video_id, source, "to do", probed.duration, probed.n_chunks, failed_before=before), {}
 
     seen = [found for _, found in together(look, videos.items())]
-    rate = measured_rate([record for _, record in seen], device) or documented_rate(recipe, backend, device)
+    made_by = begun or (recipe.recipe if isinstance(recipe, StoredRecipe) else recipe)
+    rate = measured_rate([record for _, record in seen], device) or documented_rate(made_by, backend, device)
     looked_at = tuple(planned for planned, _ in seen)
     n_left = sum(planned.state != "done" for planned in looked_at)
-    return Plan(output, looked_at, row_bytes(recipe), rate, sharing(n_left))
+    return Plan(output, looked_at, row_bytes(made_by), rate, sharing(n_left))
 
 
-def measured_rate(records: list[dict], device: str) -> Rate | None:
+def measured_rate(records: Sequence[Mapping[str, Any]], device: str) -> Rate | None:
     """What a chunk cost in the videos of some records; None when none was made on this kind of device."""
     timed = [record for record in records if "threads" in record and record["device"] == device]
     chunks = sum(record["chunks"] for record in timed)
@@ -195,4 +199,6 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
 def row_bytes(recipe: Preset | Recipe) -> int:
     """Bytes of one chunk's features; of networks whose width is not known before they are built, ResNet-50's."""
     parts = [recipe.parts[stream] for stream in recipe.streams]
-    return 4 * sum(getattr(part, "dim", None) or FEATURES.get(part.network, FEATURES["resnet50"]) for part in parts)
+    return FLOAT_BYTES * sum(
+        getattr(part, "dim", None) or FEATURES.get(part.network, FEATURES["resnet50"]) for part in parts
+    )

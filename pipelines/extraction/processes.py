@@ -1,8 +1,8 @@
 """Videos over processes of this machine, each with its share of the cores and one of the GPUs.
 
 `python -m pipelines.extraction.processes FD` is such a process, which its parent talks to over a socket: it takes a
-WorkerConfig, then (id, source) of one video after the other, and tells ("ready",), ("progress", id, done, total),
-("done", Outcome), or last of all ("error", error).
+WorkerConfig, then (id, source) of one video after the other, and sends Ready, Progress, an Outcome per video, or last
+of all an error.
 """
 
 import os
@@ -11,37 +11,45 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
 
 import pipelines
 from extractors.errors import ExtractorError
+from extractors.flow.workers import default_workers
+from pipelines.extraction.options import WorkerConfig
 from pipelines.extraction.outcome import REPORT, Outcome, described, failed
-from pipelines.extraction.worker import Worker, WorkerConfig
+from pipelines.extraction.worker import open_worker
 from pipelines.files.atomic import sweep
 from pipelines.files.remote import Place
-from pipelines.progress import Tell
+from pipelines.progress import Progress
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
 PATIENCE = 1.0  # seconds between two requests to end
 REQUESTS = 5  # so many, then a process is killed
-SAID_EVERY = 0.2  # seconds between two words on progress
+PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker process has its networks."""
 
 
 class WorkerProcess:
-    """A process that extracts one video after the other; `at` is the one it is at.
+    """A process that extracts one video after the other, begun with the first; `at` is the one it is at.
 
     `gpu` counts those that CUDA_VISIBLE_DEVICES names; None leaves the choice to the process.
     """
 
-    def __init__(self, config: WorkerConfig, gpu: int | None):
+    def __init__(self, config: WorkerConfig, gpu: int | None, first: tuple[str, Place]):
         ours, theirs = socket.socketpair()
         root = str(Path(pipelines.__file__).parents[1])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(config.threads)}
+        env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(config.threads or default_workers())}
         if gpu is not None:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             env["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
@@ -57,13 +65,14 @@ class WorkerProcess:
         self.gpu = gpu
         self.connection = Connection(ours.detach())
         self.ready = False
-        self.at: tuple[str, Place] | None = None
+        self.at = first
         self._send(config)
+        self._send(first)
 
-    def give(self, video_id: str, source: Place) -> None:
-        """Its next video."""
-        self.at = (video_id, source)
-        self._send(self.at)
+    def give(self, video: tuple[str, Place]) -> None:
+        """Send it its next video, (id, source)."""
+        self.at = video
+        self._send(video)
 
     def _send(self, what: object) -> None:
         with suppress(OSError):  # it is dead, which the next reading finds
@@ -88,9 +97,9 @@ class WorkerProcess:
 
 
 def over_processes(
-    to_do: dict[str, Place], config: WorkerConfig, processes: int, progress: Tell, gpus: int = 0
-) -> Iterator[Outcome]:
-    """An engine of `pipelines.extraction.extract.run`: at most so many processes, shared out evenly over `gpus`.
+    to_do: Mapping[str, Place], config: WorkerConfig, processes: int, gpus: int = 0
+) -> Generator[Progress | Outcome, None, None]:
+    """An engine of `pipelines.extraction.resume`: at most so many processes, shared out evenly over `gpus`.
 
     A process that dies is replaced, and its video tried a second time after the others. Close the generator to end
     all of them. Raises what a worker raises, and ExtractorError when they die while they start.
@@ -103,15 +112,14 @@ def over_processes(
     try:
         while waiting or workers:
             while waiting and len(workers) < processes:
-                workers.append(WorkerProcess(config, _least_used(gpus, workers)))
-                workers[-1].give(*waiting.popleft())
-            for connection in wait([worker.connection for worker in workers]):
-                worker = next(w for w in workers if w.connection is connection)
+                workers.append(WorkerProcess(config, _least_used(gpus, workers), waiting.popleft()))
+            readable = wait([worker.connection for worker in workers])
+            for worker in [worker for worker in workers if worker.connection in readable]:
                 try:
-                    kind, *what = connection.recv()
+                    event = worker.connection.recv()
                 except (EOFError, OSError):
                     workers.remove(worker)
-                    connection.close()
+                    worker.connection.close()
                     how = _death(worker.process.wait())
                     lost, died = 0 if worker.ready else lost + 1, True
                     if lost == STARTS:
@@ -128,24 +136,23 @@ def over_processes(
                     if worker.ready:
                         suspects.add(video_id)
                     continue
-                if kind == "ready":
+                if isinstance(event, ExtractorError):
+                    raise event
+                if isinstance(event, Ready):
                     worker.ready, lost = True, 0
-                elif kind == "progress":
-                    progress(*what)
-                elif kind == "error":
-                    raise what[0]
-                else:
+                    continue
+                if isinstance(event, Outcome):
                     if waiting:  # before the outcome is looked at, so that it has work meanwhile
-                        worker.give(*waiting.popleft())
+                        worker.give(waiting.popleft())
                     else:
                         workers.remove(worker)
                         worker.release()
                         released.append(worker)
-                    yield what[0]
+                yield event
     finally:
         _end(workers + released)
-        if (workers or died) and isinstance(config.features, Path):  # what was killed could not tidy up
-            sweep(config.features)
+        if (workers or died) and isinstance(config.output, Path):  # what was killed could not tidy up
+            sweep(config.output)
 
 
 def _least_used(gpus: int, workers: list[WorkerProcess]) -> int | None:
@@ -170,30 +177,35 @@ def _death(code: int) -> str:
 
 def serve(connection: Connection) -> None:
     """The worker's side, until there are no more videos."""
-    told = 0.0
-
-    def progress(video_id: str, done: int, total: int) -> None:
-        nonlocal told
-        if done == total or monotonic() - told > SAID_EVERY:
-            told = monotonic()
-            try:
-                connection.send(("progress", video_id, done, total))
-            except OSError:  # nobody is left who wants this video
-                raise KeyboardInterrupt from None
-
+    last = 0.0
     try:
-        with Worker(connection.recv()) as worker:
-            connection.send(("ready",))
-            while True:
-                connection.send(("done", worker.extract(*connection.recv(), progress)))
+        with closing(_work(connection)) as events:
+            for event in events:
+                if isinstance(event, Progress):
+                    if event.done != event.total and monotonic() - last <= PROGRESS_SECONDS:
+                        continue
+                    last = monotonic()
+                try:
+                    connection.send(event)
+                except OSError:  # nobody is left who wants this video
+                    raise KeyboardInterrupt from None
     except EOFError:
         return
     except ExtractorError as error:
-        connection.send(("error", error))
+        connection.send(error)
     except Exception as error:
         if os.environ.get("LSTR_DEBUG"):
             raise
-        connection.send(("error", ExtractorError(f"A worker process met {described(error)}", REPORT)))
+        connection.send(ExtractorError(f"A worker process met {described(error)}", REPORT))
+
+
+def _work(connection: Connection) -> Generator[Ready | Progress | Outcome, None, None]:
+    """What comes of each video that is received. Raises EOFError when no more comes, and as `open_worker`."""
+    with open_worker(connection.recv()) as extractor:
+        yield Ready()
+        while True:
+            video_id, source = connection.recv()
+            yield from extractor.one_by_one({video_id: source})
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Extraction on a Ray cluster: a task a video, on whichever node has room, and again elsewhere when a node is lost.
+"""Extraction on a Ray cluster: one task per video, on whichever node has room, and again elsewhere when a node is lost.
 
-What travels to a node is a video's id and address, the settings of the job and, once a node, the weights files; what a
-node reads and writes are the source and the feature folder, so both must be where every node reaches them.
+What travels to a node is a video's id and address, the settings of the job and, once per node, the weights files; what
+a node reads and writes are the source and the feature folder, so both must be where every node reaches them.
 """
 
 import io
@@ -10,27 +10,31 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 
 from extractors.errors import ExtractorError
 from extractors.networks.model_card import network_files
 from extractors.recipe import STREAMS
-from extractors.twostream import WeightSources
 from lstr import __version__
 from pipelines.extraction.machine import Share
+from pipelines.extraction.options import WorkerConfig
 from pipelines.extraction.outcome import Outcome, failed
-from pipelines.extraction.worker import Worker, WorkerConfig
+from pipelines.extraction.resume import chunks_done
+from pipelines.extraction.video import VideoExtractor
+from pipelines.extraction.worker import open_worker
 from pipelines.files.remote import Place
 from pipelines.files.scratch import scratch
+from pipelines.progress import Notice
 
 RETRIES = 5  # of a video whose node or process was lost
 CORES = 2  # for a video without a GPU, where nodes have as many: the rates in README are measured with two
-AHEAD = 2  # tasks given to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
+AHEAD = 2  # tasks handed to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
 CONNECT_SECONDS = 10.0
 CANCEL_SECONDS = 10.0
 TICK = 2.0  # seconds between two looks at the nodes
@@ -45,7 +49,7 @@ class ClusterError(ExtractorError):
 
 @dataclass(frozen=True)
 class Portion:
-    """What of a node one video is given."""
+    """What of a node one video takes."""
 
     cores: int
     gpus: int = 0
@@ -64,7 +68,7 @@ class Portion:
 def portion_of(nodes: Iterable[Mapping[str, float]], device: str | None = None, cores: int | None = None) -> Portion:
     """What suits a cluster: a GPU and its part of the cores where there are GPUs, else two cores.
 
-    `device` (cpu or cuda) and `cores` are those asked for.
+    `device` (cpu or cuda) and `cores` are those requested.
     """
     nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
     with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
@@ -96,7 +100,7 @@ def cluster(address: str | None) -> Iterator[None]:
         return
     with redirect_stdout(_WithoutRay(sys.stdout)):
         try:
-            _knock(address or os.environ.get("RAY_ADDRESS", ""))
+            _check_listening(address or os.environ.get("RAY_ADDRESS", ""))
             ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
         except (OSError, RuntimeError, ValueError) as error:
             raise ClusterError(
@@ -109,7 +113,7 @@ def cluster(address: str | None) -> Iterator[None]:
             ray.shutdown()
 
 
-def _knock(address: str) -> None:
+def _check_listening(address: str) -> None:
     """Raise OSError where nobody listens at HOST:PORT: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdigit():
@@ -119,13 +123,13 @@ def _knock(address: str) -> None:
 class _WithoutRay(io.TextIOBase):
     """Standard output without what threads of Ray print to it: a page from the log of a node that was lost."""
 
-    def __init__(self, output):
+    def __init__(self, output: TextIO):
         self._output = output
 
     def write(self, text: str) -> int:
         return len(text) if threading.current_thread().name.startswith("ray_") else self._output.write(text)
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._output, name)
 
 
@@ -137,27 +141,24 @@ def nodes() -> dict[str, dict[str, float]]:
 
 
 def over_cluster(
-    to_do: dict[str, Place],
-    config: WorkerConfig,
-    portion: Portion,
-    notice: Callable[[str], None],
-    most: int | None = None,
-) -> Iterator[Outcome]:
-    """An engine of `extract.run`: a task a video on the connected cluster, at most so many at a time.
+    to_do: Mapping[str, Place], config: WorkerConfig, portion: Portion, most: int | None = None
+) -> Generator[Notice | Outcome, None, None]:
+    """An engine of `pipelines.extraction.resume`: one task per video on the connected cluster, `most` at a time.
 
-    No more tasks are given to Ray than fit, and as many again. `notice` is told what a person should know meanwhile.
-    Close the generator to end them. Raises ClusterError, and what a worker raises that would stop every other video.
+    No more tasks are handed to Ray than fit, and as many again. Close the generator to end them. Raises ClusterError,
+    and what a worker raises that would stop every other video.
     """
     import ray
 
-    given = {stream: source for stream in STREAMS if (source := config.sources.files[stream])}
-    files = {named: path for stream, source in given.items() for named, path in network_files(source, stream).items()}
-    weights = ray.put({named: np.fromfile(path, np.uint8) for named, path in files.items()})
-    config = replace(config, features=_everywhere(config.features), sources=WeightSources())
+    named = {stream: path for stream in STREAMS if (path := config.weights.get(stream))}
+    files = {name: file for stream, path in named.items() for name, file in network_files(path, stream).items()}
+    weights: Any = ray.put({name: np.fromfile(file, np.uint8) for name, file in files.items()})  # a reference
+    config = replace(config, output=_everywhere(config.output), weights={})
     task = ray.remote(num_cpus=portion.cores, num_gpus=portion.gpus, max_retries=RETRIES)(_extract)
-    waiting, running, known = iter(to_do.items()), {}, nodes()
+    waiting, known = iter(to_do.items()), nodes()
+    running: dict[Any, tuple[str, Place]] = {}  # by Ray's reference of the task
     if to_do and not any(map(portion.fits, known.values())):
-        notice(f"no node of the cluster has {portion.cores} cores and {portion.gpus} GPUs; waiting for one")
+        yield Notice(f"no node of the cluster has {portion.cores} cores and {portion.gpus} GPUs; waiting for one")
     try:
         while True:
             room = min(AHEAD * max(1, sum(map(portion.fits, known.values()))), most or len(to_do))
@@ -170,11 +171,11 @@ def over_cluster(
                 yield _outcome(ended, *running.pop(ended))
             before, known = known, nodes()
             if lost := len(before.keys() - known.keys()):
-                notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
+                yield Notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
     finally:
         for ref in running:
             ray.cancel(ref)
-        # who is asked leaves nothing behind; who does not hear is ended
+        # a task that hears this leaves nothing behind; one that does not hear is ended
         for ref in running and ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)[1]:
             ray.cancel(ref, force=True)
 
@@ -184,7 +185,7 @@ def _everywhere(place: Place) -> Place:
     return place.absolute() if isinstance(place, Path) else place
 
 
-def _outcome(ref, video_id: str, source: Place) -> Outcome:
+def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
     """What a task that ended brought."""
     import ray
     from ray import exceptions
@@ -194,18 +195,18 @@ def _outcome(ref, video_id: str, source: Place) -> Outcome:
     except exceptions.RayTaskError as error:
         if isinstance(error.cause, ExtractorError):
             raise error.cause from None
-        said = str(error.cause).strip().partition("\n")[0]
-        raise ClusterError(f"A node cannot run lstr ({said}).", f"{INSTALL} on every node, and try again.") from error
+        reason = str(error.cause).strip().partition("\n")[0]
+        raise ClusterError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
     except exceptions.RayError as error:  # each process that tried it died
         reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
         return failed(video_id, source, reason, "extract it alone, without --engine ray, to see more.")
 
 
-_worker: tuple[WorkerConfig, Worker, ExitStack] | None = None  # of this process, which Ray keeps for the next video
+_worker: tuple[WorkerConfig, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video
 
 
 def _extract(
-    video_id: str, source: Place, config: WorkerConfig, weights: dict[str, np.ndarray], version: str
+    video_id: str, source: Place, config: WorkerConfig, weights: Mapping[str, np.ndarray], version: str
 ) -> Outcome:
     """The task: one video, unless an attempt that was thought lost has finished it."""
     global _worker
@@ -217,22 +218,22 @@ def _extract(
                 _worker[2].close()
                 _worker = None
             _worker = (config, *_make_worker(config, weights))
-        worker = _worker[1]
-        if worker.folder.is_done(video_id, source):
-            chunks = worker.folder.read_record(video_id)["chunks"]
+        extractor = _worker[1]
+        if chunks := chunks_done(extractor.folder, video_id, source):
             return Outcome(video_id, source, "kept", chunks)
-        return worker.extract(video_id, source, lambda *_: None)
+        (outcome,) = (e for e in extractor.one_by_one({video_id: source}) if isinstance(e, Outcome))
+        return outcome
     except ExtractorError as error:
         raise type(error)(f"On node {socket.gethostname()}: {error}", error.hint) from error
 
 
-def _make_worker(config: WorkerConfig, weights: dict[str, np.ndarray]) -> tuple[Worker, ExitStack]:
+def _make_worker(config: WorkerConfig, weights: Mapping[str, np.ndarray]) -> tuple[VideoExtractor, ExitStack]:
     """A worker, and what ends it; its weights stay on disk meanwhile, for those of a fold are read when needed."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
-        for named, content in weights.items():
-            (folder / named).parent.mkdir(exist_ok=True)
-            content.tofile(folder / named)
+        for name, content in weights.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            content.tofile(folder / name)
         sources = {stream: str(folder) for stream in STREAMS if f"{stream}.pth" in weights}
-        worker = stack.enter_context(Worker(replace(config, sources=WeightSources(**sources))))
-        return worker, stack.pop_all()
+        extractor = stack.enter_context(open_worker(replace(config, weights=sources)))
+        return extractor, stack.pop_all()

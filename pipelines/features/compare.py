@@ -9,6 +9,7 @@ import numpy as np
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.recipe import differences
 from pipelines.features.folder import open_features
+from pipelines.files.npy_rows import open_array
 
 STREAMS = ("rgb", "flow")
 MAX_SHIFT = 8  # chunks
@@ -142,7 +143,7 @@ def _match(video_id: str, stream: str, left: Path, right: Path, max_shift: int, 
     arrays = []
     for side, folder in (("reference", left), ("mine", right)):
         try:
-            array = np.load(folder / f"{video_id}.npy", mmap_mode="r")
+            array = open_array(folder / f"{video_id}.npy")
         except (OSError, ValueError, EOFError):
             return Match(video_id, stream, reason=f"{side} is damaged")
         if array.ndim != 2 or array.dtype.kind != "f" or not len(array):

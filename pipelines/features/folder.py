@@ -20,7 +20,8 @@ from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
-from pipelines.files.npy_rows import signature
+from pipelines.files.npy_rows import open_array, signature
+from pipelines.files.remote import Place
 
 
 def seen_streams(record: Mapping | None) -> Sequence[str] | None:
@@ -31,7 +32,7 @@ def seen_streams(record: Mapping | None) -> Sequence[str] | None:
 
 @dataclass(frozen=True)
 class FeatureFolder:
-    """A feature folder: where its streams are (None for one it has not), and its recipe (None from elsewhere)."""
+    """A feature folder: where its streams are (None for one it lacks), and its recipe (None from elsewhere)."""
 
     path: Path
     rgb: Path | None
@@ -40,7 +41,7 @@ class FeatureFolder:
 
     @property
     def folders(self) -> dict[str, Path]:
-        """Where the streams' arrays are, of the streams there are."""
+        """Where the arrays of each present stream are."""
         return {stream: path for stream, path in zip(STREAMS, (self.rgb, self.flow), strict=True) if path}
 
     @property
@@ -64,7 +65,7 @@ class FeatureFolder:
     def ids(self) -> list[str]:
         """Videos that have the arrays of all streams (and a record, where the folder is ours), sorted."""
         first, *others = self.streams
-        folder = getattr(self, first)
+        folder = self.folders[first]
         found = (p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.npy"))
         return sorted(
             i
@@ -82,7 +83,7 @@ class FeatureFolder:
         for stream in self.streams:
             path = self.array(stream, video_id)
             try:
-                arrays[stream] = np.load(path, mmap_mode="r")
+                arrays[stream] = open_array(path)
             except (OSError, ValueError, EOFError) as error:
                 raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
         length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
@@ -142,10 +143,12 @@ class FeatureFolder:
             return None
         return record if isinstance(record, dict) else None
 
-    def is_done(self, video_id: str, source: Path) -> bool:
+    def is_done(self, video_id: str, source: Place) -> bool:
         """Whether this source (by size and time) is finished under this recipe, with its arrays whole."""
+        record = self.read_record(video_id)
+        if record is None or self.recipe is None:
+            return False
         try:
-            record = self.read_record(video_id)
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
             return same and all(
@@ -182,7 +185,8 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
             raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out --rgb and --flow.")
-        return FeatureFolder(path, *(path / made[s] if s in made else None for s in STREAMS), recipe)
+        folders = {stream: path / name for stream, name in made.items()}
+        return FeatureFolder(path, folders.get("rgb"), folders.get("flow"), recipe)
     streams = {}
     for stream in STREAMS:
         pattern = named[stream] or f"{stream}_*"

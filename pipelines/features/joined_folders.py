@@ -15,12 +15,15 @@ from pipelines.features.folder import FeatureFolder, open_features
 class StoredArray:
     """An .npy of (L, D) that is mapped only while it is read: a data set may have more files than one process may map.
 
-    Of it the first `length` rows, where that is given.
+    `array` is its map, of which the place in the file is kept; of its rows the first `length`. No header is read again:
+    that would be done in many threads at once.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, int], length: int | None = None):
-        self.path = path
-        self.shape = (shape[0] if length is None else min(shape[0], length), shape[1])
+    def __init__(self, array: np.memmap, length: int | None = None):
+        self.path = Path(array.filename)
+        self.shape = (len(array) if length is None else min(len(array), length), array.shape[1])
+        self._place = {"dtype": array.dtype, "offset": array.offset, "shape": array.shape}
+        self._order = "F" if np.isfortran(array) else "C"
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -33,7 +36,8 @@ class StoredArray:
         if isinstance(key, np.ndarray) and not key.size:
             return np.zeros((*key.shape, self.shape[1]), np.float32)
         try:
-            return np.asarray(np.load(self.path, mmap_mode="r"))[: len(self)][key]
+            array = np.memmap(self.path, mode="r", order=self._order, **self._place)
+            return np.asarray(array)[: len(self)][key]
         except (OSError, ValueError) as error:
             raise RecipeError(f"{self.path} cannot be read any more ({error}).", "run the command again.") from error
 
@@ -42,7 +46,7 @@ def stored(array: np.ndarray, length: int | None = None) -> np.ndarray | StoredA
     """A memory-mapped array without its map, or that of a stream not there, (L, 0); of `length` rows at most."""
     if array.shape[1] == 0:
         return array[:length]
-    return StoredArray(Path(array.filename), array.shape, length)
+    return StoredArray(array, length)
 
 
 @dataclass(frozen=True)

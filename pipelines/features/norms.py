@@ -6,7 +6,7 @@ import numpy as np
 
 from extractors.errors import MissingPathError, OutputError
 from extractors.recipe import STREAMS
-from extractors.video.file_reader import CHUNK_SECONDS
+from extractors.video.frames import CHUNK_SECONDS
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import replacing
 

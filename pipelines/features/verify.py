@@ -9,6 +9,7 @@ import numpy as np
 from extractors.networks.published_files import sha256_of
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import leftovers
+from pipelines.files.npy_rows import open_array
 
 Progress = Callable[[str, int, int], None]
 """Called as (video id, videos looked at, videos in all)."""
@@ -112,7 +113,7 @@ def _read(path: Path) -> tuple[np.ndarray | None, str]:
     if not path.exists():
         return None, "is missing"
     try:
-        array = np.load(path, mmap_mode="r")
+        array = open_array(path)
     except (OSError, ValueError, EOFError):
         return None, "is cut or no array"
     if array.ndim != 2 or array.dtype.kind != "f":

@@ -2,12 +2,16 @@
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
 
 from extractors.networks.published_files import sha256_of
 
+# Python 3.11 keeps one state for all threads that parse source, and numpy parses a header as source: two at once end in
+# "SystemError: AST constructor recursion depth mismatch" when the garbage collector runs meanwhile
+_ONE_HEADER = threading.Lock()
 HEADER_BYTES = 128  # of an .npy of version 1.0; holds any rows of two or four sides
 
 
@@ -42,6 +46,12 @@ class RowFile:
         self._file.close()
 
 
+def open_array(path: Path) -> np.memmap:
+    """An .npy file, memory-mapped read-only; safe in threads. Raises OSError, ValueError or EOFError as np.load."""
+    with _ONE_HEADER:
+        return np.load(path, mmap_mode="r")
+
+
 def signature(array: np.memmap) -> str:
     """16 hex digits that tell a stored array from any other at the cost of three rows, and from one with bytes more."""
     excess = Path(array.filename).stat().st_size - array.offset - array.nbytes
@@ -56,4 +66,4 @@ def signature_of(dtype: np.dtype, shape: tuple[int, ...], excess: int, rows: byt
 
 def fingerprints(path: Path) -> dict[str, str]:
     """What a record keeps of an array: the SHA-256 of its file, and its signature."""
-    return {"sha256": sha256_of(path), "signature": signature(np.load(path, mmap_mode="r"))}
+    return {"sha256": sha256_of(path), "signature": signature(open_array(path))}

@@ -1,9 +1,10 @@
 """Labelled videos' chunks and flow in the chunk cache: what is there is checked, what is not is made."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
 
 from extractors.errors import MissingPathError, OutputError, VideoError
 from extractors.flow.workers import ALGORITHMS, DIS_SMALLEST, FlowWorkers
@@ -13,11 +14,13 @@ from extractors.presets import Preset
 from extractors.recipe import Recipe
 from extractors.video.file_reader import open_chunks
 from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
-from pipelines.extraction.extract import together
 from pipelines.extraction.outcome import Outcome, failed
+from pipelines.extraction.resume import together
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
-from pipelines.progress import Tell
+from pipelines.progress import Progress, Tell
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,7 @@ def fill(
     for video in videos:
         start, note = perf_counter(), ""
         there = _find(cache, video.sha256)
-        show = _shown(progress, video.id)
-        if there and there.is_sound(show):
+        if there and _shown(there.verify(video.id), progress):
             yield Outcome(video.id, video.source, "kept", len(there)), Cached(video.sha256, there)
             continue
         if there:
@@ -101,7 +103,7 @@ def fill(
         try:
             with at_hand(video.source) as (path, _):
                 opened = open_chunks(path, cache.recipe["long_side"])
-                made = cache.fill(video.sha256, Path(path), opened, workers, keep, show)
+                made = _shown(cache.fill(video.sha256, path, opened, workers, keep, video.id), progress)
         except (VideoError, MissingPathError) as error:
             yield failed(video.id, video.source, str(error), error.hint), None
             continue
@@ -117,5 +119,12 @@ def _find(cache: ChunkCache, sha256: str) -> CachedVideo | None:
     return next((found for one in caches if (found := one.find(sha256))), None)
 
 
-def _shown(progress: Tell, video_id: str) -> Callable[[int, int], None]:
-    return lambda done, total: progress(video_id, done, total)
+def _shown(events: Generator[Progress, None, Result], progress: Tell) -> Result:
+    """What comes of it, each of its events told to `progress`."""
+    with closing(events):
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                return end.value
+            progress(event.what, event.done, event.total)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from extractors.errors import RecipeError
 from extractors.flow.workers import ALGORITHMS
+from extractors.networks.build import WeightSources
 from extractors.recipe import Recipe, differences
-from extractors.twostream import TwoStream, WeightSources, build_as
+from extractors.twostream import TwoStream, build_as
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 

@@ -16,6 +16,7 @@ from lstr.perframe_labels import segments_of
 from lstr.windows import gather
 from pipelines.datasets.dataset import read_dataset, read_split
 from pipelines.features.joined_folders import StoredArray
+from pipelines.files.npy_rows import open_array
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]
 STREAMS = (("rgb_kinetics_resnet50", 6), ("flow_kinetics_bninception", 4))
@@ -121,7 +122,9 @@ def test_several_roots(tmp_path):
 
 
 def test_no_rows_open_no_file(tmp_path):
-    array = StoredArray(tmp_path / "none.npy", (9, 5))
+    np.save(tmp_path / "gone.npy", np.zeros((9, 5), np.float32))
+    array = StoredArray(open_array(tmp_path / "gone.npy"))
+    (tmp_path / "gone.npy").unlink()
     assert array[np.zeros((3, 0), np.int64)].shape == (3, 0, 5)
     with pytest.raises(RecipeError, match="cannot be read any more"):
         array[np.zeros((3, 1), np.int64)]

@@ -9,9 +9,11 @@ import pytest
 from extractors.errors import OutputError, VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.networks.published_files import sha256_of
-from extractors.video.file_reader import find_videos, open_chunks
+from extractors.video.file_reader import open_chunks
+from extractors.video.inputs import find_videos
 from pipelines.extraction.chunk_cache import FIELDS, CacheError, ChunkCache, chunk_recipe
 from pipelines.features.folder import open_features
+from tests.support.extraction import returned
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def recipe(small_set):
 
 def fill(cache, source, workers, keep=()):
     opened = open_chunks(source, cache.recipe["long_side"])
-    return cache.fill(sha256_of(source), source, opened, workers, [sha256_of(other) for other in keep])
+    return returned(cache.fill(sha256_of(source), source, opened, workers, [sha256_of(other) for other in keep]))
 
 
 def find(cache, source):

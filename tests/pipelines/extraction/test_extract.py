@@ -17,19 +17,18 @@ import pytest
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import FlowWorkers
+from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
 from extractors.recipe import PRECISIONS
-from extractors.twostream import WeightSources, build_twostream
-from extractors.video.file_reader import find_videos, open_chunks
-from pipelines.extraction.extract import extract
+from extractors.twostream import build_twostream
+from extractors.video.file_reader import open_chunks
+from extractors.video.inputs import find_videos
+from pipelines.extraction.options import ExtractOptions
 from pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
-from pipelines.extraction.video import extract_video
 from pipelines.features.folder import create_features, open_features
-from pipelines.networks.fold_networks import FoldNetworks
+from tests.support.extraction import extracted, returned
 from tests.support.processes import heed_interrupts
 from tests.support.videos import remux
-
-QUIET = lambda *_: None  # noqa: E731
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +42,17 @@ def twostream():
     return build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
 
 
+def options(small_set, **changed) -> ExtractOptions:
+    """Those that the small set was extracted with, but for what is changed."""
+    made = {"device": "cpu", "recipe": PRESETS["fast"], "calibrate": small_set.labels}
+    return ExtractOptions(small_set.features, **(made | changed))
+
+
 def test_running_again_keeps_what_is_done(small_set, workers):
     videos = find_videos([small_set.videos])
-    twostream, folder = prepare(
-        videos, small_set.features, PRESETS["fast"], WeightSources(), small_set.labels, workers, "cpu", QUIET
-    )
+    twostream, folder = returned(prepare(videos, options(small_set), workers))
     before = {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
-    assert {o.state for o in extract(videos, folder, twostream, workers, QUIET)} == {"kept"}
+    assert {o.state for o in extracted(videos, folder, twostream, workers)} == {"kept"}
     assert before == {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
 
 
@@ -58,7 +61,7 @@ def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm)
     shutil.copytree(small_set.videos, tmp_path / "videos")
     videos = {"scene_00": tmp_path / "videos" / "scene_00.mp4"}
     folder = create_features(tmp_path / "features", twostream.recipe, {})
-    extract_video("scene_00", videos["scene_00"], folder, FoldNetworks(twostream), workers, QUIET)
+    extracted(videos, folder, twostream, workers)
     whole = [np.array(a) for a in folder.load("scene_00")]
     array = folder.array("flow", "scene_00")
     if harm == "array gone":
@@ -70,7 +73,7 @@ def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm)
     else:
         os.utime(videos["scene_00"], (1, 1))
     assert not folder.is_done("scene_00", videos["scene_00"])
-    assert [o.state for o in extract(videos, folder, twostream, workers, QUIET)] == ["done"]
+    assert [o.state for o in extracted(videos, folder, twostream, workers)] == ["done"]
     assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(whole, folder.load("scene_00"), strict=True))
 
 
@@ -78,12 +81,12 @@ def test_one_bad_video_does_not_stop_the_rest(small_set, workers, twostream, tmp
     (tmp_path / "bad.mp4").write_text("no video")
     videos = {"bad": tmp_path / "bad.mp4", "good": small_set.videos / "scene_00.mp4"}
     folder = create_features(tmp_path / "features", twostream.recipe, {})
-    outcomes = list(extract(videos, folder, twostream, workers, QUIET))
+    outcomes = extracted(videos, folder, twostream, workers)
     assert [o.state for o in outcomes] == ["failed", "done"] and outcomes[0].hint
     failed = [json.loads(line) for line in (folder.path / "failed.jsonl").read_text().splitlines()]
     assert [(f["id"], f["source"]) for f in failed] == [("bad", str(tmp_path / "bad.mp4"))]
     shutil.copy(videos["good"], videos["bad"])
-    list(extract(videos, folder, twostream, workers, QUIET))
+    extracted(videos, folder, twostream, workers)
     assert (folder.path / "failed.jsonl").read_text() == ""
     assert folder.ids() == ["bad", "good"]
 
@@ -129,7 +132,7 @@ def test_no_thread_outlives_rows_that_are_not_taken_to_their_end(small_set, work
 def test_calibration_normalises(small_set, workers):
     twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     videos = find_videos([small_set.videos])
-    stored = calibrate_twostream(twostream, videos, workers, QUIET, n_chunks=12)
+    stored = returned(calibrate_twostream(twostream, videos, workers, n_chunks=12))
     variance = stored["flow"]["conv1_7x7_s2_bn.running_var"]
     assert (variance != 1).all() and set(stored) == {"rgb", "flow"}
 
@@ -148,17 +151,15 @@ def test_calibration_lists(small_set, tmp_path):
 def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
     videos = find_videos([small_set.videos])
     with pytest.raises(RecipeError, match="flow.crops"):
-        prepare(
-            videos, small_set.features, PRESETS["faithful"], WeightSources(), small_set.labels, workers, "cpu", QUIET
-        )
+        returned(prepare(videos, options(small_set, recipe=PRESETS["faithful"]), workers))
     begun = open_features(small_set.features).recipe.precision
     other = next(precision for precision in PRECISIONS if precision != begun)
     with pytest.raises(RecipeError, match="precision"):
-        prepare(videos, small_set.features, PRESETS["fast"], WeightSources(), None, workers, "cpu", QUIET, other)
+        returned(prepare(videos, options(small_set, calibrate=None, precision=other), workers))
     listed = tmp_path / "list.txt"
     listed.write_text("scene_03\n")
     with pytest.raises(RecipeError, match="calibrated on other videos"):
-        prepare(videos, small_set.features, PRESETS["fast"], WeightSources(), listed, workers, "cpu", QUIET)
+        returned(prepare(videos, options(small_set, calibrate=listed), workers))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])

@@ -13,12 +13,12 @@ from extractors.networks.published_files import sha256_of
 from extractors.twostream import build_twostream
 from extractors.video.file_reader import open_chunks
 from pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
-from pipelines.extraction.extract import extract
-from pipelines.extraction.worker import Worker, WorkerConfig
+from pipelines.extraction.options import WorkerConfig
+from pipelines.extraction.worker import open_worker
 from pipelines.features.folder import create_features, open_features
+from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 
-QUIET = lambda *_: None  # noqa: E731
 TIMELESS = ("seconds", "cached", "source", "mtime")
 
 
@@ -42,7 +42,7 @@ def filled(finetuned, twostream, workers, tmp_path_factory):
     cache = ChunkCache(root, chunk_recipe(twostream.recipe))
     for video_id in ("scene_00", "scene_01"):
         source = finetuned.videos[video_id]
-        cache.fill(sha256_of(source), source, open_chunks(source, SMALL.long_side), workers)
+        returned(cache.fill(sha256_of(source), source, open_chunks(source, SMALL.long_side), workers))
     return root
 
 
@@ -58,7 +58,7 @@ def submitted(monkeypatch):
 def made(videos, path, twostream, workers, cache=None):
     """The folder and the outcomes of an extraction."""
     folder = create_features(path, twostream.recipe, {})
-    return folder, list(extract(videos, folder, twostream, workers, QUIET, cache=cache))
+    return folder, extracted(videos, folder, twostream, workers, cache)
 
 
 def same(folder, other, video_id):
@@ -152,8 +152,8 @@ def test_rgb_alone_is_made_of_chunks_with_flow(finetuned, twostream, filled, pla
 
 def test_a_worker_takes_it_too(finetuned, twostream, filled, plain, submitted, tmp_path):
     begun = create_features(tmp_path / "features", twostream.recipe, {})
-    with Worker(WorkerConfig(begun.path, cache=filled)) as worker:
-        assert worker.extract("scene_01", finetuned.videos["scene_01"], QUIET).state == "done"
+    with open_worker(WorkerConfig(begun.path, device="cpu", threads=1, cache=filled)) as worker:
+        assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
     assert submitted == [] and begun.read_record("scene_01")["cached"] is True and same(begun, plain, "scene_01")
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from extractors.presets import PRESETS
-from extractors.video.file_reader import find_videos
+from extractors.video.inputs import find_videos
 from pipelines.extraction.machine import Share
 from pipelines.extraction.outcome import Outcome, Summary
 from pipelines.extraction.plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from extractors.errors import ExtractorError, WeightsError
-from pipelines.extraction.extract import run
+from pipelines.extraction.options import WorkerConfig
+from pipelines.extraction.outcome import Outcome
 from pipelines.extraction.processes import WorkerProcess, over_processes
-from pipelines.extraction.worker import WorkerConfig
+from pipelines.extraction.resume import resume
 from pipelines.features.folder import open_features
 from pipelines.files.atomic import leftovers, write_text
 from pipelines.files.json_files import read_jsonl
-
-QUIET = lambda *_: None  # noqa: E731
+from pipelines.progress import Progress
 
 
 @pytest.fixture
@@ -25,6 +25,10 @@ def begun(small_set, tmp_path):
     for name in ("recipe.json", "calibration.pt"):
         shutil.copy(small_set.features / name, tmp_path / "features")
     return tmp_path / "features"
+
+
+def on_cpu(begun) -> WorkerConfig:
+    return WorkerConfig(begun, device="cpu", threads=1)
 
 
 @pytest.fixture
@@ -39,19 +43,16 @@ def started(monkeypatch) -> list[WorkerProcess]:
 @pytest.mark.slow
 def test_processes_that_are_killed_cost_their_video_alone(small_set, begun, started):
     """scene_00 loses its process each time and fails, scene_01 once and is done by another; the bits are the same."""
-    killed = []
-
-    def progress(video_id, done, total):
-        if killed.count(video_id) < {"scene_00": 2, "scene_01": 1}.get(video_id, 0):
-            killed.append(video_id)
-            (at,) = (w for w in started if w.at and w.at[0] == video_id and w.process.poll() is None)
-            at.process.kill()
-
+    killed, outcomes = [], {}
     videos = {f"scene_0{i}": small_set.videos / f"scene_0{i}.mp4" for i in range(3)}
     folder = open_features(begun)
-    outcomes = {
-        o.id: o for o in run(videos, folder, lambda to_do: over_processes(to_do, WorkerConfig(begun), 2, progress))
-    }
+    for event in resume(videos, folder, lambda to_do: over_processes(to_do, on_cpu(begun), 2)):
+        if isinstance(event, Outcome):
+            outcomes[event.id] = event
+        if isinstance(event, Progress) and killed.count(event.what) < {"scene_00": 2, "scene_01": 1}.get(event.what, 0):
+            killed.append(event.what)
+            (at,) = (w for w in started if w.at[0] == event.what and w.process.poll() is None)
+            at.process.kill()
     assert sorted(killed) == ["scene_00", "scene_00", "scene_01"]
     assert {i: o.state for i, o in outcomes.items()} == {
         "scene_00": "failed",
@@ -73,7 +74,7 @@ def test_what_a_worker_raises_ends_the_job(small_set, begun, started):
     write_text(begun / "recipe.json", recipe.replace('"weights":"random"', '"weights":"kinetics"'))
     videos = {"scene_00": small_set.videos / "scene_00.mp4"}
     with pytest.raises(WeightsError, match="no file of them was given") as caught:
-        list(over_processes(videos, WorkerConfig(begun), 2, QUIET))
+        list(over_processes(videos, on_cpu(begun), 2))
     assert caught.value.hint and started[0].process.poll() is not None
 
 
@@ -81,7 +82,7 @@ def test_processes_that_die_while_they_start(small_set, begun, started, monkeypa
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     videos = {f"scene_0{i}": small_set.videos / f"scene_0{i}.mp4" for i in range(4)}
     with pytest.raises(ExtractorError, match="3 worker processes in a row .*exit code 1") as caught:
-        list(over_processes(videos, WorkerConfig(begun), 2, QUIET))
+        list(over_processes(videos, on_cpu(begun), 2))
     assert "--workers" in caught.value.hint
 
 
@@ -97,5 +98,5 @@ def test_each_process_sees_one_gpu(begun, started, monkeypatch):
     )
     videos = {str(i): Path(f"{i}.mp4") for i in range(5)}
     with pytest.raises(ExtractorError):
-        list(over_processes(videos, WorkerConfig(begun, device="cuda"), 5, QUIET, gpus=2))
+        list(over_processes(videos, WorkerConfig(begun, device="cuda", threads=1), 5, gpus=2))
     assert told[:5] == ["GPU-b", "GPU-a", "GPU-b", "GPU-a", "GPU-b"]

@@ -21,8 +21,8 @@ from extractors.networks.backbones import build_backbone
 from extractors.networks.weights import randomise
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction import ray_cluster as ray_extract
+from pipelines.extraction.options import WorkerConfig
 from pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from pipelines.extraction.worker import WorkerConfig
 from pipelines.files.remote import place
 from pipelines.files.scratch import SCRATCH
 from tests.support.processes import heed_interrupts
@@ -75,9 +75,10 @@ class TwoNodes:
         self.scratch = self.folder / "second"
         self.scratch.mkdir()
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        environment.setenv("RAY_TMPDIR", str(self.folder))  # where the address of "the" cluster of a machine stands
         node = {"num_cpus": 1, "object_store_memory": STORE}
         try:
-            head = {**node, "include_dashboard": False, "temp_dir": str(self.folder)}
+            head = {**node, "include_dashboard": False}
             self._cluster = Cluster(initialize_head=True, head_node_args=head)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("TMPDIR", str(self.scratch))  # so that what it works on can be seen
@@ -193,9 +194,12 @@ def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
     with cluster(two_nodes.address):
         portion = portion_of(nodes().values())
         assert share_cluster(portion, 5).processes == len(nodes()) and share_cluster(portion, 5, 1).processes == 1
-        config, video = WorkerConfig(tmp_path / "features"), {"scene_00": scenes / "scene_00.mp4"}
+        config, video = (
+            WorkerConfig(tmp_path / "features", device="cpu", threads=1),
+            {"scene_00": scenes / "scene_00.mp4"},
+        )
         with pytest.raises(MissingPathError, match="^On node .*features is not there"):
-            list(over_cluster(video, config, portion, print))
+            list(over_cluster(video, config, portion))
 
 
 @pytest.mark.slow

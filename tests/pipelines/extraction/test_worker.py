@@ -6,10 +6,11 @@ import shutil
 import pytest
 
 from extractors.errors import WeightsError
-from extractors.twostream import WeightSources
-from pipelines.extraction.worker import Worker, WorkerConfig
+from pipelines.extraction.options import WorkerConfig
+from pipelines.extraction.worker import open_worker
 from pipelines.features.folder import open_features
 from pipelines.files.atomic import write_text
+from tests.support.extraction import returned
 
 
 @pytest.fixture
@@ -22,9 +23,9 @@ def begun(small_set, tmp_path):
 
 
 def test_a_worker_of_a_sent_config_makes_the_same_bits(small_set, begun):
-    config = pickle.loads(pickle.dumps(WorkerConfig(begun, WeightSources(), threads=1)))
-    with Worker(config) as worker:
-        outcome = worker.extract("scene_01", small_set.videos / "scene_01.mp4", lambda *_: None)
+    config = pickle.loads(pickle.dumps(WorkerConfig(begun, device="cpu", threads=1)))
+    with open_worker(config) as worker:
+        outcome = returned(worker.extract("scene_01", small_set.videos / "scene_01.mp4"))
     assert outcome.state == "done" and outcome.chunks == 20 and set(outcome.stages) > {"decode", "flow"}
     assert pickle.loads(pickle.dumps(outcome)) == outcome
     mine, whole = (open_features(path).load("scene_01") for path in (begun, small_set.features))
@@ -35,4 +36,4 @@ def test_a_worker_without_the_folders_weights_says_so(begun):
     recipe = open_features(begun).recipe.to_json()
     write_text(begun / "recipe.json", recipe.replace('"weights":"random"', '"weights":"kinetics"'))
     with pytest.raises(WeightsError, match="no file of them was given"):
-        Worker(WorkerConfig(begun))
+        open_worker(WorkerConfig(begun, device="cpu")).__enter__()

@@ -46,9 +46,7 @@ def videos(tmp_path_factory) -> Path:
 def launcher():
     """Starts processes that have imported everything already, so that many can be killed in little time."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["lstr_cli.extract", "pipelines.extraction.extract", "mmaction.models", "rich.progress"]
-    )
+    context.set_forkserver_preload(["lstr_cli.extract", "pipelines.extraction.job", "mmaction.models", "rich.progress"])
     return context
 
 

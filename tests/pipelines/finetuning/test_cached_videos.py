@@ -5,11 +5,13 @@ import pytest
 from extractors.errors import OutputError
 from extractors.flow.workers import FlowWorkers
 from extractors.presets import PRESETS
-from extractors.video.file_reader import find_videos, open_chunks
+from extractors.video.file_reader import open_chunks
+from extractors.video.inputs import find_videos
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
 from pipelines.features.folder import open_features
 from pipelines.finetuning.cached_videos import chunks_of, fill, look_at
+from tests.support.extraction import returned
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def test_made_once_then_kept_then_made_again(videos, cache):
         ("done", "damaged in the cache, and was made again"),
         ("kept", ""),
     ]
-    assert again[0][1].chunks.is_sound()
+    assert returned(again[0][1].chunks.verify("scene_00"))
 
 
 def test_a_cache_that_is_too_small_is_told_before_anything_is_made(videos, cache, tmp_path):

@@ -19,20 +19,21 @@ from lstr import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.extraction import ray_cluster as ray_extract
-from pipelines.extraction.extract import extract
-from pipelines.extraction.prepare import prepare
-from pipelines.extraction.worker import Worker, WorkerConfig
+from pipelines.extraction.job import extract
+from pipelines.extraction.options import ExtractOptions, WorkerConfig
+from pipelines.extraction.outcome import Outcome
+from pipelines.extraction.worker import open_worker
 from pipelines.features.folder import create_features, open_features
 from pipelines.networks import fold_networks
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 from pipelines.networks.fold_networks import FoldNetworks
 from pipelines.networks.recipes import choose_recipe, find_recipe, weights_for
+from tests.support.extraction import returned
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
 
 FOLDS = {"scene_00": 1, "scene_01": 2, "scene_02": None}
 BOTH = ["rgb", "flow"]
-QUIET = lambda *_: None  # noqa: E731
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +52,10 @@ def extracted(finetuned, sources, tmp_path_factory):
     """The features of all three videos."""
     recipe = find_recipe(str(finetuned.weights.path))
     path = tmp_path_factory.mktemp("features")
-    with FlowWorkers(1, "dis") as workers:
-        twostream, folder = prepare(finetuned.videos, path, recipe, sources, None, workers, "cpu", QUIET)
-        assert {o.state for o in extract(finetuned.videos, folder, twostream, workers, QUIET)} == {"done"}
-    return folder
+    options = ExtractOptions(path, weights=sources.files, device="cpu", threads=1, workers=1, recipe=recipe)
+    events = list(extract(finetuned.videos, options))
+    assert [event.state for event in events if isinstance(event, Outcome)] == ["done"] * 3
+    return open_features(path)
 
 
 def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned, extracted):
@@ -78,13 +79,14 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
 def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted, tmp_path):
     begun = create_features(tmp_path / "features", extracted.recipe.narrowed(["flow"]), {})
     path = str(finetuned.weights.path)
-    with Worker(pickle.loads(pickle.dumps(WorkerConfig(begun.path, WeightSources(flow=path))))) as worker:
-        assert worker.extract("scene_01", finetuned.videos["scene_01"], QUIET).state == "done"
+    config = WorkerConfig(begun.path, {"flow": path}, device="cpu", threads=1)
+    with open_worker(pickle.loads(pickle.dumps(config))) as worker:
+        assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
     sent = {name: np.fromfile(file, np.uint8) for name, file in network_files(path, "flow").items()}
     assert len(sent) == 3
-    worker, made = ray_extract._make_worker(WorkerConfig(begun.path), sent)
+    worker, made = ray_extract._make_worker(replace(config, weights={}), sent)
     with made:
-        assert worker.extract("scene_00", finetuned.videos["scene_00"], QUIET).state == "done"
+        assert returned(worker.extract("scene_00", finetuned.videos["scene_00"])).state == "done"
     for video_id in ("scene_00", "scene_01"):
         assert begun.read_record(video_id)["fold"] == FOLDS[video_id]
         assert begun.load(video_id)[1].tobytes() == extracted.load(video_id)[1].tobytes()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.networks.build import asked
+from extractors.networks.build import WeightSources, asked
 from extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from extractors.recipe import NetworkRecipe, Recipe, differences
-from extractors.twostream import WeightSources, build_twostream
+from extractors.twostream import build_twostream
 from pipelines.networks.recipes import StoredRecipe, choose_recipe, find_recipe, weights_for
 
 RGB = NetworkRecipe("resnet50", "kinetics", "0123456789abcdef", 1, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))

@@ -1,0 +1,126 @@
+"""Extraction as one job: options in, events out; the same for the command, Python, a Ray cluster and the tests."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from extractors.flow.workers import choose_backend, flow_workers
+from extractors.recipe import Recipe
+from extractors.twostream import default_device
+from pipelines.extraction.chunk_cache import caches_of
+from pipelines.extraction.machine import Share, share, this_machine
+from pipelines.extraction.options import ExtractOptions
+from pipelines.extraction.outcome import Outcome, Summary
+from pipelines.extraction.plan import Plan, make_plan
+from pipelines.extraction.prepare import prepare
+from pipelines.extraction.processes import over_processes
+from pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from pipelines.extraction.resume import Engine, resume
+from pipelines.extraction.video import VideoExtractor
+from pipelines.files.remote import Place
+from pipelines.networks.fold_networks import FoldNetworks
+from pipelines.progress import Failed, Finished, Notice, Progress
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The networks are made and the feature folder is begun; the videos come next."""
+
+    output: Place
+    recipe: Recipe
+
+
+Event = Plan | Progress | Prepared | Notice | Outcome | Failed | Finished[Summary]
+
+
+@dataclass(frozen=True)
+class _Site:
+    """Where an extraction runs."""
+
+    options: ExtractOptions
+    """With the device and the flow backend of what is made here: of a cluster's job only recipe and calibration."""
+    device: str
+    """Of the networks that extract."""
+    sharing: Callable[[int], Share]
+    portion: Portion | None = None
+    """What of a node one video takes, on a cluster."""
+
+
+def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
+    """What `extract` would do with videos {id: source}; makes nothing. Raises as `extract` does before its work."""
+    with _site(options) as site:
+        return _plan(videos, site)
+
+
+def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[Event, None, None]:
+    """Extract each of the videos {id: source} that is not done; running it again goes on after an interruption.
+
+    Yields the Plan, Progress("calibration", …) of random networks, Prepared, then Progress of each video by its id, an
+    Outcome of each that is done or kept and Failed of each that is neither, and last Finished with the Summary.
+    Close the generator to end everything it started; what is finished is kept. Raises ClusterError, FlowError,
+    MissingPathError, OutputError, RecipeError or WeightsError for what concerns all videos.
+    """
+    with _site(options) as site:
+        planned = _plan(videos, site)
+        yield planned
+        with flow_workers(options.recipe.algorithm, options.threads, site.options.flow_backend) as flow:
+            twostream, folder = yield from prepare(videos, site.options, flow)
+            yield Prepared(folder.path, twostream.recipe)
+            yield from _random_weights(twostream.recipe)
+            engine = _engine(planned, options, site)
+            if engine is None:
+                caches = caches_of(options.cache, twostream.recipe) if options.cache else []
+                extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, options.allow_damaged)
+                engine, to_do = extractor.one_by_one, videos
+            else:
+                to_do = planned.longest_first()
+            del twostream  # each process has its own
+            summary = Summary()
+            with closing(resume(to_do, folder, engine)) as events:
+                for event in events:
+                    if not isinstance(event, Outcome):
+                        yield event
+                        continue
+                    summary.add(event)
+                    yield Failed(event.id, event.reason, event.hint) if event.state == "failed" else event
+            yield Finished(summary)
+
+
+@contextmanager
+def _site(options: ExtractOptions) -> Iterator[_Site]:
+    if options.engine == "ray":
+        with cluster(options.ray_address):
+            portion = portion_of(nodes().values(), options.device, options.threads)
+            here = replace(options, device="cpu", flow_backend="auto")
+            yield _Site(here, portion.device, partial(share_cluster, portion, most=options.workers), portion)
+        return
+    device = options.device or default_device()
+    sharing = partial(share, this_machine(device), processes=options.workers, threads=options.threads)
+    yield _Site(replace(options, device=device), device, sharing)
+
+
+def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
+    recipe = site.options.recipe
+    backend = choose_backend(recipe.algorithm, site.options.flow_backend) if recipe.algorithm else ""
+    return make_plan(videos, site.options.output, recipe, backend, site.device, site.sharing)
+
+
+def _engine(planned: Plan, options: ExtractOptions, site: _Site) -> Engine | None:
+    """What extracts in other processes; None where this one does."""
+    config = options.for_workers(site.device, planned.share.threads)
+    if site.portion:
+        return partial(over_cluster, config=config, portion=site.portion, most=options.workers)
+    if planned.share.processes == 1:
+        return None
+    gpus = this_machine(site.device).gpus
+    return partial(over_processes, config=config, processes=planned.share.processes, gpus=gpus)
+
+
+def _random_weights(recipe: Recipe) -> Iterator[Notice]:
+    if recipe.is_random:
+        state = "" if recipe.calibrated_on else " and are not calibrated (see --calibrate)"
+        yield Notice(
+            f"{recipe.random_streams} networks carry random weights{state}; "
+            "bring published ones with --rgb-weights and --flow-weights."
+        )

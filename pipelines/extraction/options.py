@@ -1,0 +1,56 @@
+"""What `lstr extract` takes, typed: the options of a whole extraction, and the part of them that each process needs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+from extractors.networks.build import WeightSources
+from extractors.presets import PRESETS, Preset
+from pipelines.files.remote import Place
+from pipelines.networks.recipes import StoredRecipe
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What each process that extracts needs; it can be pickled. Recipe and calibration are the feature folder's own."""
+
+    output: Place
+    """The feature folder."""
+    weights: Mapping[str, str | None] = field(default_factory=dict)
+    """A file or a weights folder by stream; random weights for a stream without."""
+    device: str | None = None
+    """Where the networks run; None for the GPU, when there is one."""
+    threads: int | None = None
+    """Of optical flow, and on a CPU as many of the networks, that share as many cores; None for one per core."""
+    flow_backend: str = "auto"
+    allow_damaged: bool = False
+    """Of a damaged video keep what precedes the damage, instead of failing it."""
+    cache: Path | None = None
+    """A folder of `pipelines.extraction.chunk_cache`, whose chunks and flow are taken instead of computed."""
+
+    @property
+    def sources(self) -> WeightSources:
+        """The weights, without any calibration."""
+        return WeightSources(rgb=self.weights.get("rgb"), flow=self.weights.get("flow"))
+
+
+@dataclass(frozen=True)
+class ExtractOptions(WorkerConfig):
+    """Options of an extraction. Without `threads`, the machine's cores are shared out among the processes."""
+
+    recipe: Preset | StoredRecipe = PRESETS["faithful"]
+    precision: str | None = None
+    """Of the networks: float32, bf16, or None for that of the folder; of a new folder, what the recipe prefers."""
+    calibrate: Path | None = None
+    """A label file or a list of videos, which give random networks their batch-norm statistics."""
+    workers: int | None = None
+    """Processes that share videos, cores and GPUs, or videos at a time on a cluster; None for what suits it."""
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+    """Of the Ray cluster; None for $RAY_ADDRESS, else the one running here, else this machine alone."""
+
+    def for_workers(self, device: str, threads: int) -> WorkerConfig:
+        """What each process needs, now that its device and its threads are known."""
+        known = {f.name: getattr(self, f.name) for f in fields(WorkerConfig)}
+        return WorkerConfig(**(known | {"device": device, "threads": threads}))

@@ -1,0 +1,37 @@
+"""Extraction with networks and flow threads that a test has made itself, and what a generator returns."""
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+from extractors.flow.workers import FlowWorkers
+from extractors.twostream import TwoStream
+from pipelines.extraction.chunk_cache import caches_of
+from pipelines.extraction.outcome import Outcome
+from pipelines.extraction.resume import resume
+from pipelines.extraction.video import VideoExtractor
+from pipelines.features.remote_folder import Features
+from pipelines.files.remote import Place
+from pipelines.networks.fold_networks import FoldNetworks
+
+
+def returned(events: Generator[Any, None, Any]) -> Any:
+    """What a generator returns when it is run to its end."""
+    while True:
+        try:
+            next(events)
+        except StopIteration as end:
+            return end.value
+
+
+def extracted(
+    videos: Mapping[str, Place],
+    folder: Features,
+    twostream: TwoStream,
+    flow: FlowWorkers | None,
+    cache: Path | None = None,
+) -> list[Outcome]:
+    """The Outcome of each video, extracted in this process where it is not done."""
+    caches = caches_of(cache, twostream.recipe) if cache else []
+    extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches)
+    return [event for event in resume(videos, folder, extractor.one_by_one) if isinstance(event, Outcome)]
