@@ -29,7 +29,7 @@ from lstr_cli.options import data_options, device_option, set_option
 @click.option("--deterministic", is_flag=True, help="Only algorithms that give the same bits each time.")
 @click.option("--readers", type=click.IntRange(min=1), help="Threads that read features ahead.  [default: up to 4]")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
-@click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint when none is given.")
+@click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint where no other is named.")
 @device_option
 def command(print_config, make_default, **options):
     """Train LSTR, or a baseline, on one or several feature folders.
@@ -58,9 +58,9 @@ def command(print_config, make_default, **options):
 def _print_settings(options) -> None:
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.training.train import Findings, settings
+    from pipelines.training.train import Findings, planned_settings
 
-    for event in settings(options):
+    for event in planned_settings(options):
         match event:
             case Findings(source, findings):
                 console.say_table(f"{source}:", *table_of(findings))

@@ -58,10 +58,9 @@ def run(output: Path, progress: Tell, say: Callable[[str], None]) -> dict:
         run_folder = output / "run"
         with stage("train"):
             resumed = (run_folder / "resume.pt").exists()
-            options = TrainOptions([features], labels, run_folder, PRESET, resume=resumed, device=device)
-            for event in train(options):
-                if isinstance(event, Step):
-                    progress("train", event.step, event.steps)
+            for step in train(TrainOptions([features], labels, run_folder, PRESET, resume=resumed, device=device)):
+                if isinstance(step, Step):
+                    progress("train", step.step, step.steps)
         loaded = load(run_folder / "checkpoint.pt")
         with stage("evaluate"):
             held_out = read_split(features, labels, "testing")

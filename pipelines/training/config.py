@@ -16,7 +16,7 @@ class TrainConfig:
 
     epochs: int = 25
     batch_size: int = 16
-    """Windows a step, of all processes together."""
+    """Windows per step, of all processes together."""
     accumulate: int = 1
     """Pieces that each process computes its part of a batch in, one after the other: the same step in less memory."""
     lr: float = 5e-5

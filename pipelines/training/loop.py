@@ -85,7 +85,7 @@ class Run(Protocol[Batch]):
 def train_steps(run: Run[Batch], plan: Plan, position: Position) -> Iterator[Progress | Step]:
     """Train from a position to the end, in place: Progress after each step, a Step after each logged interval.
 
-    Each process of a run goes through the same steps. What a Step says is logged and, where due, saved before it is
+    Each process of a run goes through the same steps. A Step is logged and, where due, the state is saved before it is
     yielded; each log line is written before the state that follows it, so that none is lost between the two.
     """
     ranks, interval = run.ranks, Interval()

@@ -18,7 +18,7 @@ from pipelines.training.curves import draw_curves
 from pipelines.training.log import Step, TrainLog, summary_of
 from pipelines.training.loop import Plan, Position, train_steps
 from pipelines.training.ranks import ALONE, Ranks
-from pipelines.training.run_folder import Saver, begin, restore, settings_of
+from pipelines.training.run_folder import Saver, begin_run, restore, settings_of
 from pipelines.training.sampling import count_steps, draw_windows, feature_statistics
 from pipelines.training.schedule import learning_rate
 from pipelines.training.step import Learner, deterministic
@@ -58,7 +58,7 @@ def train_model(
     """
     config, split = task.config, task.split.narrowed(task.model)
     settings = task.settings(device, ranks)
-    state = begin(folder, settings, resume, write=ranks.first)
+    state = begin_run(folder, settings, resume, write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
     if state:
         statistics = state["mean"], state["std"]
@@ -132,7 +132,7 @@ class ModelRun:
         return *self.learner.step(batch, number, lr), batch.n_windows
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict:
-        """The mAP, mcAP and AP a class of the validation videos; best.pt where the metric was never as high."""
+        """The mAP, mcAP and AP per class of the validation videos; best.pt where the metric was never as high."""
         assert self.validation is not None, "the plan of a run without validation videos has no evaluation"
         exported = self.saver.export(self.learner)
         loaded = self.saver.loaded(exported, self.device)

@@ -49,7 +49,7 @@ def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, made_by: di
     return {**named, "model": asdict(model), "train": asdict(train), "data": data, "made_by": made_by}
 
 
-def begin(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
+def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
     """The state to resume from, or None for a new run in a fresh folder, which only the process that writes begins.
 
     Raises CheckpointError when there is nothing to resume, a run is in the way, or it had other settings.

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.config import LSTRConfig
@@ -55,7 +57,7 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
         total, squares, count = total + rows.sum(0), squares + (rows**2).sum(0), count + len(rows)
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    std[std < 1e-6 * max(1.0, float(np.abs(mean).max()))] = 1.0  # a feature that never changes says nothing
+    std[std < 1e-6 * max(1.0, float(np.abs(mean).max()))] = 1.0  # a feature that never changes carries nothing
     return torch.tensor(mean, dtype=torch.float32), torch.tensor(std, dtype=torch.float32)
 
 
@@ -81,7 +83,8 @@ def make_batch(
     windows, targets, counts = [], [], []
     for v, end in drawn:
         video = videos[v]
-        windows.append(gather(video.features, [end], config, stretched))
+        features = cast(NDArray[np.float32], video.features)  # stored, and takes indices as an array does
+        windows.append(gather(features, [end], config, stretched))
         start = max(0, end - config.work_length + 1)
         at = np.where(outputs.slots < 0, end, start + outputs.slots)  # (N,)
         about = at + outputs.ahead

@@ -113,10 +113,8 @@ class Learner:
         loss = 0.0
         with out_of_memory(self.config, self.device), lost_others(self.ranks):
             for i, (windows, targets, counts) in enumerate(batch.pieces):
-                last = i + 1 == len(batch.pieces)
-                joined = self._joined
-                whole = last or not isinstance(joined, DistributedDataParallel)
-                with nullcontext() if whole else joined.no_sync():
+                joined, last = self._joined, i + 1 == len(batch.pieces)
+                with joined.no_sync() if isinstance(joined, DistributedDataParallel) and not last else nullcontext():
                     part = self._loss(windows, targets, counts, totals)
                     self._refuse(part.item(), "loss", number, batch)
                     (part * self.ranks.size).backward()  # gradients are averaged over processes; this is a sum

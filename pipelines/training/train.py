@@ -100,7 +100,7 @@ def train(options: TrainOptions) -> Iterator[Event]:
         yield from ranks.only_first(_events(options, ranks, device))
 
 
-def settings(options: TrainOptions) -> Iterator[Findings | Finished[dict]]:
+def planned_settings(options: TrainOptions) -> Iterator[Findings | Finished[dict]]:
     """All settings of the run that `train` would begin, in Finished, as its config.json would hold them."""
     with _joined(options) as (ranks, device):
         yield from ranks.only_first(_settings(options, ranks, device))
