@@ -21,7 +21,7 @@ from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import replacing
 from pipelines.training.config import resolve
-from pipelines.training.train import train
+from pipelines.training.run import Task, train_model
 
 GROUP = 2  # videos that are left out together
 Settings = Mapping[str, str]
@@ -69,7 +69,7 @@ class HeldOut:
         split, run = Split(self.folder, self.labels, training), self.kept / "run"
         model, config = resolve(self.preset, {**settings, "train.seed": str(seed)}, split.dims)
         shutil.rmtree(run, ignore_errors=True)
-        for _ in train(split, model, config, run):
+        for _ in train_model(Task(split, model, config), run):
             pass
         loaded = load(run / "checkpoint.pt")
         return [predict(loaded.model, video.features[:]).numpy() for video in testing]

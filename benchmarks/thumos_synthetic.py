@@ -31,7 +31,7 @@ from pipelines.files.json_files import write_json
 from pipelines.progress import result_of
 from pipelines.provenance import about_machine
 from pipelines.training.config import TrainConfig, resolve
-from pipelines.training.train import train
+from pipelines.training.run import Task, train_model
 
 PROPOSED = "memory-512"  # the paper's model
 ROWS: dict[str, dict[str, str]] = {
@@ -100,7 +100,8 @@ def run_row(
     model, config = settings(row, seed, size, training.dims)
     run = work / f"{row}-{seed}"
     start, steps = perf_counter(), []
-    for step in train(training, model, config, run, device, (run / "resume.pt").exists(), readers=readers):
+    resume = (run / "resume.pt").exists()
+    for step in train_model(Task(training, model, config), run, device, resume, readers):
         steps.append(step)
         if sys.stderr.isatty():
             print(f"  {row}: step {step.step} of {step.steps}, loss {step.loss:.3f} ", end="\r", file=sys.stderr)

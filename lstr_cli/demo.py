@@ -19,17 +19,23 @@ def command(output):
       lstr demo -o /tmp/demo
     """
     from lstr_cli import console
-    from pipelines.demo.demo import run
+    from pipelines.demo.demo import demo
+    from pipelines.progress import Notice, Progress, result_of
 
     with console.Bar("") as bar:
-        result = run(Path(output), bar.update, console.say)
+
+        def show(event) -> None:
+            if isinstance(event, Progress):
+                bar.update(event.what, event.done, event.total)
+            elif isinstance(event, Notice):
+                console.say(event.text)
+
+        made = result_of(demo(Path(output)), show)
     console.warn("the feature networks carry random weights: these figures show that the chain works, no more.")
-    rows = [(name, f"{result['metrics'][name]['mAP']:.3f}", f"{result['metrics'][name]['mcAP']:.3f}")
-            for name in ("lstr", "time_prior", "chance")]  # fmt: skip
+    models = ("lstr", "time_prior", "chance")
+    rows = [(name, *(f"{made.metrics[name][mean]:.3f}" for mean in ("mAP", "mcAP"))) for name in models]
     console.show_table("held-out videos, per-frame", ("", "mAP", "mcAP"), rows, right=(1, 2))
-    console.show_table(
-        "time", ("stage", "seconds"), [(k, f"{v:.0f}") for k, v in result["seconds"].items()], right=(1,)
-    )
-    console.show(f"report: {result['report']}")
-    console.show(f"default checkpoint: {result['checkpoint']}")
-    console.show(f"next: lstr detect {result['video']} -o timeline")
+    console.show_table("time", ("part", "seconds"), [(k, f"{v:.0f}") for k, v in made.seconds.items()], right=(1,))
+    console.show(f"report: {made.report}")
+    console.show(f"default checkpoint: {made.checkpoint}")
+    console.show(f"next: lstr detect {made.video} -o timeline")

@@ -1,12 +1,19 @@
 """`lstr finetune`: labelled videos to the weights of the feature networks."""
 
 import sys
-from pathlib import Path
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
 
 import click
 
 from lstr_cli.extract import say_outcome, speed
 from lstr_cli.options import Size, algorithm_option, device_option, inputs_options, set_option, workers_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipelines.finetuning.finetune import Event, Finetuned
+    from pipelines.finetuning.run_folder import Epoch
 
 SOME_FAILED = 3
 NETWORKS = click.Choice(["resnet50", "bninception"])
@@ -55,43 +62,15 @@ NETWORKS = click.Choice(["resnet50", "bninception"])
 @workers_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
-def command(
-    videos,
-    lists,
-    endings,
-    root,
-    labels,
-    dataset,
-    output,
-    stream,
-    init,
-    rgb_init,
-    flow_init,
-    folds,
-    subset,
-    eval_subset,
-    recipe,
-    rgb_network,
-    flow_network,
-    algorithm,
-    cache,
-    cache_size,
-    settings,
-    seed,
-    resume,
-    readers,
-    workers,
-    flow_backend,
-    device,
-    as_json,
-):
+def command(videos, lists, as_json, **options):
     """Train the two feature networks on your own labelled videos.
 
     Frames and flow are computed once, into the cache, and read from there at each epoch; `lstr extract` reads them
-    there too. WEIGHTS gets rgb.pth and flow.pth, with --folds also a pair without each fold, recipe.json and
+    from it too. WEIGHTS gets rgb.pth and flow.pth, with --folds also a pair without each fold, recipe.json and
     finetune.json; `lstr extract --recipe WEIGHTS` makes features with them, of each video with a pair that has not
     seen it. --set NAME=VALUE changes a setting of both networks, rgb.NAME or flow.NAME of one: epochs, batch_size, lr,
-    dropout, short_side, crop, precision, patience and others.
+    dropout, short_side, crop, precision, patience and others. Started by torchrun, the same command
+    trains on several GPUs; all have to see the cache and WEIGHTS.
 
     \b
     Examples:
@@ -100,181 +79,81 @@ def command(
       lstr finetune videos/ --labels labels.json -o weights --stream flow --set epochs=30 --set lr=0.005
       lstr finetune videos/ --labels labels.json -o weights --rgb-init resnet50-0676ba61.pth --resume
       lstr finetune new/ --labels new.json -o better --init weights
+      torchrun --nproc-per-node 8 --no-python lstr finetune videos/ --labels labels.json -o weights
     """
-    from extractors.networks.backbones import registry
-
-    registry()  # quietly, or an error of ours
-    from extractors.flow.workers import choose_backend
-    from extractors.networks.model_card import is_weights_folder
-    from extractors.twostream import default_device
-    from extractors.video.inputs import VIDEO_SUFFIXES
     from lstr_cli import console
-    from pipelines.extraction.chunk_cache import ChunkCache
-    from pipelines.files.home import home
-    from pipelines.files.videos import find_sources
-    from pipelines.finetuning.cached_videos import chunks_of
-    from pipelines.finetuning.config import resolve, trainable
-    from pipelines.finetuning.finetune import Training, check_blind, finetune
-    from pipelines.finetuning.folds import check_labels, make_pairs, parts_of
-    from pipelines.finetuning.initial_weights import initial_weights
-    from pipelines.finetuning.run_folder import check_output
-    from pipelines.networks.weights_folder import open_weights
+    from pipelines.finetuning.finetune import FinetuneOptions, finetune
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
-    output = Path(output)
-    check_output(output, resume)
-    if resume and is_weights_folder(output):
-        console.say(f"{output} is finished; to train its networks further, give --init {output} and another -o.")
-        _result(open_weights(output), [], as_json)
+    with closing(finetune(FinetuneOptions(videos, lists=lists, **options))) as events:
+        result = _follow(events)
+    if result is None:  # another process of the run speaks
         return
-    device = device or default_device()
-    preset = trainable(recipe, stream, {"rgb": rgb_network, "flow": flow_network}, algorithm)
-    initial = initial_weights(preset, init, {"rgb": rgb_init, "flow": flow_init})
-    given = settings | ({"seed": str(seed)} if seed is not None else {})
-    preset, configs = resolve(preset, {s: i.path is not None for s, i in initial.items()}, given, device)
-    if preset.algorithm:
-        choose_backend(preset.algorithm, flow_backend)  # before anything takes long
-
-    annotated = _read_labels(labels, dataset, [v for v in videos if Path(v).is_dir()])
-    found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root)
-    parts = parts_of(annotated, found, subset, eval_subset)
-    _say_left_out(parts, labels, subset)
-    chunks = ChunkCache(Path(cache) if cache else home() / "chunks", chunks_of(preset), cache_size)
-    used = {i: found[i] for i in (*parts.training, *parts.validation)}
-
-    def plan(there):
-        """The pairs of the videos that are there, their folds, and a warning."""
-        training, validation = ([i for i in ids if i in there] for ids in (parts.training, parts.validation))
-        warning = check_labels(annotated, training, labels)
-        if folds:
-            check_blind(initial, there)
-        return *make_pairs(annotated, training, validation, folds or 0), warning
-
-    cached, bad = _cache(used, chunks, preset, plan, workers, flow_backend)
-    pairs, fold_of, warning = plan(cached)
-    if warning:
-        console.warn(warning)
-    _say_plan(annotated, pairs, configs, initial, init)
-    training = Training(preset, configs, initial, annotated, cached, pairs, fold_of)
-    weights = _train(finetune, training, output, device, resume, readers)
-    _result(weights, bad, as_json)
-    if bad:
-        console.say(f"{len(bad)} of {len(used)} videos were left out: {', '.join(outcome.id for outcome in bad[:5])}")
+    _show(result, as_json)
+    if result.failed:
+        some = ", ".join(failed.id for failed in result.failed[:5])
+        console.say(f"{len(result.failed)} of {result.n_videos} videos were left out: {some}")
         sys.exit(SOME_FAILED)
 
 
-def _read_labels(source: str, dataset: str | None, roots: list[str]):
-    """The labels without errors; what is odd in them is said."""
-    from lstr.label_check import check
+def _follow(events: "Iterable[Event]") -> "Finetuned | None":
+    """Show what the job yields until it is finished; its result."""
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.datasets.dataset import read_label_file, stop_at_errors
+    from pipelines.extraction.outcome import Outcome
+    from pipelines.finetuning.finetune import Filled, Filling
+    from pipelines.finetuning.run_folder import Epoch
+    from pipelines.progress import Failed, Finished, Notice, Progress
+    from pipelines.training.train import Findings
 
-    annotated = read_label_file(source, roots, dataset, lenient=True, skip_missing=True)
-    findings = check(annotated)
-    if findings:
-        console.say_table(f"{source}:", *table_of(findings))
-    stop_at_errors(findings, source)
-    return annotated
+    bar, chunks = console.Bar("steps"), {}
+    with ExitStack() as shown:
+        for event in events:
+            match event:
+                case Findings(source, findings):
+                    console.say_table(f"{source}:", *table_of(findings))
+                case Notice(text, warning):
+                    (console.warn if warning else console.say)(text)
+                case Filling(chunks):
+                    bar = shown.enter_context(console.JobBar("chunks", sum(chunks.values()), speed))
+                case Progress(what, done, total):
+                    bar.update(what, done, total)
+                case Outcome():
+                    bar.finish(event.id, chunks[event.id])
+                case Failed():
+                    if chunks:
+                        bar.finish(event.id, chunks[event.id])
+                    say_outcome(console, event)
+                case Filled():
+                    shown.close()
+                    line = f"{event.n_chunks} chunks of {event.n_videos} videos in {event.cache}"
+                    console.say(f"{line}, {event.n_made} made now")
+                    bar = shown.enter_context(console.Bar("steps"))
+                case Epoch():
+                    console.say(_line(event))
+                case Finished(result):
+                    return result
+    return None
 
 
-def _say_left_out(parts, labels: str, subset: str) -> None:
+def _line(epoch: "Epoch") -> str:
+    """An epoch for people."""
+    name = f"{epoch.stream} without fold {epoch.fold}" if epoch.fold else epoch.stream
+    scores = "" if epoch.mAP is None else f" mAP {epoch.mAP:.4f} (best {epoch.best:.4f})"
+    return (
+        f"{name}: epoch {epoch.epoch}/{epoch.epochs} loss {epoch.loss:.3f} lr {epoch.lr:.1e} "
+        f"{epoch.rate:.1f} images/s, waited {100 * epoch.waiting:.0f} %{scores}"
+    )
+
+
+def _show(result: "Finetuned", as_json: bool) -> None:
+    """The networks of a finished folder, and what to do with it."""
     from lstr_cli import console
 
-    for ids, what in (
-        (parts.absent, f"labelled in {labels} and not among the videos given"),
-        (parts.unlabelled, f"given, but labelled neither as {subset} nor to choose the epoch"),
-    ):
-        if ids:
-            some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
-            console.warn(f"left out, for {what}: {some} ({len(ids)} in all).")
-
-
-def _cache(videos, chunks, preset, plan, workers: int | None, flow_backend: str):
-    """Each video's chunks in the cache, by id, and the Outcomes of those that failed."""
-    from extractors.errors import VideoError
-    from extractors.flow.workers import flow_workers
-    from lstr_cli import console
-    from pipelines.finetuning.cached_videos import fill, look_at
-
-    console.say(f"looking at {len(videos)} videos")
-    sound, bad = look_at(videos, chunks)
-    for outcome in bad:
-        say_outcome(console, outcome)
-    if not sound:
-        raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
-    plan({video.id: video for video in sound})  # what cannot be trained on is told before hours of flow
-    cached, made = {}, 0
-    total = sum(video.n_chunks for video in sound)
-    with flow_workers(preset.algorithm, workers, flow_backend) as pool, console.JobBar("chunks", total, speed) as bar:
-        for (outcome, there), video in zip(fill(sound, chunks, pool, bar.update), sound, strict=True):
-            bar.finish(outcome.id, video.n_chunks)
-            if there is None:
-                say_outcome(console, outcome)
-                bad.append(outcome)
-                continue
-            cached[outcome.id] = there
-            made += outcome.state == "done"
-            if outcome.reason:
-                console.warn(f"{outcome.id} was {outcome.reason}.")
-    if not cached:
-        raise VideoError("None of the videos can be read to its end.", "each is named above, with what to do.")
-    n_chunks = sum(len(there.chunks) for there in cached.values())
-    console.say(f"{n_chunks} chunks of {len(cached)} videos in {chunks.path}, {made} made now")
-    return cached, bad
-
-
-def _say_plan(labels, pairs, configs, initial, init: str | None) -> None:
-    """What is to be trained, and what of it a person should know."""
-    from lstr_cli import console
-    from pipelines.finetuning.folds import unlearnt
-
-    whole = pairs[0]
-    chosen = f"{len(whole.validation)} choose the epoch" if whole.validation else "none chooses the epoch"
-    also = f", and {len(pairs) - 1} times without a fold" if len(pairs) > 1 else ""
-    console.say(f"{len(whole.training)} videos to train on, {chosen}; {len(labels.classes)} classes{also}")
-    for stream, config in configs.items():
-        begins = initial[stream]
-        origin = f"the {'RGB ' if begins.crossed else ''}weights of {begins.path}" if begins.path else "random weights"
-        images = f"images of {config.crop} pixels, in {config.precision}"
-        console.say(f"{stream}: begins with {origin}; {config.epochs} epochs at most, of {images}")
-        if init not in (None, "random") and not begins.path:
-            console.warn(f"{init} does not fit the {stream} network, which begins with random weights.")
-    for pair in pairs[1:]:
-        if missing := unlearnt(pair, labels):
-            console.warn(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")
-
-
-def _train(job, training, output: Path, device: str, resume: bool, readers: int | None):
-    """Run the job, with a line of progress, and one that stays for each epoch."""
-    from lstr_cli import console
-
-    with console.Bar("steps") as bar:
-
-        def say(stream: str, fold: int | None, epoch) -> None:
-            scores = "" if epoch.mAP is None else f" mAP {epoch.mAP:.4f} (best {epoch.best:.4f})"
-            console.say(
-                f"{_name(stream, fold)}: epoch {epoch.epoch}/{epoch.epochs} loss {epoch.loss:.3f} lr {epoch.lr:.1e} "
-                f"{epoch.rate:.1f} images/s, waited {100 * epoch.waiting:.0f} %{scores}"
-            )
-
-        def step(stream: str, fold: int | None, done: int, total: int) -> None:
-            bar.update(_name(stream, fold), done, total)
-
-        return job(training, output, device, resume, readers, say, step)
-
-
-def _name(stream: str, fold: int | None) -> str:
-    return f"{stream} without fold {fold}" if fold else stream
-
-
-def _result(weights, bad, as_json: bool) -> None:
-    """What a finished folder says of its networks, and what to do with it."""
-    from lstr_cli import console
-
+    weights = result.weights
     if as_json:
-        failed = [{"id": outcome.id, "reason": outcome.reason} for outcome in bad]
+        failed = [{"id": failed.id, "reason": failed.reason} for failed in result.failed]
         console.show_json({**weights.about, "output": str(weights.path), "failed": failed})
     else:
         rows = []

@@ -61,7 +61,7 @@ def small_set(tmp_path_factory) -> SmallSet:
     from pipelines.extraction.outcome import Outcome
     from pipelines.progress import Failed
     from pipelines.training.config import resolve
-    from pipelines.training.train import train
+    from pipelines.training.run import Task, train_model
 
     root = tmp_path_factory.mktemp("small set")  # a space, because users' folders have them
     labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
@@ -72,7 +72,7 @@ def small_set(tmp_path_factory) -> SmallSet:
     assert not [e for e in events if isinstance(e, Failed)]
     split = read_split(features, labels, "training")
     model, config = resolve("small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
-    for _ in train(split, model, config, root / "run"):
+    for _ in train_model(Task(split, model, config), root / "run"):
         pass
     return SmallSet(root / "videos", labels, features, root / "run" / "checkpoint.pt")
 

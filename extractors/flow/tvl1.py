@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 try:
-    from extractors.flow.tvl1 import _tvl1
+    from extractors.flow import _tvl1
 except ImportError:
     _tvl1 = None  # type: ignore[assignment]  # not compiled on this machine
 

@@ -6,7 +6,7 @@ import colorsys
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from lstr.segment import Segment
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
+from pipelines.progress import Progress
 
 ACTIONS = ("wave", "jump", "walk", "squat", "punch")
 CLASSES = ("Background", *ACTIONS)
@@ -98,12 +99,16 @@ def schedule(config: SceneConfig = SceneConfig()) -> dict[str, tuple[str, list[S
     return drawn
 
 
-def render_scenes(
-    folder: Path, config: SceneConfig = SceneConfig(), progress: Callable[[int, int], None] | None = None
-) -> Path:
-    """Render `folder/videos/<id>.mp4` and return the path of `folder/labels.json` (ActivityNet form).
+def render_scenes(folder: Path, config: SceneConfig = SceneConfig()) -> Path:
+    """As `rendering`, to its end; returns the path of `folder/labels.json`."""
+    list(rendering(folder, config))
+    return Path(folder) / "labels.json"
 
-    Files of the same config that are already there are kept. `progress(done, total)` counts videos.
+
+def rendering(folder: Path, config: SceneConfig = SceneConfig()) -> Iterator[Progress]:
+    """Render `folder/videos/<id>.mp4`, then write `folder/labels.json` (ActivityNet form); yields videos done.
+
+    Files of the same config that are already in the folder are kept.
     """
     folder = Path(folder)
     videos = folder / "videos"
@@ -114,14 +119,12 @@ def render_scenes(
         path = videos / f"{name}.mp4"
         if _mark_of(path) != config.mark():
             _write_video(path, config, _frames(config, done - 1, segments))
-        if progress is not None:
-            progress(done, len(drawn))
+        yield Progress("render", done, len(drawn))
     database = {}
     for name, (subset, segments) in drawn.items():
         annotations = [{"label": s.label, "segment": [s.start, s.end]} for s in segments]
         database[name] = {"subset": subset, "duration": config.duration, "annotations": annotations}
     write_json(folder / "labels.json", {"version": "lstr scenes 1", "classes": CLASSES, "database": database})
-    return folder / "labels.json"
 
 
 def _deal(rng: np.random.Generator) -> Iterator[str]:
@@ -254,7 +257,8 @@ class Actor:
         """Paint the figure onto an image (H, W, 3) BGR uint8, in place."""
         pose = self.pose(seconds)
         angle = np.radians(pose[:17])
-        yaw = float(np.interp(seconds, *zip(*self.yaw_keys, strict=True)))
+        times, yaws = np.array(self.yaw_keys, dtype=float).T
+        yaw = float(np.interp(seconds, times, yaws))
         up = np.array([math.sin(angle[0]), 0.0, math.cos(angle[0])])
         pitch, spread = np.moveaxis(angle[1:].reshape(4, 2, 2), 2, 0)  # (4 limbs, 2 halves) each
         flat = np.cos(spread)
@@ -285,8 +289,8 @@ class Actor:
         for _, strokes in sorted(parts, key=lambda part: part[0]):
             for a, b, wide, colour in strokes:
                 # Ends in sixteenths of a pixel (shift 4): whole pixels would make slow moves stutter.
-                ends = [tuple(round(v * 16) for v in p[:2].tolist()) for p in (a, b)]
-                cv2.line(image, *ends, colour.tolist(), max(1, round(wide * self.size)), cv2.LINE_AA, 4)
+                start, end = ([round(v * 16) for v in p[:2].tolist()] for p in (a, b))
+                cv2.line(image, start, end, colour.tolist(), max(1, round(wide * self.size)), cv2.LINE_AA, 4)
         return image
 
 

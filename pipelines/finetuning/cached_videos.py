@@ -1,10 +1,9 @@
-"""Labelled videos' chunks and flow in the chunk cache: what is there is checked, what is not is made."""
+"""Labelled videos' chunks and flow in the chunk cache: what it has is checked, what it lacks is made."""
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypeVar
+from typing import Any
 
 from extractors.errors import MissingPathError, OutputError, VideoError
 from extractors.flow.workers import ALGORITHMS, DIS_SMALLEST, FlowWorkers
@@ -18,14 +17,12 @@ from pipelines.extraction.outcome import Outcome, failed
 from pipelines.extraction.resume import together
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
-from pipelines.progress import Progress, Tell
-
-Result = TypeVar("Result")
+from pipelines.progress import Progress
 
 
 @dataclass(frozen=True)
 class SoundVideo:
-    """A video that can be read, as far as its packets say."""
+    """A video that can be read, as far as its packets show."""
 
     id: str
     source: Place
@@ -43,12 +40,26 @@ class Cached:
     chunks: CachedVideo
 
 
-def chunks_of(preset: Preset) -> dict:
-    """What of a preset makes chunks and flow, as the cache asks for it."""
+@dataclass(frozen=True)
+class Made:
+    """What became of one video: its Outcome, and its chunks unless it failed."""
+
+    outcome: Outcome
+    cached: Cached | None
+
+
+def chunks_of(preset: Preset) -> dict[str, Any]:
+    """The part of a preset that makes chunks and flow, as the cache takes it."""
     parts = {stream: network_recipe(stream, preset.parts[stream]) for stream in preset.streams}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
-    sizes = {"rgb_frame": preset.rgb_frame, "long_side": preset.long_side}
-    return chunk_recipe(Recipe(parts.get("rgb"), parts.get("flow"), flow_algorithm=algorithm, **sizes))
+    recipe = Recipe(
+        parts.get("rgb"),
+        parts.get("flow"),
+        flow_algorithm=algorithm,
+        rgb_frame=preset.rgb_frame,
+        long_side=preset.long_side,
+    )
+    return chunk_recipe(recipe)
 
 
 def look_at(videos: Mapping[str, Place], cache: ChunkCache) -> tuple[list[SoundVideo], list[Outcome]]:
@@ -56,15 +67,15 @@ def look_at(videos: Mapping[str, Place], cache: ChunkCache) -> tuple[list[SoundV
 
     Raises OutputError where the cache is too small for those that can.
     """
-    sound, bad = [], []
-    for _, looked in together(lambda video: _look(*video, cache), videos.items()):
-        (sound if isinstance(looked, SoundVideo) else bad).append(looked)
+    looked = [found for _, found in together(lambda video: _look(video[0], video[1], cache), videos.items())]
+    sound = [found for found in looked if isinstance(found, SoundVideo)]
+    bad = [found for found in looked if isinstance(found, Outcome)]
     needed = sum({video.sha256: video.n_bytes for video in sound}.values())
     if needed > cache.size:
         raise OutputError(
             f"The chunks of {len(sound)} videos need {needed / 1e9:.3g} GB, and the cache may have "
             f"{cache.size / 1e9:.3g} GB.",
-            f"give --cache-size {needed // 10**9 + 1}GB, or fewer videos.",
+            f"use --cache-size {needed // 10**9 + 1}GB, or fewer videos.",
         )
     return sound, bad
 
@@ -84,32 +95,48 @@ def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Outco
 
 
 def fill(
-    videos: list[SoundVideo], cache: ChunkCache, workers: FlowWorkers | None, progress: Tell
-) -> Iterator[tuple[Outcome, Cached | None]]:
-    """The chunks of each video, made where they are not there or damaged: an Outcome, and them unless it failed.
+    videos: list[SoundVideo], cache: ChunkCache, workers: FlowWorkers | None
+) -> Generator[Progress | Made, None, None]:
+    """The chunks of each video, made where the cache lacks them or they are damaged; Progress by video id.
 
     What was made is kept whatever happens later. Raises OutputError or FlowError, which would meet every other too.
     """
     keep = {video.sha256 for video in videos}
     for video in videos:
         start, note = perf_counter(), ""
-        there = _find(cache, video.sha256)
-        if there and _shown(there.verify(video.id), progress):
-            yield Outcome(video.id, video.source, "kept", len(there)), Cached(video.sha256, there)
+        found = _find(cache, video.sha256)
+        if found and (yield from found.verify(video.id)):
+            outcome = Outcome(video.id, video.source, "kept", len(found))
+            yield Made(outcome, Cached(video.sha256, found))
             continue
-        if there:
-            cache.drop(there)
+        if found:
+            cache.drop(found)
             note = "damaged in the cache, and was made again"
         try:
             with at_hand(video.source) as (path, _):
                 opened = open_chunks(path, cache.recipe["long_side"])
-                made = _shown(cache.fill(video.sha256, path, opened, workers, keep, video.id), progress)
+                made = yield from cache.fill(video.sha256, path, opened, workers, keep, video.id)
         except (VideoError, MissingPathError) as error:
-            yield failed(video.id, video.source, str(error), error.hint), None
+            yield Made(failed(video.id, video.source, str(error), error.hint), None)
             continue
         seconds = perf_counter() - start
         outcome = Outcome(video.id, video.source, "done", len(made), seconds, reason=note)
-        yield outcome, Cached(video.sha256, made)
+        yield Made(outcome, Cached(video.sha256, made))
+
+
+def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cached]:
+    """What another process has filled the cache with, by id; `videos` are SHA-256 of their files.
+
+    Raises MissingPathError where the processes do not share the cache.
+    """
+    found = {video_id: _find(cache, sha256) for video_id, sha256 in videos.items()}
+    missing = [video_id for video_id, chunks in found.items() if chunks is None]
+    if missing:
+        raise MissingPathError(
+            f"{cache.path} has no chunks of {missing[0]}, which the first process has put there.",
+            "let --cache be a folder that all machines share.",
+        )
+    return {i: Cached(videos[i], chunks) for i, chunks in found.items() if chunks is not None}
 
 
 def _find(cache: ChunkCache, sha256: str) -> CachedVideo | None:
@@ -117,14 +144,3 @@ def _find(cache: ChunkCache, sha256: str) -> CachedVideo | None:
     others = () if cache.recipe["flow_algorithm"] else ALGORITHMS.values()
     caches = (cache, *(ChunkCache(cache.root, cache.recipe | {"flow_algorithm": name}) for name in others))
     return next((found for one in caches if (found := one.find(sha256))), None)
-
-
-def _shown(events: Generator[Progress, None, Result], progress: Tell) -> Result:
-    """What comes of it, each of its events told to `progress`."""
-    with closing(events):
-        while True:
-            try:
-                event = next(events)
-            except StopIteration as end:
-                return end.value
-            progress(event.what, event.done, event.total)

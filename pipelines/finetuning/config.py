@@ -18,9 +18,9 @@ class FinetuneConfig:
 
     epochs: int = 30
     draws: int = 0
-    """Samples an epoch; 0 for as many as the training videos have chunks, and `FEWEST_DRAWS` at least."""
+    """Samples per epoch; 0 for as many as the training videos have chunks, and `FEWEST_DRAWS` at least."""
     batch_size: int = 24
-    """Samples a step, each of `segments` images."""
+    """Samples per step, of all processes together, each of `segments` images."""
     segments: int = 1
     """Parts that a labelled segment is cut in, a chunk drawn from each; their class scores are averaged (TSN)."""
     optimiser: str = "adamw"
@@ -90,19 +90,19 @@ PUBLISHED = FinetuneConfig(
     crop=224,
 )
 """From trained weights; after the published TSN (Wang et al. 2016, section 4.1; its batch is 256, its rate falls in
-steps), and not measured here, where there are none."""
+steps), and not measured here, for want of such weights."""
 
 
-def trainable(given: str, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:
-    """The preset or recipe file that features will be made by, with what else was asked for; `choose_recipe` has both.
+def trainable(recipe: str, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:
+    """The preset or recipe file that features will be made by, with other networks or flow; `choose_recipe` has both.
 
-    stream: `rgb`, `flow` or `both`. Raises RecipeError where it is a whole recipe, whose networks are there already, or
+    stream: `rgb`, `flow` or `both`. Raises RecipeError where it is a whole recipe, with networks already trained, or
     has a network that cannot be trained here.
     """
-    preset = choose_recipe(given, stream, networks, algorithm)
+    preset = choose_recipe(recipe, stream, networks, algorithm)
     if not isinstance(preset, Preset):
         raise RecipeError(
-            f"{given} is a whole recipe, with weights of its own.",
+            f"{recipe} is a whole recipe, with weights of its own.",
             f"choose one of {', '.join(PRESETS)}, or a recipe file; --init takes weights.",
         )
     for name in preset.streams:
@@ -123,7 +123,7 @@ def resolve(
     """The settings of each stream, nothing left to choose, and the preset with the sizes of images that they have.
 
     settings: NAME for both streams, rgb.NAME or flow.NAME for one. A preset that has sizes of its own keeps them where
-    no setting says otherwise. Raises ConfigError for an unknown name or value.
+    no setting changes them. Raises ConfigError for an unknown name or value.
     """
     plain = {stream: defaults(stream, begun[stream]) for stream in preset.streams}
     larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size

@@ -1,173 +1,288 @@
-"""Labelled videos to the weights of the two TSN networks, resumable after any epoch."""
+"""The job of finetuning: labelled videos to a weights folder, on one process or on those that torchrun started."""
 
-import json
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
-from extractors.errors import WeightsError
-from extractors.networks.model_card import ModelCard, is_weights_folder
+from extractors.errors import VideoError
+from extractors.flow.workers import choose_backend, flow_workers
+from extractors.networks.backbones import registry
+from extractors.networks.model_card import is_weights_folder
 from extractors.presets import Preset
-from extractors.recipe import STREAMS
-from lstr.errors import LabelsError
-from lstr.labels import BACKGROUND, Labels
-from pipelines.finetuning.cached_videos import Cached, SoundVideo
-from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
-from pipelines.finetuning.fold_alignment import align
-from pipelines.finetuning.folds import Pair
-from pipelines.finetuning.initial_weights import Initial
-from pipelines.finetuning.recogniser import begin_with, recogniser
-from pipelines.finetuning.run_folder import (
-    EpochLog,
-    begin,
-    clear,
-    described,
-    is_finished,
-    read_result,
-    state_file,
-    write_result,
-)
-from pipelines.finetuning.runner import Epoch, EpochLoader, State, train_recogniser
-from pipelines.finetuning.samples import Augmentation, Draws, SampleSet, samples_of
-from pipelines.finetuning.scores import scorer
-from pipelines.networks.weights_folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
-from pipelines.provenance import provenance
-
-MOST_READERS = 12
-Say = Callable[[str, int | None, Epoch], None]
-"""Called with stream, fold and the epoch that ended."""
-Step = Callable[[str, int | None, int, int], None]
-"""Called with stream, fold, the steps done and in all."""
+from extractors.twostream import default_device
+from extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.label_check import check
+from lstr.labels import Labels
+from pipelines.datasets.dataset import read_label_file, stop_at_errors
+from pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
+from pipelines.extraction.outcome import Outcome
+from pipelines.files.home import home
+from pipelines.files.remote import Place
+from pipelines.files.videos import find_sources
+from pipelines.finetuning.cached_videos import Cached, Made, SoundVideo, chunks_of, fill, find_cached, look_at
+from pipelines.finetuning.config import FinetuneConfig, resolve, trainable
+from pipelines.finetuning.folds import Pair, Parts, check_blind, check_labels, make_pairs, parts_of, unlearnt
+from pipelines.finetuning.initial_weights import RANDOM, Initial, initial_weights
+from pipelines.finetuning.run_folder import Epoch, check_output
+from pipelines.networks.weights_folder import WeightsFolder, open_weights
+from pipelines.progress import Failed, Finished, Notice, Progress
+from pipelines.training.ranks import Ranks, join_ranks
+from pipelines.training.train import Findings
 
 
 @dataclass(frozen=True)
-class Training:
-    """All that makes the networks what they are; `preset` has the streams to train, and the sizes of their images."""
+class FinetuneOptions:
+    """Which networks to train on which videos; `lstr finetune` has an option for each."""
+
+    videos: Sequence[str]
+    """Files, folders, patterns, URLs."""
+    labels: str
+    """ActivityNet JSON, or a published data_info.json."""
+    output: str | Path
+    """Folder for the weights."""
+    lists: Sequence[str] = ()
+    """Files that name more videos."""
+    endings: Sequence[str] = ()
+    """Of video files in folders; none for the usual ones."""
+    root: str | None = None
+    """The folder that ids are relative to."""
+    dataset: str | None = None
+    """Which data set of a data_info.json."""
+    stream: str = "both"
+    """`rgb`, `flow` or `both`"""
+    init: str | None = None
+    """First weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
+    rgb_init: str | None = None
+    """Those of the RGB network alone."""
+    flow_init: str | None = None
+    """Those of the flow network alone."""
+    folds: int | None = None
+    """How many more pairs of networks to train, each without one fold of the videos."""
+    subset: str = "training"
+    eval_subset: str | None = None
+    """The subset that chooses the epoch; None for `validation` where it exists, else one in five training videos."""
+    recipe: str = "fast"
+    """How features will be made: the name of a preset, or a recipe file."""
+    rgb_network: str | None = None
+    flow_network: str | None = None
+    algorithm: str | None = None
+    """Of optical flow; None for that of the recipe."""
+    cache: str | Path | None = None
+    """Where frames and flow are kept; None for the usual folder."""
+    cache_size: int = DEFAULT_SIZE
+    """Bytes that the cache may take in all."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
+    seed: int | None = None
+    resume: bool = False
+    readers: int | None = None
+    """Processes that read samples ahead."""
+    workers: int | None = None
+    """Threads or processes that compute flow."""
+    flow_backend: str = "auto"
+    device: str | None = None
+    """`cpu` or `cuda`; None for the GPU where the machine has one."""
+
+    def all_settings(self) -> dict[str, str]:
+        """Those that are set, with the seed."""
+        return dict(self.settings) | ({"seed": str(self.seed)} if self.seed is not None else {})
+
+
+@dataclass(frozen=True)
+class Filling:
+    """The chunks of videos are computed next, where the cache lacks them; their numbers by id."""
+
+    chunks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The cache has all chunks that the networks learn from."""
+
+    n_chunks: int
+    n_videos: int
+    n_made: int
+    """videos whose chunks were computed now"""
+    cache: Path
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What came of a finetuning."""
+
+    weights: WeightsFolder
+    failed: Sequence[Failed] = ()
+    """Videos that were left out because they cannot be read"""
+    n_videos: int = 0
+    """with those"""
+
+
+Event = Findings | Notice | Failed | Filling | Progress | Outcome | Filled | Epoch | Finished[Finetuned]
+
+
+@dataclass(frozen=True)
+class _Networks:
+    """What is trained: the streams of a preset, their settings and first weights."""
 
     preset: Preset
     configs: Mapping[str, FinetuneConfig]
     initial: Mapping[str, Initial]
-    labels: Labels
-    videos: Mapping[str, Cached]
-    """By id: all that any pair learns from or is chosen by."""
-    pairs: list[Pair]
-    folds: Mapping[str, int]
-
-    def __post_init__(self) -> None:
-        """Raises WeightsError where the pairs of folds could not be blind."""
-        if self.folds:
-            check_blind(self.initial, self.videos)
-
-    def settings(self, device: str) -> dict:
-        """What settings.json says, and what has to be the same for a run to go on."""
-        streams = {
-            stream: {**asdict(config), "init": self.initial[stream].sha256, **asdict(self.preset.parts[stream])}
-            for stream, config in self.configs.items()
-        }
-        whole = self.pairs[0]
-        videos = {
-            i: described(self.labels.videos[i], v.sha256, "training" if i in whole.training else "validation")
-            for i, v in sorted(self.videos.items())
-        }
-        chunks = {n: v for n, v in asdict(self.preset).items() if n not in STREAMS}
-        settings = {"streams": streams, "recipe": chunks, "folds": len(self.pairs) - 1}
-        settings |= {"classes": self.labels.classes, "videos": videos, "made_by": provenance(device, 1)}
-        return json.loads(json.dumps(settings))  # lists for tuples, as the file has them
 
 
-def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, Cached | SoundVideo]) -> None:
-    """Raises WeightsError where first weights have seen some of the videos, so that no pair of folds would be blind."""
-    for stream, begins in initial.items():
-        known = {*begins.seen, *begins.seen.values()}
-        seen = [i for i, video in videos.items() if {i, video.sha256} & known]
-        if seen:
-            raise WeightsError(
-                f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
-                "no pair would be without it.",
-                "begin with other weights, or leave out --folds.",
-            )
+Check = Callable[[Collection[str]], None]
 
 
-def finetune(
-    training: Training, folder: Path, device: str, resume: bool, readers: int | None, say: Say, step: Step
-) -> WeightsFolder:
-    """Train each network that is not finished, and make `folder` a weights folder.
+def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
+    """Train the networks, or go on with a training. Started by torchrun, rank 0 alone yields events, and writes.
 
-    Raises CheckpointError where a run is in the way or another one, LstrError when a loss is not finite, OutputError.
+    Yields Findings and Notices; Failed of each video that cannot be read; Filling, then Progress by video id and an
+    Outcome of each video whose chunks are in the cache, and Filled; Progress by network after each step, an Epoch after
+    each; and Finished with Finetuned. Close the generator to end what it started; what is finished is kept. Raises
+    CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
     """
-    settings = training.settings(device)
-    begin(folder, settings, resume)
-    if is_weights_folder(folder):
-        return open_weights(folder)
-    readers = default_readers(device) if readers is None else readers
-    streams = [stream for stream in reversed(STREAMS) if stream in training.configs]  # flow costs less and gives more
-    for pair in training.pairs:
-        for stream in streams:
-            if not is_finished(folder, stream, pair.fold):
-                _train(training, stream, pair, folder, device, readers, say, step)
-    blind = {pair.fold: pair.seen for pair in training.pairs if pair.fold}
-    chunks = {video_id: video.chunks for video_id, video in training.videos.items()}
-    for stream in streams if blind else ():
-        align(folder, training.preset, stream, blind, chunks, device)
-    results = {s: {pair.name: read_result(folder, s, pair.fold) for pair in training.pairs} for s in streams}
-    whole = training.pairs[0]
-    details = {
-        "validation": {i: training.videos[i].sha256 for i in whole.validation},
-        "metrics": results,
-        "config": {stream: asdict(config) for stream, config in training.configs.items()},
-        "seconds": round(sum(result["seconds"] for of in results.values() for result in of.values()), 2),
-        "versions": settings["made_by"]["versions"],
-    }
-    seen = {i: training.videos[i].sha256 for i in whole.training}
-    weights = write_weights(
-        folder, training.preset, training.folds, seen, details, len(training.pairs) - 1, device=device
+    registry()  # before mmaction2 is imported elsewhere: quietly, or an error of ours
+    with join_ranks(options.device or default_device()) as (ranks, device):
+        with closing(_events(options, device, ranks)) as events:
+            yield from ranks.only_first(events)
+
+
+def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
+    from pipelines.finetuning.networks import Training, train_networks  # brings mmaction2
+
+    output = Path(options.output)
+    check_output(output, options.resume)
+    if options.resume and is_weights_folder(output):
+        text = f"{output} is finished; to train its networks further, use --init {output} and another -o."
+        yield Notice(text, warning=False)
+        yield Finished(Finetuned(open_weights(output)))
+        return
+    networks = _networks(options, device)
+    labels = yield from _labels(options)
+    found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
+    parts = parts_of(labels, found, options.subset, options.eval_subset)
+    yield from _left_out(parts, options)
+    used = {i: found[i] for i in (*parts.training, *parts.validation)}
+
+    def pairs_of(present: Mapping[str, SoundVideo | Cached]) -> tuple[list[Pair], dict[str, int], str]:
+        """The pairs of videos that can be read, their folds, and a warning."""
+        training, validation = ([i for i in ids if i in present] for ids in (parts.training, parts.validation))
+        warning = check_labels(labels, training, options.labels)
+        if options.folds:
+            check_blind(networks.initial, {i: video.sha256 for i, video in present.items()})
+        return *make_pairs(labels, training, validation, options.folds or 0), warning
+
+    cache = ChunkCache(
+        Path(options.cache) if options.cache else home() / "chunks", chunks_of(networks.preset), options.cache_size
     )
-    clear(folder)
-    return weights
+    failed: list[Failed] = []
+    cached: dict[str, Cached] = {}
+    if ranks.first:
+        sound = yield from _sound(used, cache, failed)
+        pairs_of(sound)  # raises what keeps from training before hours of flow
+        with flow_workers(networks.preset.algorithm, options.workers, options.flow_backend) as workers:
+            with closing(fill(list(sound.values()), cache, workers)) as made:
+                cached = yield from _filled(made, sound, failed, cache)
+    known = ranks.from_first(lambda: {i: video.sha256 for i, video in cached.items()})
+    if not ranks.first:
+        cached = find_cached(cache, known)
+    pairs, folds, warning = pairs_of(cached)
+    if warning:
+        yield Notice(warning)
+    yield from _plan(labels, pairs, networks, options.init)
+    training = Training(networks.preset, networks.configs, networks.initial, labels, cached, pairs, folds)
+    for event in train_networks(training, output, device, options.resume, options.readers, ranks):
+        yield Finished(Finetuned(event.result, failed, len(used))) if isinstance(event, Finished) else event
 
 
-def default_readers(device: str) -> int:
-    """Processes that read ahead: on a CPU few, for the network needs the cores."""
-    cores = os.cpu_count() or 1
-    return max(1, cores // 4) if device == "cpu" else min(MOST_READERS, max(1, cores - 1))
+def _networks(options: FinetuneOptions, device: str) -> _Networks:
+    by_stream = {"rgb": options.rgb_network, "flow": options.flow_network}
+    preset = trainable(options.recipe, options.stream, by_stream, options.algorithm)
+    initial = initial_weights(preset, options.init, {"rgb": options.rgb_init, "flow": options.flow_init})
+    trained = {stream: begins.path is not None for stream, begins in initial.items()}
+    preset, configs = resolve(preset, trained, options.all_settings(), device)
+    if preset.algorithm:
+        choose_backend(preset.algorithm, options.flow_backend)  # before anything takes long
+    return _Networks(preset, configs, initial)
 
 
-def _train(
-    training: Training, stream: str, pair: Pair, folder: Path, device: str, readers: int, say: Say, step: Step
-) -> None:
-    """Train one network, or go on with it, and write its file."""
-    config, preset, labels = training.configs[stream], training.preset.parts[stream], training.labels
-    model = recogniser(stream, preset, len(labels.classes), config)
-    begin_with(model, training.initial[stream], preset.network, config.seed)
-    model.to(device=device, memory_format=torch.channels_last)
-    seen = {**training.initial[stream].seen, **{i: training.videos[i].sha256 for i in pair.seen}}
-    card = ModelCard(fit_name(folder), stream, preset.network, labels.classes, seen, None, pair.fold)
-    state = State(state_file(folder, stream, pair.fold), card.to_json())
-    log = EpochLog(folder, stream, pair.fold, state.saved_epoch)
+def _labels(options: FinetuneOptions) -> Generator[Findings, None, Labels]:
+    """The labels, once they have no errors."""
+    roots = [video for video in options.videos if Path(video).is_dir()]
+    labels = read_label_file(options.labels, roots, options.dataset, lenient=True, skip_missing=True)
+    findings = check(labels)
+    if findings:
+        yield Findings(options.labels, findings)
+    stop_at_errors(findings, options.labels)
+    return labels
 
-    def tell(epoch: Epoch) -> None:
-        log.write(epoch)
-        say(stream, pair.fold, epoch)
 
-    augmentation = Augmentation(config.short_side, config.crop, mirror=config.mirror, colour=config.colour)
-    learnt = {i: training.videos[i].chunks for i in pair.training}
-    samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
-    if all(labels.classes[sample.label] == BACKGROUND for sample in samples):
-        raise LabelsError(
-            f"No labelled action lies within the {len(learnt)} training videos.", "give times in seconds of each video."
-        )
-    data = SampleSet(samples, learnt, stream, config.segments, augmentation, config.seed)
-    n_chunks = sum(len(chunks) for chunks in learnt.values())
-    n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)
-    loader = EpochLoader(data, Draws(samples, config.balanced, config.seed, n_draws), config, readers)
-    chosen_by = {i: training.videos[i].chunks for i in pair.validation}
-    evaluate = scorer(labels, chosen_by, stream, augmentation, config.precision, readers) if chosen_by else None
-    progress = train_recogniser(
-        model, loader, config, state, evaluate, tell, lambda done, total: step(stream, pair.fold, done, total)
-    )
-    write_result(folder, stream, pair.fold, progress)
-    write_network(folder, model.state_dict(), replace(card, mAP=progress.best))
-    state.path.unlink(missing_ok=True)
+def _left_out(parts: Parts, options: FinetuneOptions) -> Iterator[Notice]:
+    for ids, what in (
+        (parts.absent, f"labelled in {options.labels} and not among these videos"),
+        (parts.unlabelled, f"labelled neither as {options.subset} nor to choose the epoch"),
+    ):
+        if ids:
+            some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
+            yield Notice(f"left out, for {what}: {some} ({len(ids)} in all).")
+
+
+def _sound(
+    videos: Mapping[str, Place], cache: ChunkCache, failed: list[Failed]
+) -> Generator[Notice | Failed, None, dict[str, SoundVideo]]:
+    """The videos that can be read, as far as their packets show; the others are added to `failed`."""
+    yield Notice(f"looking at {len(videos)} videos", warning=False)
+    sound, bad = look_at(videos, cache)
+    for outcome in bad:
+        failed.append(Failed(outcome.id, outcome.reason, outcome.hint))
+        yield failed[-1]
+    if not sound:
+        raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
+    return {video.id: video for video in sound}
+
+
+def _filled(
+    events: Iterator[Progress | Made], sound: Mapping[str, SoundVideo], failed: list[Failed], cache: ChunkCache
+) -> Generator[Event, None, dict[str, Cached]]:
+    """The chunks of videos in the cache; videos that cannot be read to their end are added to `failed`."""
+    cached, n_made = {}, 0
+    yield Filling({video.id: video.n_chunks for video in sound.values()})
+    for event in events:
+        if isinstance(event, Progress):
+            yield event
+            continue
+        outcome = event.outcome
+        if event.cached is None:
+            failed.append(Failed(outcome.id, outcome.reason, outcome.hint))
+            yield failed[-1]
+            continue
+        yield outcome
+        cached[outcome.id] = event.cached
+        n_made += outcome.state == "done"
+        if outcome.reason:
+            yield Notice(f"{outcome.id} was {outcome.reason}.")
+    if not cached:
+        raise VideoError("None of the videos can be read to its end.", "each is named above, with what to do.")
+    n_chunks = sum(len(video.chunks) for video in cached.values())
+    yield Filled(n_chunks, len(cached), n_made, cache.path)
+    return cached
+
+
+def _plan(labels: Labels, pairs: Sequence[Pair], networks: _Networks, init: str | None) -> Iterator[Notice]:
+    """What is to be trained, and what of it a person should know."""
+    whole = pairs[0]
+    chosen = f"{len(whole.validation)} choose the epoch" if whole.validation else "none chooses the epoch"
+    also = f", and {len(pairs) - 1} times without a fold" if len(pairs) > 1 else ""
+    counts = f"{len(whole.training)} videos to train on, {chosen}; {len(labels.classes)} classes{also}"
+    yield Notice(counts, warning=False)
+    for stream, config in networks.configs.items():
+        begins = networks.initial[stream]
+        origin = f"the {'RGB ' if begins.crossed else ''}weights of {begins.path}" if begins.path else "random weights"
+        images = f"images of {config.crop} pixels, in {config.precision}"
+        text = f"{stream}: begins with {origin}; {config.epochs} epochs at most, of {images}"
+        yield Notice(text, warning=False)
+        if init not in (None, RANDOM) and not begins.path:
+            yield Notice(f"{init} does not fit the {stream} network, which begins with random weights.")
+    for pair in pairs[1:]:
+        if missing := unlearnt(pair, labels):
+            yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")

@@ -1,28 +1,31 @@
 """The networks of folds in one feature space, so that a model may learn from the features of all.
 
-Networks that were trained apart say the same in other directions: on UT-Interaction, LSTR that had learnt from one
+Networks that were trained apart express the same in other directions: on UT-Interaction, LSTR that had learnt from one
 network's features scored .34 on another's, .61 on the first's own. So each network without a fold gets a last, linear
 layer that turns its features into those of the network of all videos, by ridge regression over videos that both have
 learnt from. The fold's own videos have no part in it.
 """
 
 from collections.abc import Collection, Mapping
-from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from extractors.networks.build import WeightSources
 from extractors.networks.model_card import network_file
 from extractors.networks.weights import ALIGNMENT, read_content
+from extractors.prefetch import closed_after
 from extractors.presets import Preset
 from extractors.twostream import TwoStream, build_twostream
 from pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
 from pipelines.files.atomic import replacing
 
 MOST_CHUNKS = 20_000  # many times the width of the features; of more, evenly chosen ones are used
-PENALTY = 1.0  # on features of unit variance, a chunk; .1 and 10 did as well
+PENALTY = 1.0  # on features of unit variance, per chunk; .1 and 10 did as well
+Rows = NDArray[np.float32]
 
 
 def align(
@@ -38,7 +41,7 @@ def align(
     folds: the videos that each has learnt from, as the network of all has.
     """
     files = {fold: network_file(folder, stream, fold) for fold in folds}
-    left = {fold: ids for fold, ids in folds.items() if ALIGNMENT not in read_content(files[fold], mapped=True)}
+    left = {fold: ids for fold, ids in folds.items() if ALIGNMENT not in _content(files[fold], mapped=True)}
     if not left:
         return
     used = sorted({video_id for ids in left.values() for video_id in ids})
@@ -47,27 +50,32 @@ def align(
     wanted = {video_id: _features(whole, stream, videos[video_id], step) for video_id in used}
     for fold, ids in left.items():
         network = _network(files[fold], preset, stream, device)
-        given = np.concatenate([_features(network, stream, videos[video_id], step) for video_id in ids])
-        weight, bias = linear_map(given, np.concatenate([wanted[video_id] for video_id in ids]))
+        found = np.concatenate([_features(network, stream, videos[video_id], step) for video_id in ids])
+        weight, bias = linear_map(found, np.concatenate([wanted[video_id] for video_id in ids]))
         layer = {"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)}
         with replacing(files[fold]) as temporary:
-            torch.save({**read_content(files[fold]), ALIGNMENT: layer}, temporary)
+            torch.save({**_content(files[fold]), ALIGNMENT: layer}, temporary)
 
 
-def linear_map(given: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def linear_map(rows: Rows, wanted: Rows) -> tuple[Rows, Rows]:
     """Weight (D', D) and bias (D',) float32 that turn rows (N, D) into wanted ones (N, D'), by ridge regression."""
-    mean, target = given.mean(0, dtype=np.float64), wanted.mean(0, dtype=np.float64)
-    centred = given - mean
+    mean, target = rows.mean(0, dtype=np.float64), wanted.mean(0, dtype=np.float64)
+    centred = rows - mean
     scale = centred.std() or 1.0
-    gram = centred.T @ centred / scale**2 + PENALTY * len(given) * np.eye(given.shape[1])
+    gram = centred.T @ centred / scale**2 + PENALTY * len(rows) * np.eye(rows.shape[1])
     weight = np.linalg.solve(gram, centred.T @ (wanted - target) / scale) / scale  # (D, D')
     return weight.T.astype(np.float32), (target - mean @ weight).astype(np.float32)
 
 
+def _content(file: Path, mapped: bool = False) -> dict[str, Any]:
+    return cast(dict[str, Any], read_content(file, mapped))  # files of ours hold a dictionary
+
+
 def _network(file: Path, preset: Preset, stream: str, device: str) -> TwoStream:
-    return build_twostream(preset.narrowed([stream]), WeightSources(**{stream: str(file)}), device)
+    sources = WeightSources(rgb=str(file)) if stream == "rgb" else WeightSources(flow=str(file))
+    return build_twostream(preset.narrowed([stream]), sources, device)
 
 
-def _features(network: TwoStream, stream: str, video: CachedVideo, step: int) -> np.ndarray:
-    with closing(network.rows_with_flow(cached_chunks(video, step), 0)) as rows:
+def _features(network: TwoStream, stream: str, video: CachedVideo, step: int) -> Rows:
+    with closed_after(network.rows_with_flow(cached_chunks(video, step), 0)) as rows:
         return np.stack([row.features[stream] for row in rows])  # (L / step, D)

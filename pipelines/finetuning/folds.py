@@ -3,8 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from extractors.errors import WeightsError
 from lstr.errors import ConfigError, LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
+from pipelines.finetuning.initial_weights import Initial
 
 HELD_OUT = 5  # one training video in so many chooses the epoch, where none is labelled for validation
 DEFAULT = "validation"
@@ -13,12 +15,12 @@ FEWEST = 15  # training videos, of which some may be held out: of fewer each is 
 
 @dataclass(frozen=True)
 class Pair:
-    """One network a stream, or both; by video ids. `fold` is the one that it never sees, or None for all videos'."""
+    """One network per stream; by video ids. `fold` is the one that it never sees, or None for all videos'."""
 
     fold: int | None
     training: tuple[str, ...]
     validation: tuple[str, ...]
-    """They choose the epoch; none where there are too few videos."""
+    """They choose the epoch; none of too few videos."""
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -63,29 +65,29 @@ class Parts:
     training: tuple[str, ...]
     validation: tuple[str, ...]
     unlabelled: tuple[str, ...]
-    """Given, and in neither subset."""
+    """Of the videos, in neither subset."""
     absent: tuple[str, ...]
-    """In one of the subsets, and not given."""
+    """In one of the subsets, and not among the videos."""
 
 
-def parts_of(labels: Labels, given: Collection[str], subset: str, eval_subset: str | None) -> Parts:
-    """What each given video is for. eval_subset: None for `validation`, if there is one.
+def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: str | None) -> Parts:
+    """What each video is for. eval_subset: None for `validation`, if the labels have it.
 
-    Raises LabelsError where no video given is in a subset that was asked for.
+    Raises LabelsError where no video is in a subset that was named.
     """
     if subset == eval_subset:
         raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another --eval-subset, or none.")
     of = {name: {i for i, v in labels.videos.items() if v.subset == name} for name in (subset, eval_subset or DEFAULT)}
     training, validation = (of[name] for name in (subset, eval_subset or DEFAULT))
     for name, ids, option in ((subset, training, "--subset"), (eval_subset, validation, "--eval-subset")):
-        if name and not ids & set(given):
+        if name and not ids & set(videos):
             present = sorted({video.subset for video in labels.videos.values()})
-            first = next(iter(sorted(given)), "none")
+            first = next(iter(sorted(videos)), "none")
             hint = f"the labels have {', '.join(present) or 'no subset'} (choose with {option}), and ids as "
-            hint += f"{next(iter(sorted(labels.videos)), 'none')!r}; the first video given is {first!r}."
-            raise LabelsError(f"None of the {len(given)} videos is labelled as {name}.", hint)
+            hint += f"{next(iter(sorted(labels.videos)), 'none')!r}; the first of the videos is {first!r}."
+            raise LabelsError(f"None of the {len(videos)} videos is labelled as {name}.", hint)
     used = training | validation
-    groups = (training & set(given), validation & set(given), set(given) - used, used - set(given))
+    groups = (training & set(videos), validation & set(videos), set(videos) - used, used - set(videos))
     return Parts(*(tuple(sorted(ids)) for ids in groups))
 
 
@@ -95,7 +97,7 @@ def make_pairs(
     """The pair of all videos and one without each fold, and the fold of each video.
 
     A video of a fold neither trains its pair nor chooses its epoch. Without validation videos some of the training
-    videos are held out. Raises ConfigError or LabelsError where there are too few videos or labels.
+    videos are held out. Raises ConfigError or LabelsError for too few videos or labels.
     """
     if n_folds and not 2 <= n_folds <= len(training):
         raise ConfigError(
@@ -118,6 +120,22 @@ def make_pairs(
     return pairs, folds
 
 
+def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> None:
+    """Raises WeightsError where first weights have seen some of the videos, so that no pair of folds would be blind.
+
+    initial: by stream. videos: SHA-256 of their files by id.
+    """
+    for stream, begins in initial.items():
+        known = {*begins.seen, *begins.seen.values()}
+        seen = [video_id for video_id, sha256 in videos.items() if {video_id, sha256} & known]
+        if seen:
+            raise WeightsError(
+                f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
+                "no pair would be without it.",
+                "begin with other weights, or leave out --folds.",
+            )
+
+
 def unlearnt(pair: Pair, labels: Labels) -> list[str]:
     """The classes of which a pair sees no sample."""
     shown = set().union(*(actions_of(labels, video_id) for video_id in pair.training))
@@ -125,23 +143,23 @@ def unlearnt(pair: Pair, labels: Labels) -> list[str]:
 
 
 def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
-    """What to tell of classes without a sample, or nothing. Raises LabelsError for one video, or none with actions."""
+    """A warning of classes without a sample, or nothing. Raises LabelsError for one video, or none with actions."""
     if len(training) == 1:
         raise LabelsError(
             f"There is one training video, {training[0]!r}, and what is learnt from one is of that video alone.",
-            "give two or more; --folds keeps some unseen.",
+            "use two or more; --folds keeps some unseen.",
         )
     missing = unlearnt(Pair(None, tuple(training), ()), labels)
     known = [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS)]
     if missing == known:
         raise LabelsError(
-            f"{source} labels no action in the {len(training)} training videos given.",
+            f"{source} labels no action in the {len(training)} training videos.",
             "label segments of them, or choose other videos with --subset.",
         )
     if not missing:
         return ""
     some = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
     return (
-        f"no training video shows {some}: {len(missing)} of {len(known)} classes have no sample. Give videos that show "
+        f"no training video shows {some}: {len(missing)} of {len(known)} classes have no sample. Add videos that show "
         'them, or take them out of "classes".'
     )

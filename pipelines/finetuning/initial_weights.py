@@ -28,11 +28,11 @@ class Initial:
     """SHA-256 of each video file, by id, that these weights have seen as far as they say."""
 
 
-def initial_weights(preset: Preset, given: str | None, by_stream: Mapping[str, str | None]) -> dict[str, Initial]:
+def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, str | None]) -> dict[str, Initial]:
     """What each stream of a preset begins with.
 
-    given: of all streams that it fits: the path of a weights file or folder, the name or recipe of fetched weights, or
-    `random`. by_stream: what is asked for one stream alone, which must fit. Raises WeightsError or MissingPathError.
+    shared: of all streams that it fits: the path of a weights file or folder, the name or recipe of fetched weights, or
+    `random`. by_stream: the same of one stream alone, which must fit. Raises WeightsError or MissingPathError.
     """
     for stream in STREAMS:
         if by_stream.get(stream) and stream not in preset.streams:
@@ -41,14 +41,14 @@ def initial_weights(preset: Preset, given: str | None, by_stream: Mapping[str, s
     for stream in preset.streams:
         network, own = preset.parts[stream].network, by_stream.get(stream)
         try:
-            found[stream] = _initial(own or given or RANDOM, stream, network)
+            found[stream] = _initial(own or shared or RANDOM, stream, network)
         except UnfitError as error:
             if own:
                 raise
             found[stream] = Initial()
             unfit.append(error)
-    shared = [stream for stream in preset.streams if not by_stream.get(stream)]
-    if unfit and len(unfit) == len(shared):
+    sharing = [stream for stream in preset.streams if not by_stream.get(stream)]
+    if unfit and len(unfit) == len(sharing):
         raise unfit[0]
     return found
 
@@ -57,10 +57,10 @@ class UnfitError(WeightsError):
     """Weights that are sound, of another network or stream."""
 
 
-def _initial(given: str, stream: str, network: str) -> Initial:
-    if given == RANDOM:
+def _initial(named: str, stream: str, network: str) -> Initial:
+    if named == RANDOM:
         return Initial()
-    path = _file(given, stream)
+    path = _file(named, stream)
     has, of = identify(path)
     crossed = (of, stream) == ("rgb", "flow")
     if has != network:
@@ -75,17 +75,17 @@ def _initial(given: str, stream: str, network: str) -> Initial:
     return Initial(path, sha256_of(path), crossed, card.seen if card else {})
 
 
-def _file(given: str, stream: str) -> Path:
+def _file(named: str, stream: str) -> Path:
     """The file that is meant; of flow, also a fetched one of RGB, or the RGB network of a weights folder."""
-    if Path(given).is_dir():
-        files = [network_file(given, name) for name in dict.fromkeys((stream, "rgb" if stream == "flow" else stream))]
+    if Path(named).is_dir():
+        files = [network_file(named, name) for name in dict.fromkeys((stream, "rgb" if stream == "flow" else stream))]
         found = next((file for file in files if file.is_file()), None)
-        if found is None and any(network_file(given, name).is_file() for name in STREAMS):
-            raise UnfitError(f"{given} holds no {stream} network.", f"give --{stream}-init another, or random.")
+        if found is None and any(network_file(named, name).is_file() for name in STREAMS):
+            raise UnfitError(f"{named} holds no {stream} network.", f"give --{stream}-init another, or random.")
         if found is None:
             raise WeightsError(
-                f"{given} holds no network.", "give a weights file, or a folder that `lstr finetune` wrote."
+                f"{named} holds no network.", "give a weights file, or a folder that `lstr finetune` wrote."
             )
         return found
-    crossed = any(entry.name == given and entry.stream == "rgb" for entry in read_manifest())
-    return Path(find_weights(given, "rgb" if crossed else stream))
+    crossed = any(entry.name == named and entry.stream == "rgb" for entry in read_manifest())
+    return Path(find_weights(named, "rgb" if crossed else stream))

@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from mmaction.models import TSNHead
+from mmaction.models import Recognizer2D, TSNHead
 from mmaction.registry import MODELS
 from mmengine.model.weight_init import normal_init
 from torch import nn
@@ -23,13 +23,13 @@ MOMENTUM = 0.9  # published TSN
 class Float32TSNHead(TSNHead):
     """TSN's head outside autocast: its accuracy is computed by NumPy, which has no bfloat16."""
 
-    def forward(self, x: torch.Tensor, num_segs: int, **kwargs) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, num_segs: int, **kwargs: object) -> torch.Tensor:
         """(N · segments, D, h, w) → class scores (N, C) float32."""
         with torch.autocast(x.device.type, enabled=False):
             return super().forward(x.float(), num_segs, **kwargs)
 
 
-def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig) -> nn.Module:
+def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig) -> Recognizer2D:
     """mmaction2's recogniser: the network of a stream as its features are made, and a head for these classes.
 
     The head's weights follow from the seed; those of the network are for `begin_with`.
@@ -50,7 +50,7 @@ def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: Finetu
     return model
 
 
-def begin_with(model: nn.Module, initial: Initial, network: str, seed: int) -> None:
+def begin_with(model: Recognizer2D, initial: Initial, network: str, seed: int) -> None:
     """Give a recogniser's network its first weights, in place. Raises WeightsError."""
     if initial.path is None:
         randomise(model.backbone, seed)
@@ -61,6 +61,11 @@ def begin_with(model: nn.Module, initial: Initial, network: str, seed: int) -> N
         load_crossed(model.backbone, initial.path, network)
     else:
         load_weights(model.backbone, initial.path, network)
+
+
+def batch_norms(model: Recognizer2D) -> list[nn.modules.batchnorm._BatchNorm]:
+    """Those of a recogniser's network, the first first."""
+    return [module for module in model.backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
 def make_optimiser(model: nn.Module, config: FinetuneConfig) -> torch.optim.Optimizer:

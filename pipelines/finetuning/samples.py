@@ -44,7 +44,7 @@ class Augmentation:
 
 
 def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[str]) -> list[Sample]:
-    """One sample a labelled segment, and one a piece of background; (labels, chunks) by video id.
+    """One sample per labelled segment, and one per piece of background; (labels, chunks) by video id.
 
     Of actions that overlap each is a sample. Ambiguous stretches are no background, nor an action where none is
     labelled besides. A piece of background is as long as the median action.

@@ -3,7 +3,7 @@
 Networks and LSTR carry random weights and a full random memory, for speed does not depend on them. The video is real.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -89,7 +89,7 @@ class Paced(FrameReader):
         super().__init__(video)
         self.before = self._newest = 0.0
 
-    def frames(self, long_side: int) -> Iterator[SourceFrame]:
+    def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
         """As `FrameReader.frames`, each at its time."""
         start = perf_counter()
         for frame in super().frames(long_side):

@@ -18,8 +18,9 @@ from pipelines.training.config import TrainConfig
 from pipelines.training.ranks import Ranks
 from pipelines.training.sampling import make_batch
 
-Job, Made = TypeVar("Job"), TypeVar("Made")
-READERS = 4  # threads at most, unless asked for more: each holds a batch, 107 MB at the THUMOS'14 size
+Job = TypeVar("Job")
+Made = TypeVar("Made")
+READERS = 4  # threads at most, unless more are requested: each holds a batch, 107 MB at the THUMOS'14 size
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def make_pieces(
     ranks: Ranks,
     pin: bool,
 ) -> Batch:
-    """Read the windows (video, end chunk) of a step that are this process's.
+    """Read this process's share of the windows (video, end chunk) of a step.
 
     A process without any takes the first and counts none of it: all must go through the model together.
     """

@@ -1,7 +1,6 @@
-"""How to train: settings, the presets that name them, and the learning rate they give."""
+"""How to train: settings, and the presets that name them."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ class TrainConfig:
 
     epochs: int = 25
     batch_size: int = 16
-    """Windows a step, of all processes together."""
+    """Windows per step, of all processes together."""
     accumulate: int = 1
     """Pieces that each process computes its part of a batch in, one after the other: the same step in less memory."""
     lr: float = 5e-5
@@ -33,7 +32,7 @@ class TrainConfig:
     """`consistent`: the long memory's grid is the one at test time. `stretched` (published code): a short past fills
     all slots with repeats, which it never does at test time."""
     standardise: bool = False
-    """Train on features of zero mean and unit variance; the checkpoint has this folded into its first layers."""
+    """Train on features of zero mean and unit variance; the checkpoint's first layers have absorbed it."""
     hide_long: float = 0.0
     """Share of the long memory's slots hidden at random from each window. Few videos are learnt by heart through
     their long memory: this lessens it, and no long memory (`model.long_length=0`) ends it."""
@@ -86,9 +85,9 @@ PRESETS = {
 
 
 def resolve(
-    preset: str, changes: Mapping[str, str], dims: tuple[int, int], given: Mapping[str, Mapping] | None = None
+    preset: str, changes: Mapping[str, str], dims: tuple[int, int], file: Mapping[str, Mapping] | None = None
 ) -> tuple[LSTRConfig, TrainConfig]:
-    """Both configurations of a preset, with what a file gives (`read_config`) and `model.x`, `train.x` changes on top.
+    """Both configurations of a preset, with those of a file (`read_config`) and `model.x`, `train.x` changes on top.
 
     dims: widths of the features. A width of 0 among the changes leaves that stream out.
     Raises ConfigError for an unknown preset, an unknown name or a value of the wrong type.
@@ -101,9 +100,9 @@ def resolve(
         if part not in parts or not name:
             raise ConfigError(f"{key!r} is no setting.", "write --set model.NAME=VALUE or --set train.NAME=VALUE.")
         parts[part][name] = value
-    given = given or {"model": {}, "train": {}}
-    model = override(replace(MODELS[preset], rgb_dim=dims[0], flow_dim=dims[1]), given["model"])
-    train = override(PRESETS[preset], given["train"])
+    file = file or {"model": {}, "train": {}}
+    model = override(replace(MODELS[preset], rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
+    train = override(PRESETS[preset], file["train"])
     return override(model, parts["model"]), override(train, parts["train"])
 
 
@@ -128,14 +127,3 @@ def read_config(path: str | Path) -> dict:
         raise ConfigError(f"{path} is no configuration of a run.", "give a RUN/config.json.")
     preset = content.get("preset")
     return {**parts, "preset": preset if preset in PRESETS else None}
-
-
-def learning_rate(step: int, steps: int, config: TrainConfig) -> float:
-    """Rate of a step, by either schedule of `TrainConfig` (paper, section 4.2; published code)."""
-    warm = config.warmup * steps
-    if config.schedule == "published":
-        rise = 0.3 + 0.7 * min(1.0, step / warm) if warm else 1.0
-        return config.lr * rise * 0.5 * (1 + math.cos(math.pi * step / steps))
-    if step < warm:
-        return config.lr * (step + 1) / warm if warm >= 1 else config.lr
-    return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1.0, steps - warm)))

@@ -8,7 +8,7 @@ from pipelines.training.log import read_log
 
 
 def draw_curves(run: Path) -> Path:
-    """Write RUN/curves.png from RUN/metrics.jsonl: loss, learning rate, gradient norm, and mAP if it was evaluated."""
+    """Write RUN/curves.png from RUN/metrics.jsonl: loss, learning rate, gradient norm, and mAP if it was measured."""
     from matplotlib.figure import Figure  # half a second to import, and only needed at the end
 
     log = read_log(run / "metrics.jsonl")

@@ -1,4 +1,4 @@
-"""What a run says of itself: a line an interval in metrics.jsonl, and the same as TensorBoard events."""
+"""The log of a run: one line per interval in metrics.jsonl, and the same as TensorBoard events."""
 
 import json
 import math
@@ -30,7 +30,7 @@ class Step:
     grad_norm: float
     """mean norm before clipping"""
     rate: float
-    """windows a second, of all processes"""
+    """windows (of a feature network: images) a second, of all processes"""
     waiting: float
     """share of the interval spent waiting for data"""
     memory_mb: float
@@ -47,7 +47,7 @@ class Interval:
 
     def begin(self) -> None:
         """Forget everything so far."""
-        self.loss, self.norm, self.windows, self.steps, self.waiting = 0.0, 0.0, 0, 0, 0.0
+        self.loss, self.norm, self.samples, self.steps, self.waiting = 0.0, 0.0, 0, 0, 0.0
         self.start = perf_counter()
 
     def timed(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -61,21 +61,21 @@ class Interval:
                 return
             yield item
 
-    def add(self, loss: float, norm: float, windows: int) -> None:
-        """Count one step: this process's part of the loss, and the windows of all."""
-        self.loss += loss * windows
+    def add(self, loss: float, norm: float, samples: int) -> None:
+        """Count one step: this process's part of the loss, and the samples of all."""
+        self.loss += loss * samples
         self.norm += norm
-        self.windows += windows
+        self.samples += samples
         self.steps += 1
 
     def close(self, ranks: Ranks, device: torch.device) -> dict[str, float]:
-        """What `Step` says of the interval; every process has to ask."""
+        """The values of the interval that `Step` holds; every process has to call it."""
         seconds = perf_counter() - self.start
         (loss,) = ranks.sum([self.loss])
         return {
-            "loss": loss / self.windows,
+            "loss": loss / self.samples,
             "grad_norm": self.norm / self.steps,
-            "rate": self.windows / seconds,
+            "rate": self.samples / seconds,
             "waiting": self.waiting / seconds,
             "memory_mb": memory_mb(device),
         }
@@ -89,7 +89,7 @@ def memory_mb(device: torch.device) -> float:
 
 
 def summary_of(result: dict) -> dict:
-    """mAP, mcAP and AP a class of what `evaluate` gives, and how many videos feature networks have `seen`, if any.
+    """mAP, mcAP and AP per class of a result of `evaluate`, and how many videos feature networks have `seen`, if any.
 
     A mean is None where no chunk could score.
     """
@@ -127,7 +127,7 @@ class TrainLog:
     def __enter__(self) -> "TrainLog":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._lines.close()
         self._events.close()
 

@@ -2,10 +2,11 @@
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from torch import distributed
 
 from lstr.errors import LstrError
 
+Made = TypeVar("Made")
+Sample = TypeVar("Sample")
 PATIENCE = timedelta(days=1)
 """How long the others wait while the first one evaluates or saves; a process that dies ends the wait at once."""
 
@@ -31,12 +34,18 @@ class Ranks:
         """Whether this is the process that writes."""
         return self.rank == 0
 
-    def share(self, windows: list) -> list:
-        """This process's part of a batch; empty when there are fewer windows than processes."""
-        return windows[self.rank :: self.size]
+    def share(self, samples: list[Sample]) -> list[Sample]:
+        """This process's part of a batch; empty when there are fewer samples than processes."""
+        return samples[self.rank :: self.size]
+
+    def only_first(self, events: Iterable[Made]) -> Iterator[Made]:
+        """The same events on rank 0; the others work through them in silence."""
+        for event in events:
+            if self.first:
+                yield event
 
     def sum(self, values: list[float]) -> list[float]:
-        """Sums over all processes; every one has to ask. Raises LstrError when one is gone."""
+        """Sums over all processes; every one has to call it. Raises LstrError when one is gone."""
         if self.size == 1:
             return values
         total = torch.tensor(values, dtype=torch.float64)
@@ -45,15 +54,41 @@ class Ranks:
         return total.tolist()
 
     def of_first(self, value: float) -> float:
-        """What rank 0 says, once it has come this far."""
+        """The value of rank 0, once it has come this far."""
         return self.sum([value if self.first else 0.0])[0]
+
+    def wait(self) -> None:
+        """Until every process has come this far."""
+        self.of_first(0.0)
+
+    def from_first(self, make: Callable[[], Made]) -> Made:
+        """What rank 0 makes, on every process; the others wait for it. It has to be small, and is pickled."""
+        if self.size == 1:
+            return make()
+        made = [make() if self.first else None]
+        with lost_others(self):
+            distributed.broadcast_object_list(made, src=0, group=self.group)
+        return cast(Made, made[0])
+
+    def average(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace tensors by their means over all processes, in place."""
+        if self.size == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.detach().double().cpu().flatten() for tensor in tensors])
+        with lost_others(self):
+            distributed.all_reduce(flat, group=self.group)
+        for tensor, mean in zip(tensors, (flat / self.size).split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+
+ALONE = Ranks()
 
 
 @contextmanager
 def join_ranks(device: str) -> Iterator[tuple[Ranks, str]]:
-    """Join the processes that torchrun started; gives this one's place and its own device.
+    """Join the processes that torchrun started: this one's place among them, and its own device.
 
-    Without torchrun it gives a single process. Raises LstrError when there are more processes than GPUs.
+    Without torchrun it is a single process. Raises LstrError when there are more processes than GPUs.
     """
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1 or "RANK" not in os.environ:
@@ -70,13 +105,14 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, str]]:
         backend, device = "nccl", f"cuda:{local}"
         torch.cuda.set_device(local)
     distributed.init_process_group(backend)
-    yield Ranks(int(os.environ["RANK"]), size, distributed.new_group(backend="gloo", timeout=PATIENCE)), device
+    group = cast(distributed.ProcessGroup, distributed.new_group(backend="gloo", timeout=PATIENCE))
+    yield Ranks(int(os.environ["RANK"]), size, group), device
     distributed.destroy_process_group()  # not after a failure: the others may never answer
 
 
 @contextmanager
 def lost_others(ranks: Ranks) -> Iterator[None]:
-    """Say in a sentence that another process of the run is gone, which the libraries say in a page."""
+    """Turn the libraries' page about a process of the run that is gone into a sentence."""
     try:
         yield
     except RuntimeError as error:

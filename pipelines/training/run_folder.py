@@ -3,9 +3,10 @@
 import copy
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -13,43 +14,27 @@ from lstr import checkpoint
 from lstr.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
+from lstr.kind import Model
 from pipelines.datasets.dataset import Split
 from pipelines.datasets.seen_videos import seen_in, streams_of
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
 from pipelines.training.config import TrainConfig, changes_from
-from pipelines.training.sampling import fold_statistics
+from pipelines.training.loop import Position
+from pipelines.training.sampling import absorb_statistics
 from pipelines.training.step import Learner
 
 SHARE_OF_SAVING = 0.05  # of a run's time, at most: at the published size a save writes a gigabyte
 FREE = ("save_seconds",)  # settings that may differ when a run goes on
 
 
-@dataclass
-class Position:
-    """How far a run has come."""
-
-    epoch: int = 0
-    batch: int = 0
-    """batches done in this epoch"""
-    step: int = 0
-    best: float | None = None
-    """the best validation metric so far"""
-    stale: int = 0
-    """evaluations since then"""
-
-    def is_stale(self, config: TrainConfig) -> bool:
-        """Whether the run ends early."""
-        return 0 < config.patience <= self.stale
-
-
-def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, record: dict, preset: str | None = None) -> dict:
+def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, made_by: dict, preset: str | None = None) -> dict:
     """Everything that makes a run what it is, as config.json and the checkpoint carry it.
 
-    preset: what model and train were resolved from, so that a checkpoint says it, and what was changed.
+    preset: what model and train were resolved from, so that a checkpoint states it, and what was changed.
     """
     videos = [(video.id, len(video.features)) for video in split.videos]
-    data = {
+    data: dict[str, Any] = {
         "features": str(split.folder.path),
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
         "classes": list(split.labels.classes),
@@ -61,10 +46,10 @@ def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, record: dic
     if seen:
         data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
     named = {"preset": preset, "changed": changes_from(preset, model, train)} if preset else {}
-    return {**named, "model": asdict(model), "train": asdict(train), "data": data, "made_by": record}
+    return {**named, "model": asdict(model), "train": asdict(train), "data": data, "made_by": made_by}
 
 
-def begin(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
+def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
     """The state to resume from, or None for a new run in a fresh folder, which only the process that writes begins.
 
     Raises CheckpointError when there is nothing to resume, a run is in the way, or it had other settings.
@@ -104,7 +89,7 @@ def _changes(before: dict, now: dict) -> list[str]:
 
 
 def restore(state: dict, learner: Learner) -> Position:
-    """Weights and optimiser as they were; gives where the run had come to."""
+    """Bring weights and optimiser back; returns the position that they were saved at."""
     learner.model.load_state_dict(state["model"])
     learner.optimiser.load_state_dict(state["optimiser"])
     return Position(**json.loads(state["position"]))
@@ -141,14 +126,14 @@ class Saver:
         self._last = perf_counter()
         self._took = self._last - start
 
-    def export(self, learner: Learner) -> torch.nn.Module:
+    def export(self, learner: Learner) -> Model:
         """The model as others use it: on the CPU, for raw features."""
         raw = {name: tensor.detach().cpu() for name, tensor in learner.model.state_dict().items()}
         exported = copy.deepcopy(learner.model).cpu().eval()
-        exported.load_state_dict(fold_statistics(raw, learner.mean.cpu(), learner.std.cpu()))
+        exported.load_state_dict(absorb_statistics(raw, learner.mean.cpu(), learner.std.cpu()))
         return exported
 
-    def save_checkpoint(self, name: str, model: torch.nn.Module, metrics: dict) -> None:
+    def save_checkpoint(self, name: str, model: Model, metrics: dict) -> None:
         """A self-describing checkpoint of an exported model."""
         videos = [video.id for video in self.split.videos]
         checkpoint.save(
@@ -161,7 +146,7 @@ class Saver:
             self.split.folder.calibration(),
         )
 
-    def loaded(self, model: torch.nn.Module, device: torch.device) -> Checkpoint:
+    def loaded(self, model: Model, device: torch.device) -> Checkpoint:
         """An exported model as if it had been saved and loaded, to be evaluated on a device."""
         return Checkpoint(
             model=model.to(device),

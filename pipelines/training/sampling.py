@@ -3,9 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.config import LSTRConfig
@@ -55,20 +57,20 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
         total, squares, count = total + rows.sum(0), squares + (rows**2).sum(0), count + len(rows)
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    std[std < 1e-6 * max(1.0, float(np.abs(mean).max()))] = 1.0  # a feature that never changes says nothing
+    std[std < 1e-6 * max(1.0, float(np.abs(mean).max()))] = 1.0  # a feature that never changes carries nothing
     return torch.tensor(mean, dtype=torch.float32), torch.tensor(std, dtype=torch.float32)
 
 
-def fold_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) -> dict[str, Tensor]:
+def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) -> dict[str, Tensor]:
     """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ."""
-    folded = dict(state)
+    absorbed = dict(state)
     for head in ("feature_head_long", "feature_head_work"):
         name = f"{head}.input_linear.0"
         if f"{name}.weight" in state:
             weight = state[f"{name}.weight"] / std
-            folded[f"{name}.weight"] = weight
-            folded[f"{name}.bias"] = state[f"{name}.bias"] - (weight * mean).sum(1)
-    return folded
+            absorbed[f"{name}.weight"] = weight
+            absorbed[f"{name}.bias"] = state[f"{name}.bias"] - (weight * mean).sum(1)
+    return absorbed
 
 
 def make_batch(
@@ -76,25 +78,26 @@ def make_batch(
 ) -> tuple[Windows, Tensor, Tensor]:
     """Windows (B), the targets (B, N, C) of a model's N outputs, and which of them count (B, N).
 
-    An output counts when its slot is there and the chunk it speaks of is in the video.
+    An output counts when its slot is filled and the chunk that it is about is in the video.
     """
     windows, targets, counts = [], [], []
     for v, end in drawn:
         video = videos[v]
-        windows.append(gather(video.features, [end], config, stretched))
+        features = cast(NDArray[np.float32], video.features)  # stored, and takes indices as an array does
+        windows.append(gather(features, [end], config, stretched))
         start = max(0, end - config.work_length + 1)
         at = np.where(outputs.slots < 0, end, start + outputs.slots)  # (N,)
         about = at + outputs.ahead
-        there = (at <= end) & (about < len(video.targets))
-        targets.append(torch.from_numpy(video.targets[np.where(there, about, 0)].astype(np.float32)))  # (N, C)
-        counts.append(torch.from_numpy(there))
+        exists = (at <= end) & (about < len(video.targets))
+        targets.append(torch.from_numpy(video.targets[np.where(exists, about, 0)].astype(np.float32)))  # (N, C)
+        counts.append(torch.from_numpy(exists))
     return join(windows), torch.stack(targets), torch.stack(counts)
 
 
 def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:
     """Windows of features brought to zero mean and unit variance by mean (D,) and std (D,)."""
-    given = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older")}
-    return replace(windows, **given)
+    scaled = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older")}
+    return replace(windows, **scaled)
 
 
 def hide_slots(windows: Windows, share: float) -> Windows:

@@ -1,21 +1,24 @@
 """One optimiser step: a batch to a loss, a gradient and new weights, on one process or many."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from inspect import unwrap
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
+from lstr.labels import AMBIGUOUS
 from lstr.loss import counted, multi_hot_cross_entropy
 from lstr.windows import Outputs, Windows
 from pipelines.training.batches import Batch
 from pipelines.training.config import TrainConfig
-from pipelines.training.optimiser import Adam
 from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from pipelines.training.sampling import hide_slots, standardise
 
@@ -26,7 +29,7 @@ def loss_of(
     counts: Tensor,
     outputs: Outputs,
     ignore: int | None,
-    totals: tuple[float, float] | None = None,
+    totals: Sequence[float] | None = None,
 ) -> Tensor:
     """Loss of detection, plus that of anticipation where the model anticipates, each a mean over its outputs.
 
@@ -37,9 +40,9 @@ def loss_of(
     for i, part in enumerate(_parts(outputs)):
         if len(part):
             chosen = torch.from_numpy(part).to(logits.device)
-            given = (tensor.index_select(1, chosen) for tensor in (logits, targets))
+            logit, target, count = (tensor.index_select(1, chosen) for tensor in (logits, targets, counts))
             size = max(1.0, totals[i]) if totals else None
-            total = total + multi_hot_cross_entropy(*given, ignore, counts.index_select(1, chosen), size)
+            total = total + multi_hot_cross_entropy(logit, target, ignore, count, size)
     return total
 
 
@@ -54,6 +57,24 @@ def _parts(outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(outputs.ahead == 0), np.flatnonzero(outputs.ahead > 0)
 
 
+class Adam(torch.optim.Adam):
+    """torch.optim.Adam, to the bit, without the wrappers of its methods that tell a compiler to leave them alone.
+
+    Those import `torch._dynamo` on their first call, a third of the time that a short run takes to begin, and nothing
+    here is compiled.
+    """
+
+    add_param_group = unwrap(Optimizer.add_param_group)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+    state_dict = unwrap(Optimizer.state_dict)
+    zero_grad = unwrap(Optimizer.zero_grad)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Take one step; the wrapper does no more than to switch gradients off."""
+        return unwrap(torch.optim.Adam.step)(self, closure)
+
+
 class Learner:
     """A model, its optimiser, and all that one step of training needs besides the batch."""
 
@@ -61,23 +82,23 @@ class Learner:
         self,
         model_config: LSTRConfig,
         config: TrainConfig,
-        n_classes: int,
-        ignore: int | None,
+        classes: Sequence[str],
         statistics: tuple[Tensor, Tensor],
         device: str,
         ranks: Ranks,
     ):
         torch.manual_seed(config.seed)
-        self.config, self.ignore, self.ranks = config, ignore, ranks
+        self.config, self.ranks = config, ranks
+        self.ignore = classes.index(AMBIGUOUS) if AMBIGUOUS in classes else None
         self.device = torch.device(device)
-        self.model = make_model(model_config, n_classes).to(self.device).train()
+        self.model = make_model(model_config, len(classes)).to(self.device).train()
         self.outputs = self.model.outputs()
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
         self.optimiser = Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
         self._joined = distributed_model(self.model, ranks, unused=model_config.gru)
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
-        """Take one step; gives this process's part of the loss, and the norm of the gradient before clipping.
+        """Take one step: this process's part of the loss, and the norm of the gradient before clipping.
 
         The loss is a mean over what counts in the batches of all processes. A batch in which nothing counts changes
         nothing. Raises LstrError when loss or gradient is not finite, or memory runs out.
@@ -92,8 +113,8 @@ class Learner:
         loss = 0.0
         with out_of_memory(self.config, self.device), lost_others(self.ranks):
             for i, (windows, targets, counts) in enumerate(batch.pieces):
-                last = i + 1 == len(batch.pieces)
-                with nullcontext() if last or self.ranks.size == 1 else self._joined.no_sync():
+                joined, last = self._joined, i + 1 == len(batch.pieces)
+                with joined.no_sync() if isinstance(joined, DistributedDataParallel) and not last else nullcontext():
                     part = self._loss(windows, targets, counts, totals)
                     self._refuse(part.item(), "loss", number, batch)
                     (part * self.ranks.size).backward()  # gradients are averaged over processes; this is a sum
@@ -114,7 +135,7 @@ class Learner:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             logits = self._joined(windows)
         targets, counts = targets.to(self.device), counts.to(self.device)
-        return loss_of(logits.float(), targets, counts, self.outputs, self.ignore, tuple(totals))
+        return loss_of(logits.float(), targets, counts, self.outputs, self.ignore, totals)
 
     def _refuse(self, value: float, what: str, number: int, batch: Batch) -> None:
         if not math.isfinite(value):

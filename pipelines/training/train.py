@@ -1,125 +1,186 @@
-"""Feature folders and labels to a checkpoint, by one process or many, resumable from any saved step."""
+"""The job of training: feature folders and labels to a checkpoint, on one process or on those that torchrun started."""
 
-from collections.abc import Iterator
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
-from lstr.config import LSTRConfig
-from lstr.labels import AMBIGUOUS
-from pipelines.datasets.dataset import Split
-from pipelines.evaluation.scoring import Scoring, score_split
-from pipelines.progress import result_of
-from pipelines.provenance import provenance
-from pipelines.training.batches import default_readers, make_pieces, read_ahead
-from pipelines.training.config import TrainConfig, learning_rate
-from pipelines.training.curves import draw_curves
-from pipelines.training.log import Interval, Step, TrainLog, summary_of
-from pipelines.training.ranks import Ranks
-from pipelines.training.run_folder import Position, Saver, begin, restore, settings_of
-from pipelines.training.sampling import count_steps, draw_windows, feature_statistics
-from pipelines.training.step import Learner, deterministic
-
-ALONE = Ranks()
+from extractors.twostream import default_device
+from lstr.label_check import Finding
+from pipelines.datasets.dataset import Dataset, Split, read_dataset, stop_at_errors
+from pipelines.datasets.seen_videos import seen_in, seen_phrase
+from pipelines.progress import Finished, Notice
+from pipelines.provenance import make_reproducible
+from pipelines.training.config import read_config, resolve
+from pipelines.training.log import Step
+from pipelines.training.ranks import Ranks, join_ranks
+from pipelines.training.run import Task, train_model
 
 
-def train(
-    split: Split,
-    model_config: LSTRConfig,
-    config: TrainConfig,
-    run: Path,
-    device: str = "cpu",
-    resume: bool = False,
-    validation: Split | None = None,
-    ranks: Ranks = ALONE,
-    readers: int | None = None,
-    preset: str | None = None,
-) -> Iterator[Step]:
-    """Train on a split, yielding a Step each logged interval.
+@dataclass(frozen=True)
+class TrainOptions:
+    """What to train on what; `lstr train` has an option for each."""
 
-    `run` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, curves.png at the end, and best.pt
-    where `validation` is given. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
-    readers: threads that read features ahead. preset: name that the checkpoint records. Raises CheckpointError when
-    there is nothing to resume or a run is in the way, LstrError when loss or gradient is not finite or memory runs out.
+    features: Sequence[str | Path]
+    """Feature folders."""
+    labels: str | Path
+    """ActivityNet JSON, or a published data_info.json."""
+    output: str | Path
+    """The folder of the run."""
+    preset: str = "thumos14"
+    config: str | Path | None = None
+    """Settings of another run: its config.json, whose preset counts."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """By `model.NAME` and `train.NAME`, on top of those of preset and config."""
+    subset: str = "training"
+    dataset: str | None = None
+    """Which data set of a data_info.json."""
+    rgb: str | None = None
+    """Folder of the RGB features within each of `features`; `flow` alike."""
+    flow: str | None = None
+    skip_missing: bool = False
+    """Leave out labelled videos without features."""
+    max_steps: int | None = None
+    eval_every: int | None = None
+    """Epochs between two evaluations, which choose best.pt."""
+    eval_subset: str = "validation"
+    patience: int | None = None
+    seed: int | None = None
+    deterministic: bool = False
+    readers: int | None = None
+    """Threads that read features ahead; None for as many as the machine has cores, up to four."""
+    resume: bool = False
+    device: str | None = None
+    """`cpu` or `cuda`; None for the GPU where the machine has one."""
+
+    def changes(self) -> dict[str, str]:
+        """All settings that are set here, by `model.NAME` and `train.NAME`."""
+        named = {name: getattr(self, name) for name in ("max_steps", "eval_every", "patience", "seed")}
+        changes = {f"train.{name}": str(value) for name, value in named.items() if value is not None}
+        return changes | dict(self.settings) | ({"train.deterministic": "true"} if self.deterministic else {})
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is odd or wrong in a label file."""
+
+    source: str
+    findings: list[Finding]
+
+
+@dataclass(frozen=True)
+class Started:
+    """What the run learns from, and the epochs that it has at most."""
+
+    n_videos: int
+    n_chunks: int
+    n_classes: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The files of a finished run."""
+
+    checkpoint: Path
+    """best.pt where the run chose one, else checkpoint.pt"""
+    curves: Path
+
+
+Event = Findings | Notice | Started | Step | Finished[Trained]
+
+
+def train(options: TrainOptions) -> Iterator[Event]:
+    """Train a model, or go on with a run. Started by torchrun, rank 0 alone yields events.
+
+    Yields Findings, Notices and Started before the first step, a Step after each logged interval, at last Finished.
+    Raises LabelsError, RecipeError or ConfigError for what does not fit together, and whatever `train_model` raises.
     """
-    settings = settings_of(model_config, config, split, provenance(device, ranks.size), preset)
-    state = begin(run, settings, resume, write=ranks.first)
-    ranks.of_first(0)  # or one might take what the first has begun for a run in the way
-    saver = Saver(run, split, settings)
-    classes = split.labels.classes
-    split = split.narrowed(model_config)
-    if state:
-        statistics = state["mean"], state["std"]
-    else:
-        statistics = feature_statistics(split.videos) if config.standardise else (torch.zeros(1), torch.ones(1))
-    ignore = classes.index(AMBIGUOUS) if AMBIGUOUS in classes else None
-    with deterministic(config.deterministic):
-        learner = Learner(model_config, config, len(classes), ignore, statistics, device, ranks)
-        position = restore(state, learner) if state else Position()
-        with TrainLog(run, position.step) if ranks.first else nullcontext() as log:
-            yield from _steps(learner, split, position, saver, log, validation, readers or default_readers())
-    if ranks.first:
-        draw_curves(run)
+    with _joined(options) as (ranks, device):
+        yield from ranks.only_first(_events(options, ranks, device))
 
 
-def _steps(
-    learner: Learner,
-    split: Split,
-    position: Position,
-    saver: Saver,
-    log: TrainLog | None,
-    validation: Split | None,
-    readers: int,
-) -> Iterator[Step]:
-    """The loop. Each log line is written before the state that follows it, so that none is lost between the two."""
-    config, model, ranks = learner.config, learner.model.config, learner.ranks
-    steps = count_steps(split.videos, model, config)
-    pin = learner.device.type == "cuda"
-    make = partial(make_pieces, split.videos, model=model, train=config, outputs=learner.outputs, ranks=ranks, pin=pin)
-    interval = Interval()
-    while position.step < steps and not position.is_stale(config):
-        epoch = position.epoch + 1
-        drawn = draw_windows(split.videos, model, config, position.epoch)
-        jobs = [drawn[at : at + config.batch_size] for at in range(0, len(drawn), config.batch_size)]
-        left = jobs[position.batch :][: steps - position.step]
-        for batch in interval.timed(read_ahead(left, make, readers)):
-            lr = learning_rate(position.step, steps, config)
-            interval.add(*learner.step(batch, position.step, lr), batch.n_windows)
-            position.step += 1
-            position.batch += 1
-            ended, done = position.batch == len(jobs), position.step == steps
-            if not (ended or done or position.step % config.log_every == 0):
-                continue
-            if ended:
-                position.epoch, position.batch = epoch, 0
-            sums, evaluation = interval.close(ranks, learner.device), None
-            if validation and config.eval_every and (done or (ended and epoch % config.eval_every == 0)):
-                if ranks.first:
-                    evaluation = _evaluate(learner, saver, position, {"epoch": epoch, **sums}, validation)
-                position.stale = int(ranks.of_first(position.stale))
-            step = Step(epoch, position.step, steps, lr=lr, evaluation=evaluation, **sums)
-            if log:
-                log.write(step)
-            if ranks.first and (done or position.is_stale(config) or saver.is_due()):
-                metrics = {"epoch": epoch, "step": step.step, "loss": step.loss, "validation": evaluation}
-                saver.save(learner, position, metrics)
-            yield step
-            interval.begin()
-            if position.is_stale(config):
-                break
+def planned_settings(options: TrainOptions) -> Iterator[Findings | Finished[dict]]:
+    """All settings of the run that `train` would begin, in Finished, as its config.json would hold them."""
+    with _joined(options) as (ranks, device):
+        yield from ranks.only_first(_settings(options, ranks, device))
 
 
-def _evaluate(learner: Learner, saver: Saver, position: Position, metrics: dict, validation: Split) -> dict:
-    """mAP, mcAP and AP a class of the validation videos; best.pt where the metric was never as high."""
-    exported = saver.export(learner)
-    loaded = saver.loaded(exported, learner.device)
-    result = summary_of(result_of(score_split(loaded, validation, Scoring(allow_seen=True))).document)
-    value = result[learner.config.metric]
-    if value is not None and (position.best is None or value > position.best):
-        position.best, position.stale = value, 0
-        saver.save_checkpoint("best.pt", exported.cpu(), {**metrics, "step": position.step, "validation": result})
-    else:
-        position.stale += 1
-    return result
+@contextmanager
+def _joined(options: TrainOptions) -> Iterator[tuple[Ranks, str]]:
+    if options.deterministic:
+        make_reproducible()
+    with join_ranks(options.device or default_device()) as place:
+        yield place
+
+
+def _settings(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Findings | Finished[dict]]:
+    task = yield from _task(options)
+    yield Finished(task.settings(device, ranks))
+
+
+def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]:
+    task = yield from _task(options)
+    yield from _notices(task, options.eval_subset)
+    split = task.split
+    yield Started(len(split.videos), split.n_chunks, len(split.labels.classes), task.config.epochs)
+    folder, step = Path(options.output), None
+    for step in train_model(task, folder, device, options.resume, options.readers, ranks):
+        yield step
+    if step and step.step < step.steps:
+        config = task.config
+        yield Notice(f"ended early: {config.patience} evaluations without a better {config.metric}.", warning=False)
+    best = folder / "best.pt"
+    checkpoint = best if task.validation and best.exists() else folder / "checkpoint.pt"
+    yield Finished(Trained(checkpoint, folder / "curves.png"))
+
+
+def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
+    """Read and check what is to be trained on what."""
+    file = read_config(options.config) if options.config else None
+    preset = (file["preset"] if file else None) or options.preset
+    source = str(options.labels)
+    data = read_dataset(
+        options.features,
+        source,
+        (options.rgb, options.flow),
+        options.dataset,
+        lenient=True,
+        skip_missing=options.skip_missing,
+    )
+    subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
+    findings = data.check(subsets, options.skip_missing)
+    if findings:
+        yield Findings(source, findings)
+    stop_at_errors(findings, source)
+    split = data.split(options.subset, options.skip_missing)
+    model, config = resolve(preset, options.changes(), split.dims, file)
+    validation = _validation(data, options) if config.eval_every else None
+    return Task(split, model, config, validation, preset)
+
+
+def _validation(data: Dataset, options: TrainOptions) -> Split:
+    return data.split(options.eval_subset, options.skip_missing, "--eval-subset")
+
+
+def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
+    """What a person should know before the first step."""
+    split, validation = task.split, task.validation
+    recipe = split.folder.recipe
+    if recipe and recipe.is_random:
+        yield Notice(f"the features come from random {recipe.random_streams} networks.")
+    seen = seen_in(split, task.model)
+    if seen:
+        yield Notice(
+            f"the {seen_phrase(seen, len(split.videos), 'training videos')}: no new video has features as good; with "
+            "`lstr finetune --folds` each video gets those of networks that have not seen it."
+        )
+    seen = seen_in(validation, task.model) if validation else {}
+    if validation and seen:
+        yield Notice(
+            f"the {seen_phrase(seen, len(validation.videos), f'{eval_subset} videos')}: "
+            "best.pt and --patience go by scores that new videos would not have."
+        )
+    if not all(split.dims):
+        stream = "rgb" if split.dims[0] else "flow"
+        yield Notice(f"the features are of one stream, {stream}: the model takes no other.", warning=False)

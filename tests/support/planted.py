@@ -6,13 +6,21 @@ from pathlib import Path
 
 import numpy as np
 
+from extractors.presets import PRESETS
 from lstr.labels import BACKGROUND, Labels, VideoLabels
 from lstr.segment import Segment
 from pipelines.extraction.chunk_cache import CachedVideo
 from pipelines.finetuning.cached_videos import Cached
+from pipelines.finetuning.config import resolve
+from pipelines.finetuning.folds import make_pairs
+from pipelines.finetuning.initial_weights import Initial
+from pipelines.finetuning.networks import Training
 
 CLASSES = (BACKGROUND, "rows", "columns")
 SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action
+
+
+SMALL = {"short_side": 32, "crop": 32, "batch_size": 4, "draws": 4, "segments": 1, "precision": "float32", "mixup": 0}
 
 
 def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, Cached]]:
@@ -37,3 +45,15 @@ def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, C
         sha256 = hashlib.sha256(f"v{v}".encode()).hexdigest()
         cached[f"v{v}"] = Cached(sha256, CachedVideo(Path(f"v{v}.npy"), chunks, record))
     return Labels(CLASSES, videos), cached
+
+
+def planted_training(streams, n_videos=3, n_folds=0, initial=None, n_validation=1, **settings) -> Training:
+    """A job on planted videos."""
+    labels, cached = planted(n_videos, n_validation)
+    preset = PRESETS["fast"].narrowed(streams)
+    initial = initial or dict.fromkeys(streams, Initial())
+    changes = {name: str(value) for name, value in {**SMALL, **settings}.items()}
+    preset, configs = resolve(preset, {s: initial[s].path is not None for s in streams}, changes, "cpu")
+    ids = sorted(cached)
+    pairs, folds = make_pairs(labels, ids[:n_videos], ids[n_videos:], n_folds)
+    return Training(preset, configs, initial, labels, cached, pairs, folds)

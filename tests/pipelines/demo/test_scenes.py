@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from pipelines.demo.scenes import ACTIONS, CLASSES, SceneConfig, render_scenes, schedule
+from pipelines.demo.scenes import ACTIONS, CLASSES, SceneConfig, render_scenes, rendering, schedule
 
 SMALL = SceneConfig(n_videos=3, n_testing=1, seconds=6.0, fps=25, seed=3)
 
@@ -118,8 +118,7 @@ def test_videos_differ_and_seed_decides(rendered, tmp_path):
 
 def test_second_run_keeps_whole_files_and_mends_the_rest(tmp_path):
     config = SceneConfig(n_videos=3, n_testing=1, seconds=4, width=64, height=64)
-    calls = []
-    render_scenes(tmp_path, config, lambda done, total: calls.append((done, total)))
+    calls = [(event.done, event.total) for event in rendering(tmp_path, config)]
     assert calls == [(1, 3), (2, 3), (3, 3)]
     videos = tmp_path / "videos"
     kept, cut, lost = (videos / f"scene_{k:02d}.mp4" for k in range(3))

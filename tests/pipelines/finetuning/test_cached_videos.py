@@ -1,5 +1,7 @@
 """Videos' chunks in the cache before a training: made, kept, made again, or named as failed."""
 
+from contextlib import closing
+
 import pytest
 
 from extractors.errors import OutputError
@@ -11,6 +13,7 @@ from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
 from pipelines.features.folder import open_features
 from pipelines.finetuning.cached_videos import chunks_of, fill, look_at
+from pipelines.progress import Progress
 from tests.support.extraction import returned
 
 
@@ -27,8 +30,12 @@ def cache(tmp_path):
     return ChunkCache(tmp_path / "cache", chunks_of(PRESETS["fast"].narrowed(("rgb",))))
 
 
-def filled(videos, cache, workers=None, progress=lambda *_: None):
-    return list(fill(look_at(videos, cache)[0], cache, workers, progress))
+def filled(videos, cache, workers=None, progress=lambda event: None):
+    events = []
+    with closing(fill(look_at(videos, cache)[0], cache, workers)) as filling:
+        for event in filling:
+            progress(event) if isinstance(event, Progress) else events.append((event.outcome, event.cached))
+    return events
 
 
 def test_made_once_then_kept_then_made_again(videos, cache):
@@ -37,8 +44,8 @@ def test_made_once_then_kept_then_made_again(videos, cache):
     assert [video.n_chunks for video in sound] == [16, 16] and [outcome.id for outcome in bad] == ["text"]
     assert "not a readable video" in bad[0].reason and bad[0].hint
     shown = []
-    made = filled(videos, cache, progress=lambda *given: shown.append(given))
-    assert [outcome.state for outcome, _ in made] == ["done", "done"] and shown[-1] == ("scene_01", 16, 16)
+    made = filled(videos, cache, progress=shown.append)
+    assert [outcome.state for outcome, _ in made] == ["done", "done"] and shown[-1] == Progress("scene_01", 16, 16)
     (_, first), (_, second) = made
     assert first.chunks.chunks.shape[1] == 3 and first.sha256 != second.sha256
     for chunk in open_chunks(videos["scene_00"], 320)[2]:
@@ -64,8 +71,8 @@ def test_a_cache_that_is_too_small_is_told_before_anything_is_made(videos, cache
 
 
 def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache):
-    def stop(video_id, done, total):
-        if video_id == "scene_01" and done > 3:
+    def stop(event):
+        if event.what == "scene_01" and event.done > 3:
             raise KeyboardInterrupt
 
     with FlowWorkers(1, "dis") as workers, pytest.raises(KeyboardInterrupt):

@@ -98,19 +98,19 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
 
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    from pipelines.finetuning import runner as tsn_runner
+    from pipelines.finetuning import run_folder
 
     options = ("--stream", "flow", "--readers", "0")
-    saved = tsn_runner.State.save
+    saved = run_folder.State.save
 
     def stop(self, *given):
         saved(self, *given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tsn_runner.State, "save", stop)
+    monkeypatch.setattr(run_folder.State, "save", stop)
     code, out, err = finetune(tmp_path / "run", *options)
     assert code == 130 and out == "" and "--resume" in err and "Traceback" not in err
-    monkeypatch.setattr(tsn_runner.State, "save", saved)
+    monkeypatch.setattr(run_folder.State, "save", saved)
     mistake(finetune(tmp_path / "run", *options), 4, "was stopped", "--resume")
     mistake(finetune(tmp_path / "run", *options, "--resume", "--seed", "3"), 4, "flow.seed was 0, is 3")
     code, _, err = finetune(tmp_path / "run", *options, "--resume")

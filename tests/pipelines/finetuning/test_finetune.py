@@ -10,35 +10,23 @@ from extractors.errors import WeightsError
 from extractors.networks.backbones import build_backbone
 from extractors.networks.model_card import read_card
 from extractors.networks.weights import read_state_dict
-from extractors.presets import PRESETS, StreamPreset
+from extractors.presets import StreamPreset
 from lstr.errors import CheckpointError, LstrError
 from pipelines.extraction.chunk_cache import CachedVideo, CacheError
-from pipelines.finetuning.config import FinetuneConfig, resolve
-from pipelines.finetuning.finetune import Training, finetune
-from pipelines.finetuning.folds import make_pairs
+from pipelines.finetuning.config import FinetuneConfig
 from pipelines.finetuning.initial_weights import Initial, initial_weights
+from pipelines.finetuning.networks import train_networks
 from pipelines.finetuning.recogniser import begin_with, recogniser
+from pipelines.finetuning.run_folder import Epoch, EpochLog
 from pipelines.networks.weights_folder import open_weights
-from tests.support.planted import CLASSES, planted
+from pipelines.progress import Progress, result_of
+from tests.support.planted import CLASSES, planted, planted_training
 
-SMALL = {"short_side": 32, "crop": 32, "batch_size": 4, "draws": 4, "segments": 1, "precision": "float32", "mixup": 0}
 MEASURED = ("rate", "waiting")
 
 
-def training(streams, n_videos=3, n_folds=0, initial=None, n_validation=1, **settings) -> Training:
-    """A job on planted videos."""
-    labels, cached = planted(n_videos, n_validation)
-    preset = PRESETS["fast"].narrowed(streams)
-    initial = initial or dict.fromkeys(streams, Initial())
-    given = {name: str(value) for name, value in {**SMALL, **settings}.items()}
-    preset, configs = resolve(preset, {s: initial[s].path is not None for s in streams}, given, "cpu")
-    ids = sorted(cached)
-    pairs, folds = make_pairs(labels, ids[:n_videos], ids[n_videos:], n_folds)
-    return Training(preset, configs, initial, labels, cached, pairs, folds)
-
-
-def train(job, folder, resume=False, readers=0, say=lambda *_: None, step=lambda *_: None, device="cpu"):
-    return finetune(job, folder, device, resume, readers, say, step)
+def train(job, folder, resume=False, readers=0, tell=lambda event: None, device="cpu"):
+    return result_of(train_networks(job, folder, device, resume, readers), tell)
 
 
 def log(folder) -> list[dict]:
@@ -56,7 +44,7 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     """From nothing, in sixteen steps, and told in a video that it was not trained on."""
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
-    job = training((stream,), epochs=4, draws=32, batch_size=8, dropout=0, eval_every=2)
+    job = planted_training((stream,), epochs=4, draws=32, batch_size=8, dropout=0, eval_every=2)
     weights = train(job, tmp_path / "weights", readers=1, device=device)
     lines = log(weights.path)
     known = weights.about["metrics"][stream]["all"]
@@ -68,31 +56,40 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     assert not (weights.path / "training").exists()
 
 
-def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd):
+def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
     """Stopped before an epoch is saved, within one, and between networks; with reading processes or without."""
-    job = training(("flow",), 3, 2, epochs=2, draws=8, mixup=0.4)  # two steps an epoch
-    whole = train(job, tmp_path / "whole", say=lambda stream, fold, epoch: print("told", stream, fold, epoch.epoch))
+    job = planted_training(("flow",), 3, 2, epochs=2, draws=8, mixup=0.4)  # two steps an epoch
+
+    def tell(event):
+        if isinstance(event, Epoch):
+            print("told", event.stream, event.fold, event.epoch)
+
+    whole = train(job, tmp_path / "whole", tell=tell)
     out, _ = capfd.readouterr()
     told = [line.split() for line in out.splitlines()]  # what is told is not swallowed, and nothing else is said
     assert told == [["told", "flow", fold, str(e)] for fold in ("None", "1", "2") for e in (1, 2)]
 
-    stops = {("epoch", None, 1), ("step", 1, 3), ("epoch", 2, 2)}
+    stops = {("epoch", None, 1), ("step", "flow without fold 1", 3), ("epoch", 2, 2)}
 
     def maybe_stop(*event):
         if event in stops:
             stops.remove(event)
             raise KeyboardInterrupt
 
+    write = EpochLog.write
+
+    def write_and_stop(self, epoch):  # before the state of the epoch is saved
+        write(self, epoch)
+        maybe_stop("epoch", epoch.fold, epoch.epoch)
+
+    def stop_within(event):
+        if isinstance(event, Progress):
+            maybe_stop("step", event.what, event.done)
+
+    monkeypatch.setattr(EpochLog, "write", write_and_stop)
     for attempt in range(4):
         try:
-            parts = train(
-                job,
-                tmp_path / "parts",
-                resume=attempt > 0,
-                readers=attempt % 2,
-                say=lambda stream, fold, epoch: maybe_stop("epoch", fold, epoch.epoch),
-                step=lambda stream, fold, done, total: maybe_stop("step", fold, done),
-            )
+            parts = train(job, tmp_path / "parts", attempt > 0, attempt % 2, stop_within)
         except KeyboardInterrupt:
             torch.rand(7)  # whatever else the process did meanwhile
     assert not stops
@@ -110,12 +107,12 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd):
 
 def one_step(stream, initial, tmp_path, **settings):
     """The network after one epoch of one step, with next to no learning: its first weights."""
-    job = training((stream,), 2, initial={stream: initial}, n_validation=0, epochs=1, lr=1e-12, **settings)
+    job = planted_training((stream,), 2, initial={stream: initial}, n_validation=0, epochs=1, lr=1e-12, **settings)
     return read_state_dict(train(job, tmp_path / "weights").file(stream)), job
 
 
 def test_a_resnet_keeps_the_weights_it_begins_with(tmp_path):
-    """The runner initialises a ResNet before the first step, whatever it had; and partial batch norm is on."""
+    """Nothing initialises a ResNet anew before the first step; and partial batch norm is on."""
     import torchvision
 
     torch.manual_seed(1)
@@ -161,7 +158,7 @@ def test_a_head_is_the_same_for_one_seed():
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_epoch(tmp_path):
-    job = training(("flow",), 2, n_validation=0, epochs=8, lr=1e25, optimiser="sgd", clip=0)
+    job = planted_training(("flow",), 2, n_validation=0, epochs=8, lr=1e25, optimiser="sgd", clip=0)
     with pytest.raises(LstrError, match=r"epoch \d is kept in .*flow.pth") as failed:
         train(job, tmp_path / "weights")
     state = tmp_path / "weights" / "training" / "flow.pth"
@@ -170,21 +167,21 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_epoch(tmp_path):
 
 
 def test_what_changed_since_is_told(tmp_path):
-    job = training(("flow",), epochs=2)
+    job = planted_training(("flow",), epochs=2)
 
-    def stop(*_):
+    def stop(event):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(job, tmp_path / "weights", say=stop)
+        train(job, tmp_path / "weights", tell=stop)
     videos = dict(job.videos)
     videos["v1"] = replace(videos["v1"], sha256="0" * 64)
     others = {
-        "flow.lr was 0.001, is 0.02": training(("flow",), epochs=2, lr=0.02),
+        "flow.lr was 0.001, is 0.02": planted_training(("flow",), epochs=2, lr=0.02),
         "1 video with other content: v1": replace(job, videos=videos),
-        "1 video more: v4": training(("flow",), 4, epochs=2),
-        "folds was 0, is 2": training(("flow",), 3, 2, epochs=2),
-        "the rgb stream was not trained": training(("rgb", "flow"), epochs=2),
+        "1 video more: v4": planted_training(("flow",), 4, epochs=2),
+        "folds was 0, is 2": planted_training(("flow",), 3, 2, epochs=2),
+        "the rgb stream was not trained": planted_training(("rgb", "flow"), epochs=2),
     }
     for words, other in others.items():
         with pytest.raises(CheckpointError, match=words):
@@ -198,12 +195,12 @@ def test_what_changed_since_is_told(tmp_path):
 def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():
     for seen in ({"v1": "0" * 64}, {"other": planted(3)[1]["v1"].sha256}):
         with pytest.raises(WeightsError, match="seen 1 of these videos, first 'v1'"):
-            training(("flow",), 3, 2, initial={"flow": Initial(seen=seen)})
+            planted_training(("flow",), 3, 2, initial={"flow": Initial(seen=seen)})
 
 
 @pytest.mark.parametrize("readers", [0, 1])
 def test_a_damaged_chunk_ends_the_run_in_a_sentence(readers, tmp_path):
-    job = training(("flow",), 2, epochs=1)
+    job = planted_training(("flow",), 2, epochs=1)
     chunks = job.videos["v0"].chunks
     broken = CachedVideo(chunks.path, chunks.chunks, {"crc32": [0] * len(chunks)})
     job.videos["v0"] = replace(job.videos["v0"], chunks=broken)

@@ -21,10 +21,10 @@ NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
 
 def test_a_linear_relation_is_found():
     random = np.random.default_rng(0)
-    given, relation = random.normal(3, 2, (4000, 6)).astype(np.float32), random.normal(size=(6, 4))
-    wanted = given @ relation + 5
-    weight, bias = linear_map(given, wanted.astype(np.float32))
-    found = given @ weight.T + bias
+    rows, relation = random.normal(3, 2, (4000, 6)).astype(np.float32), random.normal(size=(6, 4))
+    wanted = rows @ relation + 5
+    weight, bias = linear_map(rows, wanted.astype(np.float32))
+    found = rows @ weight.T + bias
     # the penalty takes half of each direction
     np.testing.assert_allclose(found - found.mean(0), (wanted - wanted.mean(0)) / 2, atol=0.5)
     np.testing.assert_allclose(found.mean(0), wanted.mean(0), atol=1e-3)

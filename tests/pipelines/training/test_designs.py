@@ -15,10 +15,11 @@ from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import open_sources
 from pipelines.evaluation.scoring import Scoring, score_split
 from pipelines.progress import result_of
-from pipelines.training.config import TrainConfig, learning_rate, resolve
+from pipelines.training.config import TrainConfig, resolve
+from pipelines.training.run import Task, train_model
 from pipelines.training.sampling import make_batch
+from pipelines.training.schedule import learning_rate
 from pipelines.training.step import loss_of
-from pipelines.training.train import train
 from tests.support.detections import decisions_of
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
@@ -57,7 +58,7 @@ def test_by_the_same_commands(small_set, split, tmp_path, design):
     """Trained, saved, read back, scored in batch and as a stream alike, and detected with."""
     settings = TINY | {f"model.{name}": value for name, value in design.items()}
     model, config = resolve("small", settings, split.dims)
-    losses = [step.loss for step in train(split, model, config, tmp_path)]
+    losses = [step.loss for step in train_model(Task(split, model, config), tmp_path)]
     assert np.isfinite(losses).all()
     loaded = load(tmp_path / "checkpoint.pt")
     assert loaded.config == model and all(str(getattr(model, k)).lower() == v for k, v in design.items())
@@ -77,7 +78,7 @@ def test_by_the_same_commands(small_set, split, tmp_path, design):
 def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, monkeypatch):
     """Flow is nine tenths of the work, so a model that does not take it must not wait for it."""
     model, config = resolve("small", TINY | {"model.flow_dim": "0"}, split.dims)
-    list(train(split, model, config, tmp_path))
+    list(train_model(Task(split, model, config), tmp_path))
     loaded = load(tmp_path / "checkpoint.pt")
     monkeypatch.setattr("pipelines.detection.sources.FlowWorkers", None)
     sources = [next(open_sources([path], loaded)) for path in (small_set.videos / "scene_00.mp4", small_set.features)]
@@ -88,7 +89,7 @@ def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, mon
 def test_widths_that_do_not_fit(split, tmp_path):
     model, config = resolve("small", TINY | {"model.rgb_dim": "7"}, split.dims)
     with pytest.raises(CheckpointError, match=r"takes features of width \(7, 1024\), .* holds \(2048, 1024\)"):
-        list(train(split, model, config, tmp_path))
+        list(train_model(Task(split, model, config), tmp_path))
 
 
 def numbered(length):
@@ -121,7 +122,7 @@ def test_loss_is_detection_plus_anticipation():
 def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, monkeypatch):
     """Scores that copy the future's labels are perfect ahead, and only there."""
     model, config = resolve("small", TINY | {"model.anticipation": "2"}, split.dims)
-    list(train(split, model, config, tmp_path))
+    list(train_model(Task(split, model, config), tmp_path))
     loaded = load(tmp_path / "checkpoint.pt")
     truths = iter([video.targets for video in split.videos])
 
@@ -140,7 +141,7 @@ def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, mo
 def test_published_schedule_peaks_where_it_was_measured():
     """Peak 4.64e-5 at epoch 8.7, start 2.1e-5, 4.58e-5 at epoch 10 (facts on the published code, loss and schedule)."""
     _, config = resolve("thumos14-published", {}, (2048, 1024))
-    rates = [learning_rate(step, 2500, config) for step in range(2500)]
+    rates = [learning_rate(step, 2500, config.lr, config.warmup, config.schedule) for step in range(2500)]
     assert rates[0] == pytest.approx(2.1e-5) and rates[1000] == pytest.approx(4.58e-5, rel=1e-2)
     assert max(rates) == pytest.approx(4.64e-5, rel=1e-3) and np.argmax(rates) / 100 == pytest.approx(8.7, abs=0.1)
 

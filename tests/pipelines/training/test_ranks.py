@@ -14,7 +14,7 @@ from lstr.errors import LstrError
 from pipelines.datasets.dataset import read_split
 from pipelines.training.config import resolve
 from pipelines.training.ranks import Ranks, join_ranks, step_seed
-from pipelines.training.train import train
+from pipelines.training.run import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {**TINY_SETTINGS, "model.dropout": "0", "train.hide_long": "0", "train.log_every": "1"}
@@ -47,7 +47,7 @@ def test_two_processes_train_as_one(feature_set, tmp_path):
         read_split(feature_set.features, feature_set.labels, subset) for subset in ("training", "validation")
     )
     model, config = resolve("small", SETTINGS, train_split.dims)
-    for _ in train(train_split, model, config, tmp_path / "one", validation=validation):
+    for _ in train_model(Task(train_split, model, config, validation), tmp_path / "one"):
         pass
     two, one = lines(tmp_path / "two"), lines(tmp_path / "one")
     assert len(two) == len(one) == 10

@@ -14,7 +14,7 @@ import torch
 from lstr.checkpoint import load
 from pipelines.datasets.dataset import read_split
 from pipelines.training.config import resolve
-from pipelines.training.train import train
+from pipelines.training.run import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.processes import heed_interrupts
 
@@ -43,12 +43,12 @@ def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypa
     """12 steps an epoch; dropout is on, there are evaluations, and only each fifth log line is followed by a save."""
     validation = read_split(feature_set.features, feature_set.labels, "validation")
     model, config = resolve("small", {**SETTINGS, "train.epochs": "3", "train.eval_every": "1"}, split.dims)
-    for _ in train(split, model, config, tmp_path / "whole", validation=validation):
+    for _ in train_model(Task(split, model, config, validation), tmp_path / "whole"):
         pass
     asked = iter(range(10_000))
     monkeypatch.setattr("pipelines.training.run_folder.Saver.is_due", lambda self: next(asked) % 5 == 0)
     for resume, more in ((False, 7), (True, 6), (True, 9), (True, 99)):
-        stopped = train(split, model, config, tmp_path / "parts", resume=resume, validation=validation)
+        stopped = train_model(Task(split, model, config, validation), tmp_path / "parts", resume=resume)
         list(islice(stopped, more))
         stopped.close()
         torch.rand(7)  # whatever else the process did meanwhile
@@ -91,28 +91,28 @@ def test_a_real_kill(split, feature_set, tmp_path, how):
 
     model, config = resolve("small", settings, split.dims)
     for resumed, folder in ((True, run), (False, tmp_path / "whole")):
-        steps = list(train(split, model, config, folder, resume=resumed))
+        steps = list(train_model(Task(split, model, config), folder, resume=resumed))
         assert (len(steps) < 72) == resumed
     assert same(run, tmp_path / "whole") and len(log(run)) == 72
 
 
 def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
     model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
-    running = train(split, model, config, tmp_path)
+    running = train_model(Task(split, model, config), tmp_path)
     next(running)
     next(running)
     running.close()
     with (tmp_path / "metrics.jsonl").open("a") as lines:
         lines.write('{"epoch": 2, "st')
-    for _ in train(split, model, config, tmp_path, resume=True):
+    for _ in train_model(Task(split, model, config), tmp_path, resume=True):
         pass
     assert [line["step"] for line in log(tmp_path)] == list(range(1, 13))
 
 
 def test_how_often_it_is_saved_may_change(split, tmp_path):
     model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
-    running = train(split, model, config, tmp_path)
+    running = train_model(Task(split, model, config), tmp_path)
     list(islice(running, 3))
     running.close()
     model, config = resolve("small", {**SETTINGS, "train.epochs": "1", "train.save_seconds": "99"}, split.dims)
-    assert list(train(split, model, config, tmp_path, resume=True))[-1].step == 12
+    assert list(train_model(Task(split, model, config), tmp_path, resume=True))[-1].step == 12

@@ -20,9 +20,10 @@ from pipelines.evaluation.scoring import score_split
 from pipelines.progress import result_of
 from pipelines.provenance import git_revision
 from pipelines.training.batches import read_ahead
-from pipelines.training.config import PRESETS, TrainConfig, learning_rate, resolve
-from pipelines.training.sampling import draw_windows, feature_statistics, fold_statistics, hide_slots
-from pipelines.training.train import train
+from pipelines.training.config import PRESETS, TrainConfig, resolve
+from pipelines.training.run import Task, train_model
+from pipelines.training.sampling import absorb_statistics, draw_windows, feature_statistics, hide_slots
+from pipelines.training.schedule import learning_rate
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.work_length": "32"}
@@ -54,7 +55,7 @@ def test_presets_and_changes():
 
 def test_schedule_is_the_papers():
     config = TrainConfig(lr=1.0)
-    rates = [learning_rate(step, 100, config) for step in range(100)]
+    rates = [learning_rate(step, 100, config.lr, config.warmup, config.schedule) for step in range(100)]
     assert rates[0] == pytest.approx(1 / 40) and rates[39] == pytest.approx(1.0) and max(rates) == pytest.approx(1.0)
     assert np.allclose(np.diff(rates[:40]), 1 / 40)
     assert rates[70] == pytest.approx(0.5) and rates[-1] < 0.001 and (np.diff(rates[40:]) < 0).all()
@@ -99,7 +100,7 @@ def test_folded_statistics_change_nothing():
     assert np.allclose(mean, rows.mean(0), atol=1e-4) and np.allclose(std, rows.std(0), atol=1e-4)
     model, _ = resolve("small", {}, (3, 2))
     trained, exported = LSTR(model, 3).eval(), LSTR(model, 3).eval()
-    exported.load_state_dict(fold_statistics(trained.state_dict(), mean, std))
+    exported.load_state_dict(absorb_statistics(trained.state_dict(), mean, std))
     raw = gather(videos[0].features, [40], model)
     scaled = gather((videos[0].features[:] - mean.numpy()) / std.numpy(), [40], model)
     with torch.no_grad():
@@ -120,7 +121,7 @@ def test_it_learns(small_set):
 
 def test_the_log(small_set, split, tmp_path):
     model, config = resolve("small", SETTINGS, split.dims)
-    reported = [vars(step) for step in train(split, model, config, tmp_path)]
+    reported = [vars(step) for step in train_model(Task(split, model, config), tmp_path)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == [{k: v for k, v in step.items() if k != "evaluation"} for step in reported]
     assert [r["epoch"] for r in reported] == [1, 2, 3, 4] and reported[-1]["step"] == reported[-1]["steps"]
@@ -134,7 +135,7 @@ def test_the_events_are_what_the_log_says(feature_set, tmp_path):
     split, validation = (read_split(feature_set.features, feature_set.labels, s) for s in ("training", "validation"))
     changes = {**TINY_SETTINGS, "train.epochs": "2", "train.eval_every": "1"}
     model, config = resolve("small", changes, split.dims)
-    steps = list(train(split, model, config, tmp_path / "run", validation=validation))
+    steps = list(train_model(Task(split, model, config, validation), tmp_path / "run"))
     found = events(tmp_path / "run" / "tensorboard")
     for name, value in (("loss", "loss"), ("windows_per_second", "rate"), ("lr", "lr")):
         assert found[f"train/{name}"] == {s.step: pytest.approx(getattr(s, value)) for s in steps}
@@ -162,22 +163,22 @@ def events(folder) -> dict[str, dict[int, float]]:
 def test_runs_do_not_overwrite_each_other(split, tmp_path):
     model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
     with pytest.raises(CheckpointError, match="no run to resume"):
-        finish(train(split, model, config, tmp_path, resume=True))
-    finish(train(split, model, config, tmp_path))
+        finish(train_model(Task(split, model, config), tmp_path, resume=True))
+    finish(train_model(Task(split, model, config), tmp_path))
     with pytest.raises(CheckpointError, match="already holds a run"):
-        finish(train(split, model, config, tmp_path))
+        finish(train_model(Task(split, model, config), tmp_path))
     _, other = resolve("small", {**SETTINGS, "train.epochs": "1", "train.seed": "5"}, split.dims)
     with pytest.raises(CheckpointError, match="train.seed was 0, is 5"):
-        finish(train(split, model, other, tmp_path, resume=True))
+        finish(train_model(Task(split, model, other), tmp_path, resume=True))
     fewer = Split(split.folder, split.labels, split.videos[:2])
     with pytest.raises(CheckpointError, match="data.videos was 3, is 2"):
-        finish(train(fewer, model, config, tmp_path, resume=True))
+        finish(train_model(Task(fewer, model, config), tmp_path, resume=True))
 
 
-def trained(split, changes, run, **given):
+def trained(split, changes, run, validation=None):
     """The steps, and the checkpoint's tensors, of a run of the tiny model."""
     model, config = resolve("small", {**TINY_SETTINGS, "train.epochs": "2", **changes}, split.dims)
-    steps = list(train(split, model, config, run, **given))
+    steps = list(train_model(Task(split, model, config, validation), run))
     return steps, load(run / "checkpoint.pt").model.state_dict()
 
 
@@ -250,7 +251,7 @@ def test_best_by_validation_and_early_end(feature_set, easy, tmp_path):
     assert best.metrics["validation"]["mAP"] == max(scores)
     assert result_of(score_split(best, validation)).document["lstr"]["mAP"] == pytest.approx(max(scores), abs=1e-6)
     model, config = resolve("small", {**TINY_SETTINGS, **changes}, easy.dims)
-    assert list(train(easy, model, config, tmp_path / "run", resume=True, validation=validation)) == []
+    assert list(train_model(Task(easy, model, config, validation), tmp_path / "run", resume=True)) == []
 
 
 def test_patience_needs_evaluations(easy):

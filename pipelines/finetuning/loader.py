@@ -1,0 +1,81 @@
+"""Batches of training samples, read ahead by processes."""
+
+import signal
+from collections.abc import Iterable, Iterator
+
+import cv2
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from pipelines.finetuning.samples import Draws
+from pipelines.training.ranks import ALONE, Ranks
+
+Images = tuple[torch.Tensor, tuple[int, ...]]
+"""(N, segments, C, H, W) uint8, and N numbers: classes, or places"""
+
+
+class EpochLoader:
+    """One process's share of the batches of epoch after epoch, those of the next epoch too: none begins with waiting.
+
+    `begin` with the epoch (from 0) that comes first; `close` ends the processes.
+    """
+
+    def __init__(
+        self, dataset: Dataset, draws: Draws, batch_size: int, epochs: int, readers: int, ranks: Ranks = ALONE
+    ):
+        self.dataset, self.draws, self.batch_size = dataset, draws, batch_size
+        self.epochs, self.readers, self.ranks = epochs, readers, ranks
+        self._batches: Iterator[Images] = iter(())
+
+    def __len__(self) -> int:
+        # the rest of an epoch is no step: a batch of one image has no batch-norm statistics
+        return max(1, len(self.draws) // self.batch_size)
+
+    @property
+    def n_samples(self) -> int:
+        """Samples of a step, of all processes together."""
+        return min(self.batch_size, len(self.draws))
+
+    def begin(self, epoch: int) -> None:
+        """Start to read."""
+        self._batches = iter(make_loader(self.dataset, self._keys(epoch), self.readers))
+
+    def epoch(self) -> Iterator[Images]:
+        """The batches of the next epoch."""
+        for _ in range(len(self)):
+            yield next(self._batches)
+
+    def _keys(self, first: int) -> Iterator[list]:
+        size = self.batch_size
+        for epoch in range(first, self.epochs):
+            drawn = self.draws.of(epoch)
+            yield from (self.ranks.share(drawn[at * size : (at + 1) * size]) for at in range(len(self)))
+
+    def close(self) -> None:
+        """End the processes."""
+        self._batches = iter(())
+
+
+def make_loader(dataset: Dataset, batches: Iterable[list], readers: int) -> DataLoader:
+    """Batches, each a list of a data set's keys, made by `readers` processes; 0 for this one.
+
+    A batch is Images, one tensor as each takes time to pass on.
+    """
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        num_workers=readers,
+        multiprocessing_context="fork" if readers else None,
+        worker_init_fn=_begin_reading,
+        collate_fn=_together,
+    )
+
+
+def _together(samples: list[tuple[torch.Tensor, int]]) -> Images:
+    images, numbers = zip(*samples, strict=True)
+    return torch.stack(images), numbers
+
+
+def _begin_reading(worker: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that made them ends the readers
+    cv2.setNumThreads(0)

@@ -1,0 +1,160 @@
+"""The networks of a training, one after the other, on one process or many; resumable after any epoch."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from extractors.networks.model_card import ModelCard, is_weights_folder
+from extractors.presets import Preset
+from extractors.recipe import STREAMS
+from lstr.errors import LabelsError
+from lstr.labels import BACKGROUND, Labels
+from pipelines.finetuning.cached_videos import Cached
+from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
+from pipelines.finetuning.fold_alignment import align
+from pipelines.finetuning.folds import Pair, check_blind
+from pipelines.finetuning.initial_weights import Initial
+from pipelines.finetuning.loader import EpochLoader
+from pipelines.finetuning.network_run import NetworkRun, train_network
+from pipelines.finetuning.recogniser import begin_with, recogniser
+from pipelines.finetuning.run_folder import Epoch, Network, State, begin_training, clear, described
+from pipelines.finetuning.samples import Augmentation, Draws, SampleSet, samples_of
+from pipelines.finetuning.scores import scorer
+from pipelines.networks.weights_folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
+from pipelines.progress import Finished, Progress
+from pipelines.provenance import provenance
+from pipelines.training.ranks import ALONE, Ranks
+
+MOST_READERS = 12
+
+
+@dataclass(frozen=True)
+class Training:
+    """All that makes the networks what they are; `preset` has the streams to train, and the sizes of their images."""
+
+    preset: Preset
+    configs: Mapping[str, FinetuneConfig]
+    initial: Mapping[str, Initial]
+    labels: Labels
+    videos: Mapping[str, Cached]
+    """By id: all that any pair learns from or is chosen by"""
+    pairs: list[Pair]
+    folds: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        """Raises WeightsError where the pairs of folds could not be blind."""
+        if self.folds:
+            check_blind(self.initial, {i: video.sha256 for i, video in self.videos.items()})
+
+    def settings(self, device: str, ranks: Ranks = ALONE) -> dict:
+        """The content of settings.json: what has to be the same for a run to go on, and where it was made."""
+        streams = {
+            stream: {**asdict(config), "init": self.initial[stream].sha256, **asdict(self.preset.parts[stream])}
+            for stream, config in self.configs.items()
+        }
+        whole = self.pairs[0]
+        videos = {
+            i: described(self.labels.videos[i], v.sha256, "training" if i in whole.training else "validation")
+            for i, v in sorted(self.videos.items())
+        }
+        recipe = {n: v for n, v in asdict(self.preset).items() if n not in STREAMS}
+        settings = {"streams": streams, "recipe": recipe, "folds": len(self.pairs) - 1}
+        settings |= {"classes": self.labels.classes, "videos": videos, "made_by": provenance(device, ranks.size)}
+        return json.loads(json.dumps(settings))  # lists for tuples, as the file has them
+
+
+def train_networks(
+    training: Training,
+    folder: Path,
+    device: str = "cpu",
+    resume: bool = False,
+    readers: int | None = None,
+    ranks: Ranks = ALONE,
+) -> Iterator[Progress | Epoch | Finished[WeightsFolder]]:
+    """Train each network that is not finished, and make `folder` a weights folder; only rank 0 writes.
+
+    Yields Progress after each step, an Epoch after each epoch, and Finished with the folder. Raises CheckpointError
+    where a run is in the way or another one, LstrError when a loss is not finite, OutputError.
+    """
+    settings = training.settings(device, ranks)
+    if ranks.first:
+        begin_training(folder, settings, resume)
+    ranks.wait()
+    if not ranks.from_first(lambda: is_weights_folder(folder)):
+        readers = default_readers(device, ranks) if readers is None else readers
+        streams = [stream for stream in reversed(STREAMS) if stream in training.configs]  # flow costs less, gives more
+        for pair in training.pairs:
+            for stream in streams:
+                network = Network(folder, stream, pair.fold)
+                if not ranks.from_first(network.is_finished):
+                    yield from _train(training, network, pair, device, readers, ranks)
+        if ranks.first:
+            _finish(training, folder, streams, settings, device)
+        ranks.wait()
+    yield Finished(open_weights(folder))
+
+
+def _finish(training: Training, folder: Path, streams: list[str], settings: dict, device: str) -> None:
+    """Align the networks of folds, describe all in the folder, and remove what only a resumed run needs."""
+    blind = {pair.fold: pair.seen for pair in training.pairs if pair.fold}
+    chunks = {video_id: video.chunks for video_id, video in training.videos.items()}
+    for stream in streams if blind else ():
+        align(folder, training.preset, stream, blind, chunks, device)
+    results = {s: {pair.name: Network(folder, s, pair.fold).read_result() for pair in training.pairs} for s in streams}
+    whole = training.pairs[0]
+    details = {
+        "validation": {i: training.videos[i].sha256 for i in whole.validation},
+        "metrics": results,
+        "config": {stream: asdict(config) for stream, config in training.configs.items()},
+        "seconds": round(sum(result["seconds"] for of in results.values() for result in of.values()), 2),
+        "versions": settings["made_by"]["versions"],
+    }
+    seen = {i: training.videos[i].sha256 for i in whole.training}
+    write_weights(folder, training.preset, training.folds, seen, details, len(training.pairs) - 1, device=device)
+    clear(folder)
+
+
+def default_readers(device: str, ranks: Ranks = ALONE) -> int:
+    """Processes that read ahead for each that trains: on a CPU few, for the network needs the cores."""
+    cores = (os.cpu_count() or 1) // ranks.size
+    return max(1, cores // 4) if device == "cpu" else min(MOST_READERS, max(1, cores - 1))
+
+
+def _train(
+    training: Training, network: Network, pair: Pair, device: str, readers: int, ranks: Ranks
+) -> Iterator[Progress | Epoch]:
+    """Train one network, or go on with it, and write its file."""
+    stream, labels = network.stream, training.labels
+    config, preset = training.configs[stream], training.preset.parts[stream]
+    model = recogniser(stream, preset, len(labels.classes), config)
+    begin_with(model, training.initial[stream], preset.network, config.seed)
+    model.to(device=device, memory_format=torch.channels_last)
+    seen = {**training.initial[stream].seen, **{i: training.videos[i].sha256 for i in pair.seen}}
+    card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
+
+    augmentation = Augmentation(config.short_side, config.crop, mirror=config.mirror, colour=config.colour)
+    learnt = {i: training.videos[i].chunks for i in pair.training}
+    samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
+    if all(labels.classes[sample.label] == BACKGROUND for sample in samples):
+        raise LabelsError(
+            f"No labelled action lies within the {len(learnt)} training videos.", "give times in seconds of each video."
+        )
+    data = SampleSet(samples, learnt, stream, config.segments, augmentation, config.seed)
+    n_chunks = sum(len(chunks) for chunks in learnt.values())
+    n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)
+    draws = Draws(samples, config.balanced, config.seed, n_draws)
+    loader = EpochLoader(data, draws, config.batch_size, config.epochs, readers, ranks)
+    chosen_by = {i: training.videos[i].chunks for i in pair.validation}
+    evaluate = scorer(labels, chosen_by, stream, augmentation, config.precision, readers) if chosen_by else None
+
+    run = NetworkRun(State(network, card.to_json()), model, config, loader, evaluate, ranks)
+    yield from train_network(run)
+    if ranks.first:
+        network.write_result(run.position)
+        write_network(network.folder, model.state_dict(), replace(card, mAP=run.position.best))
+        network.state_file.unlink(missing_ok=True)
+    ranks.wait()

@@ -1,0 +1,118 @@
+"""The training loop, of LSTR, its baselines and both feature networks alike.
+
+It knows no model: a Run makes the batches, takes the steps, evaluates and writes the files. All randomness follows from
+a seed and from where in the run it is needed, so that a Position and a Run's tensors are all that a resumed run needs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+
+from pipelines.progress import Progress
+from pipelines.training.log import Interval, Step
+from pipelines.training.ranks import Ranks
+
+Batch = TypeVar("Batch")
+
+
+@dataclass
+class Position:
+    """How far a run has come."""
+
+    epoch: int = 0
+    batch: int = 0
+    """batches done in this epoch"""
+    step: int = 0
+    best: float | None = None
+    """the best validation metric so far"""
+    stale: int = 0
+    """evaluations since then"""
+
+    def judge(self, score: float | None) -> bool:
+        """Count one evaluation; whether its score is the best so far."""
+        better = score is not None and (self.best is None or score > self.best)
+        if better:
+            self.best, self.stale = score, 0
+        else:
+            self.stale += 1
+        return better
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a run is, and what happens when."""
+
+    steps: int
+    rate: Callable[[int], float]
+    """the learning rate of a step"""
+    log_every: int = 0
+    """steps between two logged intervals, which also end with each epoch; 0 is only then"""
+    eval_every: int = 0
+    """epochs between two evaluations; 0 is never"""
+    patience: int = 0
+    """evaluations without a better one after which the run ends; 0 is never"""
+
+    def is_over(self, position: Position) -> bool:
+        """Whether the run ends here, at its last step or early."""
+        return position.step >= self.steps or 0 < self.patience <= position.stale
+
+
+class Run(Protocol[Batch]):
+    """What is trained, and the folder that keeps it."""
+
+    name: str
+    ranks: Ranks
+    device: torch.device
+
+    def n_batches(self, epoch: int) -> int:
+        """How many batches an epoch (from 0) has."""
+
+    def batches(self, epoch: int, first: int, most: int) -> Iterable[Batch]:
+        """The batches of an epoch from `first` on, `most` at most; the model is ready for training."""
+
+    def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float, int]:
+        """Take a step: this process's part of the loss, the norm of the gradient, and the samples of all processes."""
+
+    def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
+        """Metrics of the validation videos, judged by the position, and the best weights kept; only on rank 0."""
+
+    def keep(self, step: Step, position: Position, last: bool) -> None:
+        """Log an interval, then save the state where that is due; only on rank 0."""
+
+
+def train_steps(run: Run[Batch], plan: Plan, position: Position) -> Iterator[Progress | Step]:
+    """Train from a position to the end, in place: Progress after each step, a Step after each logged interval.
+
+    Each process of a run goes through the same steps. A Step is logged and, where due, the state is saved before it is
+    yielded; each log line is written before the state that follows it, so that none is lost between the two.
+    """
+    ranks, interval = run.ranks, Interval()
+    while not plan.is_over(position):
+        epoch, n_batches = position.epoch + 1, run.n_batches(position.epoch)
+        batches = run.batches(position.epoch, position.batch, plan.steps - position.step)
+        for batch in interval.timed(batches):
+            lr = plan.rate(position.step)
+            interval.add(*run.step(batch, position.step, lr))
+            position.step += 1
+            position.batch += 1
+            yield Progress(run.name, position.step, plan.steps)
+
+            ended, done = position.batch == n_batches, position.step == plan.steps
+            if not (ended or done or (plan.log_every and position.step % plan.log_every == 0)):
+                continue
+            if ended:
+                position.epoch, position.batch = epoch, 0
+            values, evaluation = interval.close(ranks, run.device), None
+            if plan.eval_every and (done or (ended and epoch % plan.eval_every == 0)):
+                if ranks.first:
+                    evaluation = run.evaluate(position, epoch, values)
+                position.stale = int(ranks.of_first(position.stale))  # or some would go on when others end
+            step = Step(epoch, position.step, plan.steps, lr=lr, evaluation=evaluation, **values)
+            if ranks.first:
+                run.keep(step, position, plan.is_over(position))
+            yield step
+            interval.begin()
+            if plan.is_over(position):
+                break

@@ -1,0 +1,152 @@
+"""A split and two configurations to a checkpoint, by one process or many, resumable from any saved step."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from lstr.config import LSTRConfig
+from pipelines.datasets.dataset import Split
+from pipelines.evaluation.scoring import Scoring, score_split
+from pipelines.progress import result_of
+from pipelines.provenance import provenance
+from pipelines.training.batches import Batch, default_readers, make_pieces, read_ahead
+from pipelines.training.config import TrainConfig
+from pipelines.training.curves import draw_curves
+from pipelines.training.log import Step, TrainLog, summary_of
+from pipelines.training.loop import Plan, Position, train_steps
+from pipelines.training.ranks import ALONE, Ranks
+from pipelines.training.run_folder import Saver, begin_run, restore, settings_of
+from pipelines.training.sampling import count_steps, draw_windows, feature_statistics
+from pipelines.training.schedule import learning_rate
+from pipelines.training.step import Learner, deterministic
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which model learns from which videos, and how."""
+
+    split: Split
+    model: LSTRConfig
+    config: TrainConfig
+    validation: Split | None = None
+    """Videos that choose best.pt, and end the run early by `config.patience`."""
+    preset: str | None = None
+    """The name that the checkpoint states as the origin of both configurations."""
+
+    def settings(self, device: str, ranks: Ranks) -> dict:
+        """Everything that makes the run what it is, as config.json and the checkpoint carry it."""
+        return settings_of(self.model, self.config, self.split, provenance(device, ranks.size), self.preset)
+
+
+def train_model(
+    task: Task,
+    folder: Path,
+    device: str = "cpu",
+    resume: bool = False,
+    readers: int | None = None,
+    ranks: Ranks = ALONE,
+) -> Iterator[Step]:
+    """Train the model of a task, yielding a Step after each logged interval.
+
+    `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, curves.png at the end, and best.pt
+    where there are validation videos. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
+    readers: threads that read features ahead. Raises CheckpointError when there is nothing to resume or a run is in the
+    way, LstrError when loss or gradient is not finite or memory runs out.
+    """
+    config, split = task.config, task.split.narrowed(task.model)
+    settings = task.settings(device, ranks)
+    state = begin_run(folder, settings, resume, write=ranks.first)
+    ranks.wait()  # or one might take what the first has begun for a run in the way
+    if state:
+        statistics = state["mean"], state["std"]
+    else:
+        statistics = feature_statistics(split.videos) if config.standardise else (torch.zeros(1), torch.ones(1))
+    steps = count_steps(split.videos, task.model, config)
+    plan = Plan(
+        steps,
+        lambda step: learning_rate(step, steps, config.lr, config.warmup, config.schedule),
+        config.log_every,
+        config.eval_every if task.validation else 0,
+        config.patience,
+    )
+    with deterministic(config.deterministic):
+        learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
+        position = restore(state, learner) if state else Position()
+        with TrainLog(folder, position.step) if ranks.first else nullcontext() as log:
+            saver = Saver(folder, task.split, settings)
+            run = ModelRun(learner, split, saver, log, task.validation, readers or default_readers())
+            for event in train_steps(run, plan, position):
+                if isinstance(event, Step):
+                    yield event
+    if ranks.first:
+        draw_curves(folder)
+
+
+class ModelRun:
+    """A model on its way, as the loop trains it (`pipelines.training.loop.Run`)."""
+
+    name = "train"
+
+    def __init__(
+        self,
+        learner: Learner,
+        split: Split,
+        saver: Saver,
+        log: TrainLog | None,
+        validation: Split | None,
+        readers: int,
+    ):
+        self.learner, self.split, self.saver, self.log = learner, split, saver, log
+        self.validation, self.readers = validation, readers
+        self.ranks, self.device = learner.ranks, learner.device
+
+    def _jobs(self, epoch: int) -> list[list[tuple[int, int]]]:
+        """The windows (video, end chunk) of each step of an epoch."""
+        config = self.learner.config
+        drawn = draw_windows(self.split.videos, self.learner.model.config, config, epoch)
+        return [drawn[at : at + config.batch_size] for at in range(0, len(drawn), config.batch_size)]
+
+    def n_batches(self, epoch: int) -> int:
+        """How many batches an epoch (from 0) has."""
+        return len(self._jobs(epoch))
+
+    def batches(self, epoch: int, first: int, most: int) -> Iterator[Batch]:
+        """The batches of an epoch from `first` on, `most` at most, read ahead by threads."""
+        learner = self.learner
+        make = partial(
+            make_pieces,
+            self.split.videos,
+            model=learner.model.config,
+            train=learner.config,
+            outputs=learner.outputs,
+            ranks=self.ranks,
+            pin=self.device.type == "cuda",
+        )
+        return read_ahead(self._jobs(epoch)[first:][:most], make, self.readers)
+
+    def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float, int]:
+        """Take a step: this process's part of the loss, the norm of the gradient, and the windows of all processes."""
+        return *self.learner.step(batch, number, lr), batch.n_windows
+
+    def evaluate(self, position: Position, epoch: int, values: dict) -> dict:
+        """The mAP, mcAP and AP per class of the validation videos; best.pt where the metric was never as high."""
+        assert self.validation is not None, "the plan of a run without validation videos has no evaluation"
+        exported = self.saver.export(self.learner)
+        loaded = self.saver.loaded(exported, self.device)
+        result = summary_of(result_of(score_split(loaded, self.validation, Scoring(allow_seen=True))).document)
+        if position.judge(result[self.learner.config.metric]):
+            metrics = {"epoch": epoch, **values, "step": position.step, "validation": result}
+            self.saver.save_checkpoint("best.pt", exported.cpu(), metrics)
+        return result
+
+    def keep(self, step: Step, position: Position, last: bool) -> None:
+        """Log an interval, then save the state where that is due."""
+        assert self.log is not None, "rank 0 has the log"
+        self.log.write(step)
+        if last or self.saver.is_due():
+            metrics = {"epoch": step.epoch, "step": step.step, "loss": step.loss, "validation": step.evaluation}
+            self.saver.save(self.learner, position, metrics)

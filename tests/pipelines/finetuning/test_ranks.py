@@ -1,0 +1,133 @@
+"""Several processes, started by torchrun, train the feature networks as one would."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from extractors.networks.weights import read_state_dict
+from extractors.presets import StreamPreset
+from lstr.errors import ConfigError
+from pipelines.demo.scenes import SceneConfig, render_scenes
+from pipelines.finetuning import network_run
+from pipelines.finetuning.config import FinetuneConfig
+from pipelines.finetuning.loader import EpochLoader
+from pipelines.finetuning.network_run import NetworkRun
+from pipelines.finetuning.networks import train_networks
+from pipelines.finetuning.recogniser import batch_norms, recogniser
+from pipelines.finetuning.run_folder import Network, State
+from pipelines.finetuning.samples import Draws, Sample
+from pipelines.networks.weights_folder import open_weights
+from pipelines.progress import Progress
+from pipelines.training.ranks import ALONE, Ranks
+from tests.support.planted import planted_training
+
+ROOT = Path(__file__).resolve().parents[3]
+PLANTED = """
+import sys
+from pathlib import Path
+
+import tests.pipelines.finetuning.test_ranks as planted
+from pipelines.training.ranks import join_ranks
+
+folder, resume, frozen, stop = Path(sys.argv[1]), sys.argv[2] == "resume", sys.argv[3] == "frozen", int(sys.argv[4])
+with join_ranks("cpu") as (ranks, device):
+    planted.train(folder, resume, frozen, stop, ranks)
+"""
+
+
+def train(folder: Path, resume: bool, frozen: bool, stop: int, ranks: Ranks) -> None:
+    """Train on planted videos, ten samples an epoch in batches of five; `stop` is a step to end after."""
+    settings = {"epochs": 3, "batch_size": 5, "draws": 10, "dropout": 0, "optimiser": "sgd", "eval_every": 1}
+    job = planted_training(("flow",), 3, partial_bn=frozen, **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        if frozen:  # the first too: statistics of a share are not those of the batch, and all else must be the same
+            others = [torch.nn.BatchNorm2d(1)]
+            patch.setattr(network_run, "batch_norms", lambda model: others + batch_norms(model))
+        for event in train_networks(job, folder, "cpu", resume, 0, ranks):
+            if isinstance(event, Progress) and event.done == stop:
+                return
+
+
+def torchrun(*words) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}  # for the planted videos
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=500, env=environment)
+
+
+@pytest.fixture
+def two(tmp_path):
+    """two(folder, …): `train` in two processes."""
+    (tmp_path / "planted.py").write_text(PLANTED)
+
+    def run(folder: Path, resume="", frozen="", stop=99) -> None:
+        done = torchrun(tmp_path / "planted.py", folder, resume, frozen, stop)
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return read_state_dict(open_weights(folder).file("flow"))
+
+
+def test_two_processes_train_as_one(two, tmp_path):
+    """Shares of three and two samples, with all batch norms frozen; gradients and losses are those of the batch."""
+    two(tmp_path / "two", frozen="frozen")
+    train(tmp_path / "one", False, True, 99, ALONE)
+    a, b = (lines(tmp_path / name) for name in ("one", "two"))
+    assert len(a) == len(b) == 3
+    for ours, theirs in zip(a, b, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert ours["mAP"] == pytest.approx(theirs["mAP"], abs=1e-3)
+        assert [ours[name] for name in ("epoch", "lr")] == [theirs[name] for name in ("epoch", "lr")]
+    one, other = (weights_of(tmp_path / name) for name in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=1e-3, atol=1e-5, msg=name)
+    assert sorted(p.name for p in (tmp_path / "one").iterdir()) == sorted(p.name for p in (tmp_path / "two").iterdir())
+
+
+@pytest.mark.slow
+def test_a_stopped_run_of_two_goes_on_to_the_bit(two, tmp_path):
+    """Batch norms learn their statistics, which are averaged at the end of an epoch, so that one state serves both."""
+    two(tmp_path / "whole")
+    two(tmp_path / "parts", stop=3)
+    assert len(lines(tmp_path / "parts")) == 1
+    two(tmp_path / "parts", resume="resume")
+    a, b = (weights_of(tmp_path / name) for name in ("whole", "parts"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert len(lines(tmp_path / "parts")) == 3
+
+
+@pytest.mark.slow
+def test_the_command_under_torchrun(tmp_path, monkeypatch):
+    """One process speaks, and fills the cache; the other waits, and finds the chunks."""
+    monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
+    labels = render_scenes(tmp_path, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
+    settings = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 1, "precision": "float32"}
+    words = ["-m", "lstr_cli.main", "finetune", tmp_path / "videos", "--labels", labels, "-o", tmp_path / "weights"]
+    words += ["--stream", "flow", "--flow", "dis", "--device", "cpu", "--workers", "1", "--readers", "0", "--json"]
+    words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    done = torchrun(*words)
+    assert done.returncode == 0, done.stderr
+    for line in ("looking at 3 videos", "3 made now", "flow: epoch 1/1 loss", "weights: "):
+        assert done.stderr.count(line) == 1, done.stderr
+    assert json.loads(done.stdout)["streams"] == ["flow"]
+    assert open_weights(tmp_path / "weights").streams == ("flow",)
+
+
+def test_fewer_samples_than_processes(tmp_path):
+    state = State(Network(tmp_path, "flow", None), "")
+    loader = EpochLoader([], Draws([Sample("v", 0, 4, 1)], True, 0, 8), 1, 1, 0)
+    config = FinetuneConfig(batch_size=1)
+    model = recogniser("flow", StreamPreset("bninception"), 3, config)
+    with pytest.raises(ConfigError, match="has 1 samples, and there are 2 processes"):
+        NetworkRun(state, model, config, loader, None, Ranks(0, 2))
