@@ -29,7 +29,7 @@ from extractors.networks.model_card import (
 )
 from extractors.networks.published_files import read_manifest
 from extractors.presets import Preset
-from extractors.recipe import STREAMS, Recipe
+from extractors.recipe import Recipe
 from extractors.twostream import build_twostream
 from pipelines.files.atomic import replacing, write_text
 from pipelines.files.json_files import write_json
@@ -194,9 +194,8 @@ def open_weights(path: str | Path) -> WeightsFolder:
 
 
 def _files(path: Path, recipe: Recipe) -> Iterable[Path]:
-    for stream in STREAMS:
-        part = recipe.parts[stream]
-        for fold in (None, *range(1, len(part.folds) + 1)) if part else ():
+    for stream, part in recipe.parts.items():
+        for fold in (None, *range(1, len(part.folds) + 1)):
             yield network_file(path, stream, fold)
 
 

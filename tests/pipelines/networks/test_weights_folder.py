@@ -35,6 +35,16 @@ def test_what_is_written_is_read(weights):
     assert card == ModelCard("fälle", "flow", "bninception", CLASSES, seen, 0.5, 2)
 
 
+def test_a_folder_of_one_stream_is_read(weights, tmp_path):
+    """`lstr finetune --stream flow` leaves the other stream out of the recipe."""
+    shutil.copytree(weights.path, tmp_path / "flow")
+    for file in (tmp_path / "flow").rglob("rgb.pth"):
+        file.unlink()
+    recipe = json.loads((tmp_path / "flow" / "recipe.json").read_text())
+    (tmp_path / "flow" / "recipe.json").write_text(json.dumps(recipe | {"rgb": None}))
+    assert open_weights(tmp_path / "flow").recipe.streams == ("flow",)
+
+
 @pytest.mark.parametrize("stream", NETWORKS)
 def test_each_network_is_the_one_of_its_file(weights, stream):
     hashes = []
