@@ -30,6 +30,30 @@ def lstr(*words) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def overlapping(segments: list[dict], label: str, start: float, end: float) -> list[dict]:
+    """The segments of a class that share time with start..end."""
+    return [s for s in segments if s["label"] == label and s["start"] < end and s["end"] > start]
+
+
+def counted(timelines: dict[str, dict], database: dict) -> dict:
+    """Labelled actions that a detection of their class overlaps, how late, and detections that overlap no label."""
+    found: dict[str, list[int]] = {}
+    delays, false = [], 0
+    for name, timeline in timelines.items():
+        labelled = [{"label": a["label"], "start": a["segment"][0], "end": a["segment"][1]} for a in database[name]]
+        for action in labelled:
+            hits = overlapping(timeline["segments"], **action)
+            of_class = found.setdefault(action["label"], [0, 0])
+            of_class[0] += bool(hits)
+            of_class[1] += 1
+            # the end of the first chunk that was on
+            delays += (
+                [min(hit["start"] for hit in hits) + timeline["seconds_per_chunk"] - action["start"]] if hits else []
+            )
+        false += sum(not overlapping(labelled, s["label"], s["start"], s["end"]) for s in timeline["segments"])
+    return {"found_of": found, "first_delay": min(delays), "last_delay": max(delays), "without_a_label": false}
+
+
 def main() -> None:
     """Do what is missing in the work folder, then write the record and the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -51,6 +75,8 @@ def main() -> None:
         thresholds = [word for key, value in THRESHOLDS.items() for word in (f"--{key}", value)]
         lstr(*source, "-o", shown, "-f", "json,npy,png", "--labels", labels, *thresholds)
         shutil.copy(shown / f"{name}.png", PICTURES / f"ut-interaction-{name}.png")
+    timelines = {name: json.loads((shown / f"{name}.json").read_text()) for name in held_out}
+    database = {name: video["annotations"] for name, video in json.loads(labels.read_text())["database"].items()}
     record = {
         "what": "a flow network trained from random weights on DIS flow, then LSTR; held-out videos of UT-Interaction",
         "training": sorted(trained["training"]),
@@ -63,6 +89,7 @@ def main() -> None:
         **{system: {key: scored[system][key] for key in KEPT} for system in ("lstr", "chance", "time_prior")},
         "interval": scored["interval"],
         "delay": {key: scored["delay"][key] for key in ("actions", "detected", "median", "mean", "p90")},
+        "shown": counted(timelines, database),
         "per_video": {video["id"]: video["mAP"] for video in scored["per_video"]},
         **about_machine(),
     }

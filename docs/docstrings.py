@@ -2,7 +2,7 @@
 
 import re
 
-ARRAY = re.compile(r"ndarray\[tuple\[Any, \.\.\.\], dtype\[(\w+)\]\]")
+ARRAY = re.compile(r"~?[\w.]*ndarray\[~?[\w.]*tuple\[~?[\w.]*Any, \.\.\.\], ~?[\w.]*dtype\[~?([\w.]+)\]\]")
 CODE = re.compile(r"``[^`]+``|`[^`]+`")
 
 
@@ -46,7 +46,10 @@ def clean_docstring(app, what, name, obj, options, lines: list[str]) -> None:
 
 def clean_signature(app, what, name, obj, options, signature: str | None, returns: str | None):
     """Sphinx's event of a signature: a typed array as the code writes it."""
-    return tuple(text and ARRAY.sub(r"NDArray[\1]", text) for text in (signature, returns))
+    return tuple(
+        text and ARRAY.sub(lambda found: f"NDArray[{found[1].rpartition('.')[2]}]", text)
+        for text in (signature, returns)
+    )
 
 
 def clean_help(app, context, lines: list[str]) -> None:

@@ -64,14 +64,8 @@ def finetuned_networks() -> Iterator[list]:
     """What training the feature networks adds."""
     data = record("finetuned")
     ut, ur = data["ut_interaction"], data["urfall"]
-    yield [
-        "features",
-        "linear, 1 chunk: UT-Interaction",
-        "4 chunks",
-        "RNN",
-        "LSTR",
-        "linear, 4 chunks: UR Fall",
-        "LSTR",
+    yield ["features", *(f"UT: {name}" for name in ("linear, 1 chunk", "linear, 4 chunks", "RNN", "LSTR"))] + [
+        f"UR Fall: {name}" for name in ("linear, 4 chunks", "LSTR")
     ]
     for kind, word in (("random", "random"), ("finetuned", "fine-tuned")):
         for stream, name in (("flow", "flow"), ("rgb", "RGB"), ("both", "both")):

@@ -102,15 +102,21 @@ def figures(path: Path) -> Iterator[Figure]:
 
 
 def recorded(figure: Figure) -> float:
-    """What the record has: parts of the path are keys and indices; # counts entries, mean is their mean."""
+    """What the record has: parts of the path are keys and indices; # counts entries, mean is their mean.
+
+    `PATH in minutes` is of seconds.
+    """
     value: Any = json.loads((ROOT / "benchmarks" / figure.record).read_text(encoding="utf-8"))
-    for part in figure.path.split("/"):
+    path = figure.path.removesuffix(" in minutes")
+    for part in path.split("/"):
         if part == "#":
             value = len(value)
         elif isinstance(value, list):
             value = sum(value) / len(value) if part == "mean" else value[int(part)]
         else:
             value = value[part]
+    if path != figure.path:
+        value /= 60
     return value * 100 if figure.text.endswith("%") else value
 
 
