@@ -30,7 +30,7 @@ lint: install
 
 docs: install $(VENV)/.docs-installed
 	$(VENV)/bin/python docs/tables.py --check
-	$(VENV)/bin/sphinx-build -b html -n -W --keep-going --quiet docs build/docs
+	$(VENV)/bin/python -m sphinx -b html -n -W --keep-going --quiet docs build/docs
 	@echo "documentation: build/docs/index.html"
 
 $(VENV)/.docs-installed: setup.cfg
