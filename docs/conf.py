@@ -30,7 +30,7 @@ html_theme_options = {"sidebar_hide_name": False}
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": False}
+autodoc_default_options = {"members": True, "undoc-members": True}
 # every name in a page must exist; a type in a signature (Tensor, NDArray …) is not a link here
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]

@@ -45,11 +45,13 @@ def clean_docstring(app, what, name, obj, options, lines: list[str]) -> None:
 
 
 def clean_signature(app, what, name, obj, options, signature: str | None, returns: str | None):
-    """Sphinx's event of a signature: a typed array as the code writes it."""
-    return tuple(
-        text and ARRAY.sub(lambda found: f"NDArray[{found[1].rpartition('.')[2]}]", text)
-        for text in (signature, returns)
-    )
+    """Sphinx's event of a signature: a typed array as the code writes it, and no address of an object."""
+    return _typed(signature), _typed(returns)
+
+
+def _typed(text: str | None) -> str | None:
+    text = text and ARRAY.sub(lambda found: f"NDArray[{found[1].rpartition('.')[2]}]", text)
+    return text and re.sub(r"<[^<>]*>", "...", text)
 
 
 def clean_help(app, context, lines: list[str]) -> None:
