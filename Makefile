@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 LSTR := $(VENV)/bin/lstr
 
-.PHONY: install demo test test-slow test-gpu lint clean
+.PHONY: install demo test test-slow test-gpu lint docs clean
 
 install: $(VENV)/.installed
 
@@ -28,6 +28,15 @@ lint: install
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
+docs: install $(VENV)/.docs-installed
+	$(VENV)/bin/python docs/tables.py --check
+	$(VENV)/bin/python -m sphinx -b html -n -W --keep-going --quiet docs build/docs
+	@echo "documentation: build/docs/index.html"
+
+$(VENV)/.docs-installed: setup.cfg
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) *.egg-info build .pytest_cache .ruff_cache demo
+	rm -rf $(VENV) *.egg-info build docs/_generated .pytest_cache .ruff_cache demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,108 @@
+"""Pages made from the code: the modules of each folder, and the settings of every preset."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOMS = ("lstr", "extractors", "pipelines")
+
+
+def write(folder: Path) -> None:
+    """Every generated page; a file that is as it should be is left alone, so that nothing is built twice."""
+    folder.mkdir(exist_ok=True)
+    (folder / "python").mkdir(exist_ok=True)
+    names = dict(module_pages())
+    for old in (folder / "python").glob("*.md"):
+        if old.stem not in names:
+            old.unlink()
+    for name, page in names.items():
+        _keep(folder / "python" / f"{name}.md", page)
+    listed = "\n".join(f"/_generated/python/{name}" for name in names)
+    _keep(folder / "python.md", f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n")
+    _keep(folder / "presets.md", presets_page())
+
+
+def _keep(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def module_pages() -> Iterator[tuple[str, str]]:
+    """(name, page) of each folder with code, the rooms in their order."""
+    for room in ROOMS:
+        root = importlib.import_module(room)
+        folders = [room, *(m.name for m in pkgutil.walk_packages(root.__path__, f"{room}.") if m.ispkg)]
+        for name in folders:
+            package = importlib.import_module(name)
+            modules = sorted(m.name for m in pkgutil.iter_modules(package.__path__, f"{name}.") if not m.ispkg)
+            shown = [module for module in modules if not module.rpartition(".")[2].startswith("_")]
+            parts = [f"# {name}\n", _auto(name), *(f"## {m}\n\n{_auto(m)}" for m in shown)]
+            yield name, "\n".join(parts)
+
+
+def _auto(name: str) -> str:
+    return f"```{{eval-rst}}\n.. automodule:: {name}\n```\n"
+
+
+def presets_page() -> str:
+    """A table per dataclass of settings, with a column for each of its presets."""
+    from extractors import presets as recipes
+    from lstr import config as model
+    from pipelines.finetuning import config as finetuning
+    from pipelines.training import config as training
+
+    finetune = {"flow, random": finetuning.RANDOM["flow"], "RGB, random": finetuning.RANDOM["rgb"]}
+    finetune |= {"trained weights": finetuning.PUBLISHED}
+    streams = {name: preset for name, preset in recipes.PRESETS.items() if name not in ("faithful", "fast")}
+    return "\n".join(
+        (
+            "## Model\n",
+            "`model.NAME` of `lstr train`. Lengths are in chunks of 0.25 s.\n",
+            table(model.LSTRConfig, model.PRESETS),
+            "## Training\n",
+            "`train.NAME` of `lstr train`.\n",
+            table(training.TrainConfig, training.PRESETS),
+            "## Training of the feature networks\n",
+            "`NAME` of `lstr finetune`; by the stream, and by whether the network begins with random weights.\n",
+            table(finetuning.FinetuneConfig, finetune),
+            "## Recipes\n",
+            "`faithful` is `kinetics` and `fast` is `kinetics-fast`.\n",
+            table(recipes.Preset, streams),
+        )
+    )
+
+
+def table(config: type, presets: Mapping[str, object]) -> str:
+    """Rows of a dataclass: name, the value in each preset, what it is."""
+    about, fields = comments(config), dataclasses.fields(config)
+    columns: dict[str, list[str]] = {}  # presets with the same values share a column
+    for name, preset in presets.items():
+        values = [_shown(getattr(preset, field.name)) for field in fields]
+        same = next((names for names, theirs in columns.items() if theirs == values), None)
+        columns[f"{same}, `{name}`" if same else f"`{name}`"] = columns.pop(same) if same else values
+    lines = ["| setting | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    for i, field in enumerate(fields):
+        told = about.get(field.name, "").replace("|", "\\|")
+        title = f"`{field.name}`" + (f"<br>{told}" if told else "")
+        lines.append(f"| {title} | " + " | ".join(values[i] for values in columns.values()) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: object) -> str:
+    if dataclasses.is_dataclass(value):
+        return ", ".join(f"{name} {v}" for name, v in dataclasses.asdict(value).items() if v is not None)
+    return "-" if value is None else str(value)
+
+
+def comments(config: type) -> dict[str, str]:
+    """The docstring after each field of a dataclass, as one line."""
+    (tree,) = ast.parse(inspect.getsource(config)).body
+    found: dict[str, str] = {}
+    for before, after in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            found[before.target.id] = " ".join(str(after.value.value).split())
+    return found

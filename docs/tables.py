@@ -1,0 +1,252 @@
+"""The tables of README and docs that are made from benchmarks/*.json.
+
+A line `<!-- table: NAME -->` stands before each of them. `python docs/tables.py` writes them anew; a test fails when
+one differs from its record.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = re.compile(r"<!-- table: ([a-z0-9-]+) -->\n\n?((?:\|.*\n)*)")
+
+
+def record(name: str) -> dict:
+    """A record of benchmarks/ by its name without ending."""
+    return json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def interval(bounds: Iterable[float]) -> str:
+    """[low, high] with three digits."""
+    low, high = bounds
+    return f"[{low:.3f}, {high:.3f}]"
+
+
+def scored(result: dict, metric: str = "mAP") -> str:
+    """A metric with its interval."""
+    return f"{result[metric]:.3f} {interval(result['interval'][metric])}"
+
+
+def results() -> Iterator[list]:
+    """README's one table: the same LSTR on random and on trained networks, beside the time prior."""
+    finetuned = record("finetuned")
+    yield ["features", "UT-Interaction mAP", "UR Fall mAP"]
+    for title, key in (
+        ("trained by `lstr finetune`, RGB and flow", "finetuned both: lstr"),
+        ("trained by `lstr finetune`, flow alone", "finetuned flow: lstr"),
+        ("random networks, RGB and flow", "random both: lstr"),
+        ("none: the time prior, which sees no video", "labels: time_prior"),
+    ):
+        cells = [finetuned[name][key] for name in ("ut_interaction", "urfall")]
+        yield [title, *(f"{cell['mAP']:.3f}" if "labels" in key else scored(cell) for cell in cells)]
+
+
+def random_networks() -> Iterator[list]:
+    """Real videos, features of random networks."""
+    data = record("real-data")
+    yield ["", "UT-Interaction mAP", "mcAP", "UR Fall mAP", "mcAP"]
+    for title, key in (
+        ("LSTR", "lstr"),
+        ("RNN (LSTM)", "rnn"),
+        ("linear on the mean of the last 4 chunks", "linear_4_chunks"),
+        ("linear on one chunk", "linear_1_chunk"),
+        ("time prior", "time_prior"),
+        ("chance", "chance"),
+    ):
+        cells = [data[name][key] for name in ("ut_interaction", "urfall")]
+        yield [title, *(scored(cell, metric) for cell in cells for metric in ("mAP", "mcAP"))]
+
+
+def finetuned_networks() -> Iterator[list]:
+    """What training the feature networks adds."""
+    data = record("finetuned")
+    ut, ur = data["ut_interaction"], data["urfall"]
+    yield ["features", *(f"UT: {name}" for name in ("linear, 1 chunk", "linear, 4 chunks", "RNN", "LSTR"))] + [
+        f"UR Fall: {name}" for name in ("linear, 4 chunks", "LSTR")
+    ]
+    for kind, word in (("random", "random"), ("finetuned", "fine-tuned")):
+        for stream, name in (("flow", "flow"), ("rgb", "RGB"), ("both", "both")):
+            key = f"{kind} {stream}: "
+            yield [
+                f"{word}, {name}",
+                f"{ut[key + 'linear_1_chunk']['mAP']:.3f}",
+                f"{ut[key + 'linear_4_chunks']['mAP']:.3f}",
+                scored(ut[key + "rnn"]),
+                scored(ut[key + "lstr"]),
+                f"{ur[key + 'linear_4_chunks']['mAP']:.3f}",
+                scored(ur[key + "lstr"]),
+            ]
+
+
+def held_out() -> Iterator[list]:
+    """Each class of the three held-out sequences that the pictures show."""
+    data = record("held-out-timeline")
+    yield ["class", "chunks", "LSTR AP", "time prior AP", "chance AP"]
+    systems = [data[name]["per_class"] for name in ("lstr", "time_prior", "chance")]
+    for label in sorted(systems[0], key=lambda name: -systems[0][name]["AP"]):
+        yield [label, systems[0][label]["positives"], *(f"{system[label]['AP']:.3f}" for system in systems)]
+    yield ["mean", "", *(f"{data[name]['mAP']:.3f}" for name in ("lstr", "time_prior", "chance"))]
+
+
+def synthetic() -> Iterator[list]:
+    """The rows of the reduced study."""
+    data = record("thumos-synthetic")
+    rows = [(row["row"], row) for row in data["rows"]] + list(data["baselines"].items())
+    reference = next(row for name, row in rows if name == "memory-512")
+    for name, _ in rows:
+        assert name != "" and sum(other == name for other, _ in rows) == 1, "one seed a row"
+    quoted = next(e for e in data["quoted"]["rows"] if (e["method"], e["features"]) == ("LSTR", "Kinetics"))["value"]
+    yield ["row", "mAP", "95 % interval", "against memory-512", "seeds", "real features, quoted"]
+    for name, row in rows:
+        spread, difference = "", ""
+        if "resampled_mAP" in row:
+            low, high = percentiles(row["resampled_mAP"])
+            spread = f"{low:.3f} to {high:.3f}"
+            if row is not reference:
+                pairs = zip(row["resampled_mAP"], reference["resampled_mAP"], strict=True)
+                low, high = percentiles([ours - theirs for ours, theirs in pairs])
+                difference = f"{row['mAP'] - reference['mAP']:+.3f} ({low:+.3f} to {high:+.3f})"
+        yield [name, f"{row['mAP']:.3f}", spread, difference, 1, quoted / 100 if row is reference else ""]
+
+
+def synthetic_pairs() -> Iterator[list]:
+    """Rows of that study that the text compares with each other."""
+    data = record("thumos-synthetic")
+    rows = {row["row"]: row for row in data["rows"]} | data["baselines"]
+    yield ["", "difference in mAP", "95 % interval"]
+    for ours, theirs in (
+        ("rnn", "memory-0"),
+        ("memory-0", "memory-8"),
+        ("memory-0", "ridge-8-chunks"),
+    ):
+        drawn = zip(rows[ours]["resampled_mAP"], rows[theirs]["resampled_mAP"], strict=True)
+        low, high = percentiles([a - b for a, b in drawn])
+        difference = rows[ours]["mAP"] - rows[theirs]["mAP"]
+        yield [f"{ours} against {theirs}", f"{difference:+.3f}", f"{low:+.3f} to {high:+.3f}"]
+
+
+def percentiles(values: list[float]) -> tuple[float, float]:
+    """The bounds that 95 % of the values lie between."""
+    import numpy as np
+
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def tvl1() -> Iterator[list]:
+    """The compiled TV-L1 kernel beside OpenCV's."""
+    yield ["frame", "OpenCV 5, pairs per second", "compiled, pairs per second", "ratio", "equal to the bit"]
+    for row in record("tvl1")["tvl1"]:
+        yield [
+            "×".join(map(str, row["size"])),
+            f"{row['opencv_pairs_per_second']:.1f}",
+            f"{row['native_pairs_per_second']:.1f}",
+            f"{row['ratio']:.1f} ×",
+            f"{row['bit_equal_pairs']} of {row['pairs']} pairs",
+        ]
+
+
+def step() -> Iterator[list]:
+    """LSTR alone, from features to scores."""
+    data = record("lstr-step")
+    yield ["", "steps per second", "p50 ms", "p95 ms", "against recomputing"]
+    for title, key in (
+        ("window recomputed at each chunk", "recompute"),
+        ("stream, fixed grid", "stream"),
+        ("stream, sliding grid", "stream_sliding"),
+        ("stream, fixed grid, `--precision bf16`", "stream_bf16"),
+        ("16 streams in one step", "batched_16"),
+    ):
+        row = data[key]
+        times = [f"{row[name]:.1f}" if row[name] < 10 else f"{row[name]:.0f}" for name in ("p50_ms", "p95_ms")]
+        yield [title, f"{row['steps_per_second']:.0f}", *times, f"{row['ratio']:.1f} ×"]
+
+
+def chain() -> Iterator[list]:
+    """From a video to decisions, by recipe, beside the paper's own runtime table."""
+    names = ("fast", "faithful-bf16", "faithful")
+    data = [record(f"chain-{name}") for name in names]
+    paper = data[0]["paper"]
+    yield ["decisions per second", "`fast`", "`faithful --precision bf16`", "`faithful`", "paper, on a V100"]
+    for title, key in (
+        ("TV-L1 flow", "flow"),
+        ("RGB features", "rgb_features"),
+        ("flow features", "flow_features"),
+        ("LSTR", "lstr"),
+    ):
+        yield [title, *(f"{d['stages'][key]['decisions_per_second']:.1f}" for d in data), paper[key]]
+    whole = [d["end_to_end"] for d in data]
+    yield ["one after the other", *(f"{d['serial']['decisions_per_second']:.1f}" for d in whole), paper["serial"]]
+    yield ["overlapped, as the commands run", *(f"{d['overlapped']['decisions_per_second']:.1f}" for d in whole), "-"]
+    yield ["times real time", *(f"{d['overlapped']['realtime_factor']:.2f}" for d in whole), "-"]
+    delays = whole[0]["overlapped"]["latency_ms"]
+    yield ["live latency, p50 / p95 ms", f"{delays['p50']:.0f} / {delays['p95']:.0f}", "-", "-", "-"]
+
+
+def hours() -> Iterator[list]:
+    """40,000 videos of 150 s at the rates of the whole chain."""
+    yield ["recipe", "chunks per second, 2 cores", "hours of 2 cores", "100 nodes of 2 cores"]
+    for title, name in (("fast", "fast"), ("faithful --precision bf16", "faithful-bf16"), ("faithful", "faithful")):
+        rate = record(f"chain-{name}")["end_to_end"]["overlapped"]["decisions_per_second"]
+        total = 40_000 * 150 * 4 / rate / 3600
+        yield [f"`{title}`", f"{rate:.2f}", f"{total:,.0f}", f"{total / 100:.0f} h"]
+
+
+def evaluation() -> Iterator[list]:
+    """A video evaluated at once, beside its windows recomputed."""
+    data = record("batch-evaluation")
+    yield ["grid", "chunks of the video", "16 windows recomputed together", "the whole video at once", "ratio"]
+    for preset in ("thumos14", "thumos14-published"):
+        for row in data[preset]["videos"]:
+            chunks = f"{row['chunks']}, the mean of the test split" if row["chunks"] == 1057 else row["chunks"]
+            times = [f"{row[name]:.1f}" for name in ("recomputed_ms", "at_once_ms")]
+            yield [data[preset]["grid"], chunks, *times, f"{row['ratio']:.1f} ×"]
+
+
+TABLES: dict[str, Callable[[], Iterator[list]]] = {
+    "results": results,
+    "random-networks": random_networks,
+    "finetuned-networks": finetuned_networks,
+    "held-out": held_out,
+    "synthetic": synthetic,
+    "synthetic-pairs": synthetic_pairs,
+    "tvl1": tvl1,
+    "step": step,
+    "chain": chain,
+    "hours": hours,
+    "evaluation": evaluation,
+}
+
+
+def markdown(rows: Iterable[list]) -> str:
+    """Rows, of which the first is the head, as a Markdown table."""
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    head = lines[0].count("|") - 1
+    return "\n".join([lines[0], "|" + "---|" * head, *lines[1:]]).replace("|  |", "| |").replace("|  |", "| |") + "\n"
+
+
+def pages() -> list[Path]:
+    """README and every page of docs."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def with_tables(text: str) -> str:
+    """A page with each marked table as its record has it."""
+    return MARK.sub(lambda mark: f"<!-- table: {mark[1]} -->\n\n{markdown(TABLES[mark[1]]())}", text)
+
+
+def main() -> int:
+    """Write the tables; with --check only say which pages would change, and leave with 1 if any would."""
+    changed = [page for page in pages() if with_tables(page.read_text(encoding="utf-8")) != page.read_text("utf-8")]
+    for page in changed:
+        print(page.relative_to(ROOT))
+        if "--check" not in sys.argv:
+            page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return int("--check" in sys.argv and bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""What README and docs show: commands exist, examples run, links lead somewhere, figures are those of the records."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import torch
+import yaml
+
+import lstr as face
+from lstr_cli.main import COMMANDS, cli
+from tests.support.documents import (
+    DOCS,
+    DOCUMENTS,
+    PAGES,
+    ROOT,
+    agrees,
+    block_with,
+    blocks,
+    commands,
+    figures,
+    links,
+    listed,
+    name_of,
+    recorded,
+    sections,
+    shell_lines,
+    stands_in,
+)
+from tests.support.videos import remux
+
+README = ROOT / "README.md"
+LINES = [(name_of(path), words) for path in DOCUMENTS for words in commands(path)]
+FIGURES = [(name_of(path), figure) for path in DOCUMENTS for figure in figures(path)]
+PYTHON = DOCS / "how-to" / "python.md"
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), LINES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
+)
+def test_every_command_line_parses(page, words, tmp_path, monkeypatch):
+    """The command exists and takes every option written; nothing is run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "videos.txt").write_text("game.mp4\n")  # which is read as it is parsed
+    command, rest = cli, list(words)
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        name, group = rest.pop(0), command
+        command = group.get_command(click.Context(group), name)
+        assert command is not None, f"{page}: no command {name!r}"
+    if rest and rest[0] in ("--help", "--version"):
+        return
+    try:
+        command.make_context(words[0], rest)
+    except click.UsageError as error:
+        pytest.fail(f"{page}: {error.format_message()}")
+
+
+def test_there_are_commands_to_check():
+    assert len(LINES) >= 80 and len({page for page, _ in LINES}) >= 18
+
+
+def test_every_command_is_shown_and_in_the_reference():
+    assert {words[0] for _, words in LINES} >= set(COMMANDS)
+    reference = (DOCS / "reference" / "commands.md").read_text()
+    assert ".. click:: lstr_cli.main:cli" in reference and ":nested: full" in reference
+    assert [name for name in COMMANDS if f"`{name}`" not in reference] == []
+
+
+def test_scripts_and_make_targets_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    lines = [line for path in DOCUMENTS for line in shell_lines(path)]
+    named = {word for line in lines if line.startswith("make ") for word in line.split()[1:]}
+    assert {"demo", "test", "install"} <= named <= targets
+    scripts = {line.split()[1] for line in lines if line.startswith("python ")}
+    assert scripts and all((ROOT / script).is_file() for script in scripts)
+
+
+def test_readme_is_short_and_names_every_page():
+    text = README.read_text()
+    assert len(text.splitlines()) <= 200
+    pages = [path for path in PAGES if path.stem not in ("index", "changelog", "contributing")]
+    assert [name_of(path) for path in pages if f"({name_of(path)})" not in text] == []
+    first = shell_lines(README)
+    assert first[0].startswith("git clone") and "make install" in first
+
+
+def test_every_page_is_reached_from_the_index():
+    reached, waiting = set(), [DOCS / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            waiting += [p for p in listed(page) if "_generated" not in p.parts]
+    assert reached == set(PAGES)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_lead_to_files(path):
+    assert [target for target in links(path) if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize(("page", "figure"), FIGURES, ids=lambda value: value if isinstance(value, str) else value.text)
+def test_a_figure_is_that_of_its_record(page, figure):
+    assert stands_in(figure.text, figure.around), f"{page}: {figure.text} is not in the section"
+    assert agrees(figure.text, recorded(figure)), f"{page}: {figure.text} is {recorded(figure)} in {figure.record}"
+
+
+def test_results_in_sentences_are_all_marked():
+    """A number with three digits after the point, in a sentence, is a measured one; notes without a record say so."""
+    for path in (README, DOCS / "explanation" / "results.md", DOCS / "explanation" / "synthetic-study.md"):
+        marked = {figure.text.lstrip("+-") for figure in figures(path)}
+        for section in sections(path.read_text()):
+            if "No record was kept" in section:
+                continue
+            prose = re.sub(r"<!--.*?-->|^\|.*$|^```.*?^```", "", section, flags=re.DOTALL | re.MULTILINE)
+            assert set(re.findall(r"(?<![\d.])\d\.\d{3}(?!\d)", prose)) <= marked, section.splitlines()[0]
+    assert len(FIGURES) >= 70
+
+
+def test_a_written_number_is_compared_to_its_digits():
+    assert agrees("0.69", 0.6907) and agrees("+0.450", 0.44959) and agrees("75,909", 75909) and agrees("98.2 %", 98.197)
+    assert agrees("1.2e-7", 1.19e-07) and not agrees("0.70", 0.6907) and not agrees("42", 42.6)
+    assert stands_in("0.5", "(0.5 and") and not stands_in("0.5", "0.53") and not stands_in("42", "1,420")
+
+
+def test_tables_are_those_of_their_records():
+    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    text = {path: path.read_text(encoding="utf-8") for path in tables.pages()}
+    assert [name_of(path) for path in text if tables.with_tables(text[path]) != text[path]] == []
+    assert {mark[1] for page in text.values() for mark in tables.MARK.finditer(page)} == set(tables.TABLES)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_examples_in_python_and_json_are_whole(path):
+    for block in blocks(path, "python"):
+        compile(block, name_of(path), "exec")
+    for block in blocks(path, "json"):
+        json.loads(block)
+
+
+def test_names_of_the_public_face_exist():
+    """Of every example: what is taken from `lstr` can be taken."""
+    named = set()
+    for path in DOCUMENTS:
+        for block in blocks(path, "python"):
+            named |= set(re.findall(r"\blstr\.([a-zA-Z_]+)\(", block))
+    assert {"detect", "load", "create", "step"} <= named
+    if not hasattr(face, "detect"):
+        pytest.skip("lstr/__init__.py has no public face yet")
+    assert [name for name in sorted(named) if not hasattr(face, name)] == []
+
+
+def test_the_python_example_runs_as_a_script(small_set, tmp_path):
+    if not hasattr(face, "detect"):
+        pytest.skip("lstr/__init__.py has no public face yet")
+    block = block_with(README, "python", "lstr.detect")
+    assert len(block.strip().splitlines()) <= 10 and block in PYTHON.read_text()
+    block = block.replace("videos/fall-15.mp4", str(small_set.videos / "scene_03.mp4"))
+    (tmp_path / "example.py").write_text(block.replace("run/checkpoint.pt", str(small_set.checkpoint)))
+    result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [float(line.split()[0]) for line in lines if line[0].isdigit()] == [0.25 * k for k in range(1, 21)]
+    assert any(re.fullmatch(r"\w+ began at [\d.]+ with 0\.\d+", line) for line in lines)
+
+
+def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
+    if not hasattr(face, "detect"):
+        pytest.skip("lstr/__init__.py has no public face yet")
+    monkeypatch.chdir(tmp_path)
+    names = {"rgb": torch.rand(16, 2048), "flow": torch.rand(16, 1024)}
+    exec(block_with(PYTHON, "python", "lstr.create").replace("run/checkpoint.pt", str(small_set.checkpoint)), names)
+    exec(block_with(PYTHON, "python", "streaming.save"), names)
+    assert names["scores"].shape == (16, 6) and (tmp_path / "cameras.pt").exists()
+
+
+def test_the_pipe_example_runs(small_set, tmp_path):
+    remux(small_set.videos / "scene_03.mp4", tmp_path / "v.mkv")
+    (tmp_path / "example.py").write_text(block_with(DOCS / "how-to" / "any-video.md", "python", "sys.stdin"))
+    with subprocess.Popen(["cat", tmp_path / "v.mkv"], stdout=subprocess.PIPE) as cat:
+        result = subprocess.run([sys.executable, tmp_path / "example.py"], stdin=cat.stdout, capture_output=True)
+    lines = result.stdout.decode().splitlines()
+    assert len(lines) == 20 and lines[0] == "0.25 (6, 64, 96, 3)", result.stderr
+
+
+def test_the_label_file_shown_is_one(lstr, tmp_path):
+    for path in DOCUMENTS:
+        for block in blocks(path, "json"):
+            if "database" in block:
+                (tmp_path / "labels.json").write_text(block)
+                code, _, errors = lstr("labels", "check", tmp_path / "labels.json")
+                assert code == 0, f"{name_of(path)}: {errors}"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_options(shell):
+    assert f"_LSTR_COMPLETE={shell}_source lstr" in (DOCS / "how-to" / "shell-completion.md").read_text()
+    program = [sys.executable, "-m", "lstr_cli.main"]
+
+    def run(what: str, words: str, index: int) -> str:
+        current = words.split(" ")[index]
+        typed = {"COMP_WORDS": words, "COMP_CWORD": current if shell == "fish" else str(index)}
+        completion = {"_LSTR_COMPLETE": f"{shell}_{what}", **typed}
+        result = subprocess.run(program, env=os.environ | completion, capture_output=True, text=True)
+        assert not result.stderr
+        return result.stdout
+
+    assert "_LSTR_COMPLETE" in run("source", "lstr", 0)
+    assert re.search(r"\bextract\b", run("complete", "lstr ex", 1))
+    assert "--recipe" in run("complete", "lstr extract --rec", 2)
+
+
+def test_the_citation_is_whole():
+    """The entries that Citation File Format 1.2.0 demands, the version of the package, and the paper."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert citation["cff-version"] == "1.2.0" and citation["version"] == face.__version__
+    (paper,) = citation["references"]
+    assert {"type", "title", "authors"} <= set(paper) and paper["url"].endswith("2107.03377")
+    assert f"## [{face.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_workflows_and_templates_are_yaml():
+    files = [*(ROOT / ".github").rglob("*.yml"), ROOT / ".pre-commit-config.yaml"]
+    assert len(files) >= 4
+    for file in files:
+        assert isinstance(yaml.safe_load(file.read_text()), dict), file
+    assert ".ci/run" in Path(ROOT / ".github" / "workflows" / "ci.yml").read_text()
