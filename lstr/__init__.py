@@ -20,10 +20,16 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.checkpoint import load as load
     from lstr.errors import LstrError as LstrError
     from lstr.labels import read_labels as read_labels
+    from lstr.segment import Segment as Segment
     from lstr.streaming import create as create
     from lstr.streaming import step as step
     from lstr.timeline import Thresholds as Thresholds
     from lstr.timeline import Timeline as Timeline
+    from pipelines.calls import convert as convert
+    from pipelines.calls import evaluate as evaluate
+    from pipelines.calls import extract as extract
+    from pipelines.calls import finetune as finetune
+    from pipelines.calls import train as train
     from pipelines.detection.decision import Decision as Decision
     from pipelines.detection.detect import detect as detect
     from pipelines.detection.sources import Limits as Limits
@@ -37,13 +43,19 @@ _NAMES = {
     "LiveOptions": ("extractors.video.live_reader", "LiveOptions"),
     "LstrError": ("lstr.errors", "LstrError"),
     "NetworkOptions": ("pipelines.detection.sources", "NetworkOptions"),
+    "Segment": ("lstr.segment", "Segment"),
     "Thresholds": ("lstr.timeline", "Thresholds"),
     "Timeline": ("lstr.timeline", "Timeline"),
+    "convert": ("pipelines.calls", "convert"),
     "create": ("lstr.streaming", "create"),
     "detect": ("pipelines.detection.detect", "detect"),
+    "evaluate": ("pipelines.calls", "evaluate"),
+    "extract": ("pipelines.calls", "extract"),
+    "finetune": ("pipelines.calls", "finetune"),
     "load": ("lstr.checkpoint", "load"),
     "read_labels": ("lstr.labels", "read_labels"),
     "step": ("lstr.streaming", "step"),
+    "train": ("pipelines.calls", "train"),
 }
 """Where each name is from: module, and attribute."""
 

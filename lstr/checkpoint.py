@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lstr import __version__
+from lstr.atomic import replacing
 from lstr.config import LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kind import Model
@@ -101,21 +102,17 @@ def library_versions() -> dict[str, str]:
 
 
 def write_atomically(path: str | Path, content: Any) -> None:
-    """torch.save to a temporary name in the same folder, synced, then renamed. Raises CheckpointError."""
+    """torch.save, whole or not at all, and on the disk when it returns. Raises CheckpointError."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with replacing(path) as temporary, temporary.open("wb") as file:
             torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
             f"The checkpoint {path} cannot be written ({error}).", "Give an existing folder with free space."
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:

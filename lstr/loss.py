@@ -31,7 +31,7 @@ def multi_hot_cross_entropy(
     n_classes = logits.shape[-1]
     logits = logits.reshape(-1, n_classes)  # (N, C)
     targets = targets.reshape(-1, n_classes).to(logits.dtype)
-    keep = counted(targets, ignore, None if valid is None else valid.reshape(-1))
+    keep = loss_mask(targets, ignore, None if valid is None else valid.reshape(-1))
     if ignore is not None:
         columns = [c for c in range(n_classes) if c != ignore]
         logits, targets = logits[:, columns], targets[:, columns]  # (N, C - 1)
@@ -42,7 +42,7 @@ def multi_hot_cross_entropy(
     return losses.mean() if total is None else losses.sum() / total
 
 
-def counted(targets: Tensor, ignore: int | None = None, valid: Tensor | None = None) -> Tensor:
+def loss_mask(targets: Tensor, ignore: int | None = None, valid: Tensor | None = None) -> Tensor:
     """Which chunks (...) take part in the loss of targets (..., C)."""
     keep = torch.ones(targets.shape[:-1], dtype=torch.bool, device=targets.device) if valid is None else valid
     return keep if ignore is None else keep & (targets[..., ignore] == 0)

@@ -1,5 +1,6 @@
 """What jobs tell while they run: the same events for the command, for Python, for the demo, for Ray and for tests."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -48,6 +49,12 @@ def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event:
         if isinstance(event, Finished):
             result = event.result
     return result
+
+
+def warn(event: Any) -> None:
+    """Show the warnings of a job as Python's own; what else happens is not shown."""
+    if isinstance(event, Notice) and event.warning:
+        warnings.warn(event.text, stacklevel=3)
 
 
 Tell = Callable[[str, int, int], None]

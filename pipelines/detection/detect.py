@@ -13,6 +13,7 @@ from pipelines.detection.events import Decided
 from pipelines.detection.job import DetectOptions, detect_sources
 from pipelines.detection.sources import ALL, Limits, NetworkOptions
 from pipelines.detection.thresholds import ThresholdChoice
+from pipelines.progress import warn
 
 
 def detect(
@@ -32,7 +33,8 @@ def detect(
     left, or {"rgb": FILE, "flow": FILE} with other fields of NetworkOptions by name. thresholds: a Thresholds, values
     by name as {"on": 0.4}, or either by class. device: "cpu" or "cuda"; without it a GPU when there is one.
 
-    Raises the typed errors of `lstr.errors` and `extractors.errors`. `pipelines.detection.job` takes several sources,
+    Warns where the networks carry random weights, or a published checkpoint leaves something open. Raises the typed
+    errors of `lstr.errors` and `extractors.errors`. `pipelines.detection.job` takes several sources,
     writes files, and reports more than decisions.
     """
     loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)
@@ -47,5 +49,6 @@ def detect(
     )
     with closing(detect_sources([source], options)) as events:
         for event in events:
+            warn(event)
             if isinstance(event, Decided):
                 yield event.decision

@@ -1,39 +1,23 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and what is left of them by a kill."""
 
 import fcntl
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from extractors.errors import OutputError
+from lstr import atomic
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it takes the name on success and goes away on failure.
-
-    Raises OutputError where the folder cannot be written or the disk is full.
-    """
-    temporary = handle = None
+    """As `lstr.atomic.replacing`, with the folder made. Raises OutputError where the folder cannot be written or the disk is full."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # a part of the name, so that a long one stays within what file systems take
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.tmp-")
-        with suppress(OSError):  # some file systems know no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        temporary = Path(name)
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, path)
+        with atomic.replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise unwritable(path.parent, error) from error
-    finally:
-        if temporary:
-            temporary.unlink(missing_ok=True)
-        if handle is not None:
-            os.close(handle)
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -59,12 +43,6 @@ def unwritable(folder: Path, error: OSError) -> OutputError:
         f"{folder} cannot be written ({error.strerror or error}).",
         "choose another output folder with -o, or make room.",
     )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels import AMBIGUOUS
-from lstr.loss import counted, multi_hot_cross_entropy
+from lstr.loss import loss_mask, multi_hot_cross_entropy
 from lstr.windows import Outputs, Windows
 from pipelines.training.batches import Batch
 from pipelines.training.config import TrainConfig
@@ -48,7 +48,7 @@ def loss_of(
 
 def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | None) -> list[float]:
     """How many outputs of detection and of anticipation `loss_of` counts."""
-    keep = counted(targets, ignore, counts)  # (B, N)
+    keep = loss_mask(targets, ignore, counts)  # (B, N)
     return [float(keep[:, torch.from_numpy(part)].sum()) for part in _parts(outputs)]
 
 

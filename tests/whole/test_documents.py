@@ -153,14 +153,10 @@ def test_names_of_the_public_face_exist():
         for block in blocks(path, "python"):
             named |= set(re.findall(r"\blstr\.([a-zA-Z_]+)\(", block))
     assert {"detect", "load", "create", "step"} <= named
-    if not hasattr(face, "detect"):
-        pytest.skip("lstr/__init__.py has no public face yet")
     assert [name for name in sorted(named) if not hasattr(face, name)] == []
 
 
 def test_the_python_example_runs_as_a_script(small_set, tmp_path):
-    if not hasattr(face, "detect"):
-        pytest.skip("lstr/__init__.py has no public face yet")
     block = block_with(README, "python", "lstr.detect")
     assert len(block.strip().splitlines()) <= 10 and block in PYTHON.read_text()
     block = block.replace("videos/fall-15.mp4", str(small_set.videos / "scene_03.mp4"))
@@ -173,8 +169,6 @@ def test_the_python_example_runs_as_a_script(small_set, tmp_path):
 
 
 def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
-    if not hasattr(face, "detect"):
-        pytest.skip("lstr/__init__.py has no public face yet")
     monkeypatch.chdir(tmp_path)
     names = {"rgb": torch.rand(16, 2048), "flow": torch.rand(16, 1024)}
     exec(block_with(PYTHON, "python", "lstr.create").replace("run/checkpoint.pt", str(small_set.checkpoint)), names)

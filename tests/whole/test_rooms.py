@@ -38,7 +38,7 @@ ORDER = {
         ("extraction", "evaluation", "detection", "info"),
         ("training",),
         ("finetuning", "demo"),
-        ("speed",),
+        ("speed", "calls"),
     ),
 }
 

@@ -1,0 +1,112 @@
+"""The jobs as plain calls for Python: arguments in, the result out, each event to whoever asks for it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from extractors.video.inputs import VIDEO_SUFFIXES
+from pipelines.annotations.convert import Conversion
+from pipelines.annotations.convert import convert as convert_all
+from pipelines.annotations.format import ConvertOptions
+from pipelines.evaluation.job import EvaluateOptions, EvaluateResult
+from pipelines.evaluation.job import evaluate as evaluation
+from pipelines.extraction import job as extraction
+from pipelines.extraction.chunk_cache import find_cache
+from pipelines.extraction.options import ExtractOptions
+from pipelines.extraction.outcome import Summary
+from pipelines.files.remote import Place, place
+from pipelines.files.videos import find_sources
+from pipelines.finetuning.finetune import Finetuned, FinetuneOptions
+from pipelines.finetuning.finetune import finetune as finetuning
+from pipelines.networks.recipes import choose_recipe, weights_for
+from pipelines.progress import result_of, warn
+from pipelines.training.train import Trained, TrainOptions
+from pipelines.training.train import train as training
+
+Paths = str | Path | Sequence[str | Path]
+Show = Callable[[Any], None]
+
+
+def extract(
+    videos: Paths | Mapping[str, str | Path],
+    output: str | Path,
+    *,
+    recipe: str | Path = "faithful",
+    weights: Mapping[str, str | None] | None = None,
+    cache: str | Path | None = None,
+    calibrate: str | Path | None = None,
+    show: Show = warn,
+    **options: Any,
+) -> Summary:
+    """Extract the features of videos into the folder `output`, as `lstr extract`; a second call goes on.
+
+    videos: files, folders, patterns, URLs, or {id: source}. recipe: a name, a file, a feature folder, a checkpoint, or
+    a folder of `lstr.finetune`. weights: files by stream. options: further fields of
+    `pipelines.extraction.options.ExtractOptions`. `show` takes each event. A video that fails is in `Summary.failed`.
+    """
+    found: Mapping[str, Place]
+    if isinstance(videos, Mapping):
+        found = {video_id: place(str(source)) for video_id, source in videos.items()}
+    else:
+        found = find_sources([str(path) for path in _several(videos)], VIDEO_SUFFIXES)
+    chosen = choose_recipe(str(recipe))
+    files = weights_for(chosen, **{"rgb": None, "flow": None, **(weights or {})})
+    job = ExtractOptions(
+        output=place(str(output)),
+        weights=files,
+        recipe=chosen,
+        cache=find_cache(str(cache) if cache else None),
+        calibrate=Path(calibrate) if calibrate else None,
+        **options,
+    )
+    return result_of(extraction.extract(found, job), show)
+
+
+def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show = warn, **options: Any) -> Trained:
+    """Train a model on feature folders, as `lstr train`; the checkpoint is `Trained.checkpoint`.
+
+    options: further fields of `pipelines.training.train.TrainOptions`, such as preset="small" or
+    settings={"model.d_model": 64}. `show` takes each event.
+    """
+    return result_of(training(TrainOptions(_several(features), labels, output, **_as_text(options))), show)
+
+
+def evaluate(
+    checkpoints: Paths, features: Paths, labels: str | Path, *, show: Show = warn, **options: Any
+) -> EvaluateResult:
+    """Measure checkpoints on held-out videos, as `lstr evaluate`; the metrics are in `EvaluateResult.document`.
+
+    options: further fields of `pipelines.evaluation.job.EvaluateOptions`, such as subset="testing" or mode="stream".
+    `show` takes each event.
+    """
+    return result_of(evaluation(EvaluateOptions(_several(checkpoints), _several(features), labels, **options)), show)
+
+
+def finetune(
+    videos: Paths, labels: str | Path, output: str | Path, *, show: Show = warn, **options: Any
+) -> Finetuned | None:
+    """Train the feature networks on labelled videos, as `lstr finetune`, into the weights folder `output`.
+
+    options: further fields of `pipelines.finetuning.finetune.FinetuneOptions`, such as stream="flow" or
+    settings={"epochs": 10}. `show` takes each event. Under torchrun None in every process but the first.
+    """
+    paths = [str(path) for path in _several(videos)]
+    return result_of(finetuning(FinetuneOptions(paths, str(labels), output, **_as_text(options))), show)
+
+
+def convert(sources: Paths, to: str, output: str | Path | None = None, **options: Any) -> Conversion:
+    """Convert annotations or timelines into the format `to`, as `lstr labels convert`.
+
+    Without `output` the text is `Conversion.text`. options: fields of `pipelines.annotations.format.ConvertOptions`.
+    """
+    return convert_all(_several(sources), to, Path(output) if output else None, ConvertOptions(**options))
+
+
+def _several(paths: Paths) -> list[str | Path]:
+    return [paths] if isinstance(paths, str | Path) else list(paths)
+
+
+def _as_text(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with settings as the text that the command line would have."""
+    settings = {name: str(value) for name, value in options.get("settings", {}).items()}
+    return {**options, **({"settings": settings} if settings else {})}

@@ -1,0 +1,78 @@
+"""The jobs as a Python caller has them: from videos to networks, features, a checkpoint and its scores."""
+
+import json
+
+import numpy as np
+import pytest
+
+import lstr
+from pipelines.demo.scenes import SceneConfig, render_scenes
+from pipelines.progress import Failed, Progress
+from tests.support.feature_set import TINY_SETTINGS
+
+SMALL = {"epochs": 1, "short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "precision": "float32"}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    root = tmp_path_factory.mktemp("scenes")
+    return root, render_scenes(root, SceneConfig(n_videos=3, n_testing=1, seconds=4.0, width=96, height=64))
+
+
+def test_from_videos_to_decisions(scenes, tmp_path):
+    """The ten lines of the README, with networks of one's own."""
+    root, labels = scenes
+    events = []
+    finetuned = lstr.finetune(
+        root / "videos", labels, tmp_path / "weights", stream="flow", algorithm="dis", settings=SMALL,
+        device="cpu", workers=1, cache=tmp_path / "chunks", show=events.append,
+    )  # fmt: skip
+    assert finetuned.weights.path == tmp_path / "weights" and not finetuned.failed
+    assert any(isinstance(event, Progress) for event in events)
+    features = tmp_path / "features"
+    summary = lstr.extract(root / "videos", features, recipe=tmp_path / "weights", device="cpu", workers=1)
+    assert summary.counts["done"] == 3 and not summary.failed
+    again = lstr.extract([root / "videos"], features, recipe=tmp_path / "weights", device="cpu")
+    assert again.counts["kept"] == 3
+    settings = {**TINY_SETTINGS, "train.epochs": 1}
+    with pytest.warns(UserWarning, match="flow.* have seen"):
+        trained = lstr.train(features, labels, tmp_path / "run", preset="small", settings=settings, device="cpu")
+    result = lstr.evaluate(trained.checkpoint, features, labels, subset="testing", resamples=0)
+    assert result.document["lstr"]["mAP"] is not None
+    video = root / "videos" / "scene_02.mp4"
+    decisions = list(lstr.detect(video, trained.checkpoint, networks=tmp_path / "weights", device="cpu"))
+    assert len(decisions) == 16
+    stored = list(lstr.detect(features, trained.checkpoint))
+    assert np.allclose(decisions[5].scores, stored[2 * 16 + 5].scores, atol=1e-4)
+
+
+def test_random_networks_are_warned_of_and_failures_are_in_the_summary(scenes, tmp_path):
+    root, _ = scenes
+    (tmp_path / "text.mp4").write_text("no video\n" * 99)
+    sources = {"good": root / "videos" / "scene_00.mp4", "bad": tmp_path / "text.mp4"}
+    with pytest.warns(UserWarning, match="random weights"):
+        summary = lstr.extract(sources, tmp_path / "features", recipe="fast", device="cpu", workers=1)
+    assert [failed.id for failed in summary.failed] == ["bad"] and summary.counts["done"] == 1
+    events = []
+    lstr.extract(sources, tmp_path / "features", recipe="fast", device="cpu", workers=1, show=events.append)
+    assert [event.id for event in events if isinstance(event, Failed)] == ["bad"]
+
+
+def test_annotations(scenes, tmp_path):
+    _, labels = scenes
+    text = lstr.convert(labels, "csv").text
+    assert text.splitlines()[0].startswith("video")
+    converted = lstr.convert(labels, "activitynet", tmp_path / "again.json")
+    assert converted.files == [tmp_path / "again.json"]
+    before, after = (json.loads(path.read_text())["database"] for path in (labels, tmp_path / "again.json"))
+    assert before.keys() == after.keys()
+
+
+def test_errors_name_arguments(tmp_path):
+    with pytest.raises(lstr.ExtractorError) as caught:
+        lstr.extract(tmp_path / "nothing.mp4", tmp_path / "features")
+    assert "--" not in caught.value.hint
+    (tmp_path / "rgb_x").mkdir()
+    with pytest.raises(lstr.LstrError) as caught:
+        lstr.train(tmp_path, tmp_path / "labels.json", tmp_path / "run")
+    assert "--" not in caught.value.hint and caught.value.__notes__ == [f"hint: {caught.value.hint}"]
