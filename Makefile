@@ -2,7 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 LSTR := $(VENV)/bin/lstr
 
-.PHONY: install demo test test-slow test-gpu lint docs clean
+PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadfile
+
+.PHONY: install demo test test-all test-slow test-gpu lint docs clean
 
 install: $(VENV)/.installed
 
@@ -16,7 +18,10 @@ demo: install
 	$(LSTR) demo
 
 test: install
-	$(VENV)/bin/pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
+	$(PYTEST) -m "not slow and not long"
+
+test-all: install
+	$(PYTEST) -m "not slow"
 
 test-slow: install
 	$(VENV)/bin/pytest -m slow
@@ -27,6 +32,7 @@ test-gpu: install
 lint: install
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 docs: install $(VENV)/.docs-installed
 	$(VENV)/bin/python docs/tables.py --check
@@ -38,5 +44,5 @@ $(VENV)/.docs-installed: setup.cfg
 	@touch $@
 
 clean:
-	rm -rf $(VENV) *.egg-info build docs/_generated .pytest_cache .ruff_cache demo
+	rm -rf $(VENV) *.egg-info build docs/_generated .mypy_cache .pytest_cache .ruff_cache demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

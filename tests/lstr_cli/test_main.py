@@ -228,6 +228,7 @@ def test_detect_shows_a_table_beside_files(lstr, small_set, tmp_path):
     assert "random weights" in (tmp_path / "scene_00.html").read_text()
 
 
+@pytest.mark.long
 def test_one_bad_file_among_good_ones(lstr, small_set, bad, tmp_path):
     shutil.copy(small_set.videos / "scene_00.mp4", bad / "no videos" / "good.mp4")
     shutil.copy(bad / "text.mp4", bad / "no videos" / "text.mp4")
@@ -317,6 +318,7 @@ def test_progress_is_quiet_when_piped(lstr, small_set, tmp_path):
     assert len(lines) <= 1 + (time.monotonic() - start) / 10
 
 
+@pytest.mark.long
 def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     """A file in the published layout: named in the folder, needed by detect, refused when it is another."""
     import torch

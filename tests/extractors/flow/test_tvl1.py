@@ -207,6 +207,7 @@ def memory() -> float:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_does_not_grow_over_a_thousand_calls():
     frames = np.stack([moved(32, 40, turn(dx=0.5 * i), seed=9)[1] for i in range(3)])

@@ -208,6 +208,7 @@ assert (ours - expected).abs().max() < 1e-6
 """
 
 
+@pytest.mark.long
 def test_the_triton_kernels_equal_torch():
     """In Triton's interpreter, which runs kernels on a CPU, one program after the other."""
     pytest.importorskip("triton", minversion="3.9")  # whose interpreter rounds a fused multiply-add once
@@ -220,6 +221,7 @@ def test_the_triton_kernels_equal_torch():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_the_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
     triton = pytest.importorskip("triton", minversion="3.3")  # older ones know no tuples
     from triton.backends.compiler import GPUTarget

@@ -234,6 +234,7 @@ def test_bn_inception_can_be_the_rgb_network():
     assert not network_recipe("rgb", StreamPreset("resnet50")).bgr
 
 
+@pytest.mark.long
 def test_a_recogniser_from_the_command_line_to_a_detection(configs, small_set, tmp_path, lstr):
     """The width follows from the network through training, detection, info and compare."""
     from tests.support.feature_set import TINY

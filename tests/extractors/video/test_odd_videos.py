@@ -35,6 +35,7 @@ def odd_videos(shared) -> dict[str, Path]:
     return found
 
 
+@pytest.mark.long
 def test_every_odd_video_gives_its_frames_or_a_typed_error(shared, recorded):
     """Each decoded once, all but six minutes of 1080p, which belong to the slow tests."""
     for name, path in odd_videos(shared).items():

@@ -154,6 +154,7 @@ def test_a_feature_folder_is_described(lstr, features):
     assert code == 0 and "all videos 1, seen 1, fold 1 videos 1, seen 0" in out
 
 
+@pytest.mark.long
 def test_what_extraction_says_is_understood(lstr, finetuned, tmp_path):
     """By folds no video is seen; by the networks of all videos two are, of three."""
     weights, videos = finetuned.weights, finetuned.videos["scene_00"].parent

@@ -54,6 +54,7 @@ def test_the_future_does_not_change_the_past(small_set, tmp_path):
     assert all_scores.std(0).max() > 0.01
 
 
+@pytest.mark.long
 def test_the_future_does_not_change_the_past_of_a_real_video(shared, small_set, tmp_path):
     whole = shared / "data" / "urfall" / "videos" / "fall-01.mp4"
     part = cut(whole, tmp_path / "cut.mp4", 0.6)

@@ -96,6 +96,7 @@ def test_failures_can_end_the_job(small_set, loaded, tmp_path):
         list(detect_sources(sources[:1], DetectOptions(loaded, networks=ONE_THREAD, keep_going=False)))
 
 
+@pytest.mark.long
 def test_one_stalled_source_of_two(loaded, stream):
     """The exit code of the command follows from it."""
     from extractors.video.live_reader import LiveOptions

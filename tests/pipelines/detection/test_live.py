@@ -150,6 +150,7 @@ def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path)
         assert seen <= set(chunks), "an action where nothing was seen"
 
 
+@pytest.mark.long
 def test_a_gap_can_reset_what_is_remembered(loaded, networks, streams):
     part = streams[0][: len(streams[0]) * 2 // 5 // 188 * 188]
     for on_gap, forgets in (("keep", False), ("reset", True)):
@@ -202,6 +203,7 @@ def test_ctrl_c_is_how_a_camera_is_left(loaded, networks, tmp_path):
     assert whole(tmp_path, "camera")["decided"] == 2
 
 
+@pytest.mark.long
 def test_a_killed_process_loses_no_line(small_set, streams, tmp_path):
     """kill -9 while it detects: all lines are whole, but perhaps the last."""
     command = [sys.executable, "-m", "lstr_cli.main", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]

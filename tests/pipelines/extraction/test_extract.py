@@ -56,6 +56,7 @@ def test_running_again_keeps_what_is_done(small_set, workers):
     assert before == {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", ["array gone", "array cut", "record gone", "source changed"])
 def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm):
     shutil.copytree(small_set.videos, tmp_path / "videos")
@@ -162,6 +163,7 @@ def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
         returned(prepare(videos, options(small_set, calibrate=listed), workers))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_interruption_keeps_what_is_finished(small_set, tmp_path, sent):
     """A real signal after the first video: nothing half-written that counts, and the rest on a rerun.

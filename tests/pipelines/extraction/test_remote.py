@@ -69,6 +69,7 @@ def test_one_side_elsewhere(lstr, elsewhere, scene, tmp_path):
     assert not open_features(tmp_path / "f").is_done("good", elsewhere.joined("text.mp4"))
 
 
+@pytest.mark.long
 def test_random_networks_are_calibrated_on_videos_elsewhere(lstr, elsewhere, tmp_path):
     (tmp_path / "list.txt").write_text("memory://videos/a/good.mp4\ntext\n")
     code, _, err = lstr("extract", elsewhere, "-o", tmp_path / "f", *FAST, "--calibrate", tmp_path / "list.txt")

@@ -182,6 +182,7 @@ def remount(disk: Path, option: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{option}", disk], check=True, capture_output=True)
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_up_and_one_that_is_read_only(launcher, videos, whole, small_disk):
     runs = Runs(launcher, videos, small_disk / "features")
     runs.log = small_disk.parent / "stderr.txt"
@@ -204,6 +205,7 @@ def test_a_disk_that_fills_up_and_one_that_is_read_only(launcher, videos, whole,
     runs.counts(done=0, kept=N_VIDEOS)  # nothing to write: no error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_kills", [2, pytest.param(25, marks=pytest.mark.slow)])
 def test_kills_at_random_moments(launcher, videos, whole, tmp_path, n_kills):
     """kill -9, anywhere: what has a record is whole, no array is in pieces, and running again comes to the same end."""

@@ -52,6 +52,7 @@ def finetune(lstr, acted, home, monkeypatch):
     return run
 
 
+@pytest.mark.long
 def test_from_videos_to_weights(finetune, acted, tmp_path):
     """Both streams; a damaged video is named, left out, and leaves exit code 3. Then one more run is only told."""
     videos = tmp_path / "videos"
@@ -83,6 +84,7 @@ def test_from_videos_to_weights(finetune, acted, tmp_path):
     assert code == 0 and "is finished" in err and "flow" in out and "epoch 1/" not in err
 
 
+@pytest.mark.long
 def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
     code, out, err = finetune(tmp_path / "first", "--stream", "flow", "--folds", "2", "--set", "epochs=1")
     assert code == 0 and "flow without fold 2: epoch 1/1" in err and "fold_1" in out, err

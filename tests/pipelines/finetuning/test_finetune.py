@@ -38,6 +38,7 @@ def log(folder) -> list[dict]:
 ON_EACH = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", ON_EACH)
 @pytest.mark.parametrize("stream", ["flow", "rgb"])
 def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
@@ -56,6 +57,7 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     assert not (weights.path / "training").exists()
 
 
+@pytest.mark.long
 def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
     """Stopped before an epoch is saved, within one, and between networks; with reading processes or without."""
     job = planted_training(("flow",), 3, 2, epochs=2, draws=8, mixup=0.4)  # two steps an epoch

@@ -45,6 +45,7 @@ def test_features_of_another_recipe_are_scored_where_that_is_allowed(lstr, small
     assert code == 0 and "another recipe" not in err and "warnings" not in json.loads(out)
 
 
+@pytest.mark.long
 def test_other_weights_and_other_flow_are_taken_where_that_is_allowed(lstr, small_set, tmp_path):
     torch.manual_seed(0)
     torch.save(build_backbone("resnet50").state_dict(), tmp_path / "own.pth")

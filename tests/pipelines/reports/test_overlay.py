@@ -114,6 +114,7 @@ def test_what_is_no_video(tmp_path):
         write_overlay(tmp_path / "a.mp4", tmp_path / "a.mp4", Lanes(CLASSES, EVENTS))
 
 
+@pytest.mark.long
 def test_a_turned_video_is_shown_upright(shared, tmp_path):
     source = next((shared / "data" / "odd_videos").rglob("*270_rotated.mp4"))
     write_overlay(tmp_path / "b.mp4", source, Lanes(CLASSES, EVENTS))

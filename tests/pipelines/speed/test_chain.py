@@ -19,6 +19,7 @@ def video(small_set):
     return small_set.videos / "scene_00.mp4"
 
 
+@pytest.mark.long
 def test_the_record(lstr, video, tmp_path):
     against = ["--against", "opencv"] if tvl1.available() else []
     output = tmp_path / "new" / "record.json"

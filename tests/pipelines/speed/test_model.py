@@ -72,6 +72,7 @@ def check(record: dict, threads: int) -> None:
     assert all(number > 0 and math.isfinite(number) for number in numbers)
 
 
+@pytest.mark.long
 def test_record(record):
     check(record, threads=2)
     assert json.loads(json.dumps(record)) == record
@@ -85,6 +86,7 @@ def test_lengths_of_the_published_size():
     assert bench._lengths(LSTRConfig()) == [256, 512, 1024, 2048, 4096, 8192]
 
 
+@pytest.mark.long
 def test_progress_ends_at_its_total_and_threads_are_put_back(record, events):
     assert record["threads"] == 2 and torch.get_num_threads() == 1  # tests/conftest.py sets it
     *steps, last = events
@@ -165,6 +167,7 @@ def test_command(lstr, tiny_checkpoint, tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
 
 
+@pytest.mark.long
 def test_command_prints_tables(lstr, monkeypatch, record):
     on_gpu = record | {"gpu": {"name": "some GPU", **record}}
     monkeypatch.setattr(bench, "bench_lstr", lambda _: iter([Finished(on_gpu)]))

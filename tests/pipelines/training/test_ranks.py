@@ -38,6 +38,7 @@ def lines(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_two_processes_train_as_one(feature_set, tmp_path):
     """24 windows in batches of 5: shares of 3 and 2, and at the end of an epoch 2 and 2; chunks count unequally."""
     done = torchrun(feature_set, tmp_path / "two", SETTINGS)

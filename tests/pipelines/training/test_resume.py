@@ -71,6 +71,7 @@ main()
 """  # from inside, because a watcher outside may be kept waiting until the run is over
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_real_kill(split, feature_set, tmp_path, how):
     """Wherever it falls in the second epoch or later of six."""
