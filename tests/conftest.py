@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,20 @@ class SmallSet:
 
 @pytest.fixture(scope="session")
 def small_set(tmp_path_factory) -> SmallSet:
-    """Rendered, extracted and trained: everything but the size is as a user has it."""
+    """Rendered, extracted and trained: everything but the size is as a user has it. The same for all processes."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    root = base / "small set"  # a space, because users' folders have them
+    made = SmallSet(root / "videos", root / "labels.json", root / "features", root / "run" / "checkpoint.pt")
+    with (base / "small set.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            write_small_set(root)
+    return made
+
+
+def write_small_set(root: Path) -> None:
+    """What `small_set` holds."""
     from extractors.presets import PRESETS
     from extractors.video.inputs import find_videos
     from pipelines.datasets.dataset import read_split
@@ -63,7 +77,6 @@ def small_set(tmp_path_factory) -> SmallSet:
     from pipelines.training.config import resolve
     from pipelines.training.run import Task, train_model
 
-    root = tmp_path_factory.mktemp("small set")  # a space, because users' folders have them
     labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
     features = root / "features"
     options = ExtractOptions(features, device="cpu", threads=2, workers=1, recipe=PRESETS["fast"], calibrate=labels)
@@ -74,7 +87,6 @@ def small_set(tmp_path_factory) -> SmallSet:
     model, config = resolve("small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
     for _ in train_model(Task(split, model, config), root / "run"):
         pass
-    return SmallSet(root / "videos", labels, features, root / "run" / "checkpoint.pt")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,10 @@ from lstr import atomic
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """As `lstr.atomic.replacing`, with the folder made. Raises OutputError where the folder cannot be written or the disk is full."""
+    """As `lstr.atomic.replacing`, with the folder made.
+
+    Raises OutputError where the folder cannot be written or the disk is full.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.replacing(path) as temporary:

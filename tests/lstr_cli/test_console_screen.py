@@ -124,6 +124,7 @@ def seen(text: str) -> bool:
     return has_view(text) and "2/2 s" in text and "4/4 s" in text and "started" in text
 
 
+@pytest.mark.long
 def test_a_view_and_what_ctrl_c_leaves_of_it(long):
     ended = terminal("detect", long.features, "-c", long.checkpoint, until=seen, apart=True)
     assert ended.code == 130
@@ -137,6 +138,7 @@ def test_a_view_and_what_ctrl_c_leaves_of_it(long):
     assert b"\x1b[" in ended.sent and "\x1b" not in ended.out
 
 
+@pytest.mark.long
 def test_lines_on_a_terminal_that_is_dumb(long):
     ended = terminal(
         "detect",

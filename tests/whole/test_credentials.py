@@ -63,6 +63,7 @@ def test_an_address_that_works_leaves_no_secret(small_set, address, tmp_path):
     assert json.loads(timeline.read_text())["source"].endswith("/live.ts?token=…")
 
 
+@pytest.mark.long
 def test_an_address_that_fails_is_named_without_its_secrets(lstr, small_set, address, tmp_path, monkeypatch):
     wrong = address.replace("live.ts", "gone.ts")
     nobody = "rtsp://someone:hunter2@127.0.0.1:9/live?token=abc123"

@@ -75,6 +75,7 @@ def test_a_wheel_works(installed, tmp_path):
     assert "jump" in (tmp_path / "pages" / "v.html").read_text()
 
 
+@pytest.mark.long
 def test_an_installation_without_a_compiler_succeeds(tmp_path):
     names = zipfile.ZipFile(build_wheel(tmp_path, CC="no-such-compiler")).namelist()
     assert "extractors/flow/tvl1.py" in names and not [n for n in names if n.endswith(".so")]

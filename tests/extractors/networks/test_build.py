@@ -202,6 +202,7 @@ def test_fit_keeps_the_aspect():
     assert fit(np.zeros((320, 180, 10), np.uint8), 256).shape == (455, 256, 10)
 
 
+@pytest.mark.long
 def test_random_networks_are_the_same_each_time_and_calibration_travels():
     images = np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
     first = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")

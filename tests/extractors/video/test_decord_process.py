@@ -94,6 +94,7 @@ def test_a_decord_that_crashes_is_replaced(video, tmp_path, monkeypatch):
     assert reader.decoder == "pyav" and len(images) == 30 and np.abs(images[2].astype(int) - 14).max() < 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", ["stuck", "idle"])
 def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
     code = (

@@ -116,6 +116,7 @@ def test_a_playlist_of_segments_over_http(clips):
     assert reader.error is None and reader.frames == 120 and indices(chunks) == list(range(16))
 
 
+@pytest.mark.long
 def test_pictures_over_http(tmp_path):
     """MJPEG as cameras send it, ten pictures a second and no times: arrival is the time; FFmpeg would suppose 25."""
     path = write_video(tmp_path / "v.avi", range(0, 600, 20), codec="mjpeg", pixels="yuvj420p")
@@ -129,6 +130,7 @@ def test_pictures_over_http(tmp_path):
     assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
 
 
+@pytest.mark.long
 def test_a_camera_by_rtsp(clips):
     """It is opened with a password, goes away after its two seconds, and comes back once."""
     from_file = read_chunks(PyAVReader(clips["folder"] / "first.ts"), SIDE)
@@ -167,6 +169,7 @@ def test_a_source_can_be_made_to_wait():
     assert indices(drained(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
 
 
+@pytest.mark.long
 def test_a_source_that_comes_back_goes_on_at_its_time(clips):
     with served([clips["first"]], [clips["first"]], head=TS_HEAD) as port:
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=3)
@@ -260,6 +263,7 @@ def test_size_and_rate_may_change(clips):
     assert {chunk.frames.shape for chunk in chunks} == {(6, 64, 96, 3)}
 
 
+@pytest.mark.long
 def test_the_wall_clock_is_of_arrival(clips):
     """Two seconds of pictures in two bursts, a second apart: by their own clock they end before chunk 8."""
     half = len(clips["first"]) // 376 * 188

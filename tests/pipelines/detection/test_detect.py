@@ -44,6 +44,7 @@ def scores_of(path, checkpoint) -> np.ndarray:
     return np.stack([decision.scores for decision in detect(path, checkpoint)])
 
 
+@pytest.mark.long
 def test_the_future_does_not_change_the_past(small_set, tmp_path):
     """Pixels in, scores out: the file cut after 60 % gives the same scores for the chunks it still has."""
     whole = small_set.videos / "scene_03.mp4"

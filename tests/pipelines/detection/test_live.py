@@ -176,6 +176,7 @@ def whole(folder, name: str) -> dict:
     return timeline
 
 
+@pytest.mark.long
 def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp_path, monkeypatch):
     half = streams[0][: len(streams[0]) // 376 * 188]
     command = ("detect", "-", "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,jsonl,npy", "--timeout", "1.5s")

@@ -92,6 +92,7 @@ def test_one_bad_video_does_not_stop_the_rest(small_set, workers, twostream, tmp
     assert folder.ids() == ["bad", "good"]
 
 
+@pytest.mark.long
 def test_rows_do_not_depend_on_later_chunks(small_set, workers, twostream):
     path = small_set.videos / "scene_00.mp4"
 
@@ -130,6 +131,7 @@ def test_no_thread_outlives_rows_that_are_not_taken_to_their_end(small_set, work
     assert not {"reader", "networks"} & {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.long
 def test_calibration_normalises(small_set, workers):
     twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     videos = find_videos([small_set.videos])

@@ -110,6 +110,7 @@ def same_features(a: Path, b: Path) -> None:
             assert np.allclose(x, y, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_damage_is_redone_and_nothing_else(runs, whole):
     """One harm a video; the sixth is left alone. test_verify.py has every harm that is looked for."""
     folder = open_features(runs.output)

@@ -47,6 +47,7 @@ def folder(request, tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("folder", "stream"), [pytest.param("rgb", "rgb", marks=pytest.mark.slow), ("flow", "flow")], indirect=["folder"]
 )

@@ -69,6 +69,7 @@ def test_frames_of_a_variable_rate_stay_where_they_are(tmp_path):
     assert read(tmp_path / "b.mp4")[0] == pytest.approx(np.array(stamps) / 1000, abs=1e-3)
 
 
+@pytest.mark.long
 def test_it_shows_nothing_before_it_was_decided(tmp_path):
     """The same frames up to a moment, whatever is decided and scored after it."""
     source = film(tmp_path / "a.mp4", [k * 40 for k in range(50)], rate=Fraction(25))

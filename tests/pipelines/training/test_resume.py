@@ -39,6 +39,7 @@ def same(one: Path, other: Path, name: str = "checkpoint.pt") -> bool:
     return all(torch.equal(a[key], b[key]) for key in a) and log(one) == log(other)
 
 
+@pytest.mark.long
 def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypatch):
     """12 steps an epoch; dropout is on, there are evaluations, and only each fifth log line is followed by a save."""
     validation = read_split(feature_set.features, feature_set.labels, "validation")
