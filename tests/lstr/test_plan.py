@@ -159,6 +159,7 @@ def test_a_plan_moves_whole_to_another_device():
     assert {value.device.type for value in vars(moved).values() if value is not None} == {"meta"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "encoder, integration, grid, positions",
     [(*design, "fixed", "slot") for design in DESIGNS]

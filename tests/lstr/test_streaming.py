@@ -108,6 +108,7 @@ def check(model, lengths):
     return expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "encoder, integration, grid, positions, gru, anticipation, stride",
     [(*design, *extra) for i, design in enumerate(DESIGNS) for extra in EXTRAS[i % 2]],

@@ -53,6 +53,7 @@ def split(small_set):
     return read_split(small_set.features, small_set.labels, "training")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: " ".join(f"{k}={v}" for k, v in design.items()))
 def test_by_the_same_commands(small_set, split, tmp_path, design):
     """Trained, saved, read back, scored in batch and as a stream alike, and detected with."""
