@@ -83,7 +83,7 @@ def command(ctx, what, output, as_json, **options):
         check_output(path)
     start = monotonic()
     job, show = (_model, _show_model) if what == "lstr" else (_chain, _show_chain)
-    record = _run(console, job(console, options), "parts" if what == "lstr" else "chunks")
+    record = console.follow(job(console, options), "parts" if what == "lstr" else "chunks")
     if path:
         write_json(path, record)
     if as_json:
@@ -92,21 +92,6 @@ def command(ctx, what, output, as_json, **options):
         show(console, record)
     where = f"; record: {path}" if path else ""
     console.say(f"measured in {monotonic() - start:.0f} s{where}")
-
-
-def _run(console, events, unit: str) -> dict:
-    """The record of a measurement; its progress as a bar."""
-    from pipelines.progress import Notice, Progress, result_of
-
-    with console.Bar(unit) as bar:
-
-        def show(event) -> None:
-            if isinstance(event, Progress):
-                bar.update(event.what, event.done, event.total)
-            elif isinstance(event, Notice):
-                console.say(event.text)
-
-        return result_of(events, show)
 
 
 def _model(console, options: dict):

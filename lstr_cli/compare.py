@@ -64,7 +64,7 @@ def command(reference, mine, min_cosine, max_shift, as_json):
     if failed:
         console.say(
             f"failed: {failed} of {len(matches)} arrays do not match.\n"
-            'hint: README, "Prove your features", says what each difference usually comes from.'
+            'hint: the documentation, page "Prove your features", names what each difference usually comes from.'
         )
         sys.exit(NO_MATCH)
 

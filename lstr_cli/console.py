@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -250,3 +250,19 @@ class Screen:
         if kind is KeyboardInterrupt:
             for line in self._view.summary():
                 say(line)
+
+
+def follow(events: Iterable[Any], unit: str = "") -> Any:
+    """Run a job to its end, its progress as a bar and its notices as lines; its result."""
+    from pipelines.progress import Notice, result_of
+    from pipelines.progress import Progress as Done
+
+    with Bar(unit) as bar:
+
+        def show(event: Any) -> None:
+            if isinstance(event, Done):
+                bar.update(event.what, event.done, event.total)
+            elif isinstance(event, Notice):
+                (warn if event.warning else say)(event.text)
+
+        return result_of(events, show)

@@ -20,17 +20,8 @@ def command(output):
     """
     from lstr_cli import console
     from pipelines.demo.demo import demo
-    from pipelines.progress import Notice, Progress, result_of
 
-    with console.Bar("") as bar:
-
-        def show(event) -> None:
-            if isinstance(event, Progress):
-                bar.update(event.what, event.done, event.total)
-            elif isinstance(event, Notice):
-                console.say(event.text)
-
-        made = result_of(demo(Path(output)), show)
+    made = console.follow(demo(Path(output)))
     console.warn("the feature networks carry random weights: these figures show that the chain works, no more.")
     models = ("lstr", "time_prior", "chance")
     rows = [(name, *(f"{made.metrics[name][mean]:.3f}" for mean in ("mAP", "mcAP"))) for name in models]

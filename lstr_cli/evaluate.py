@@ -62,19 +62,10 @@ def command(paths, calibrate, settings, as_json, **options):
     """
     from lstr_cli import console
     from pipelines.evaluation.job import EvaluateOptions, evaluate
-    from pipelines.progress import Notice, Progress, result_of
 
     checkpoints, features = _sorted(paths)
     options |= {"choose_thresholds": calibrate, "model": model_settings(settings)}
-    with console.Bar("videos") as bar:
-
-        def show(event) -> None:
-            if isinstance(event, Progress):
-                bar.update(event.what, event.done, event.total)
-            elif isinstance(event, Notice):
-                console.warn(event.text)
-
-        result = result_of(evaluate(EvaluateOptions(checkpoints, features, **options)), show)
+    result = console.follow(evaluate(EvaluateOptions(checkpoints, features, **options)), "videos")
     if as_json:
         console.show_json(result.document)
         return

@@ -139,7 +139,7 @@ def workers_option(command):
 
 
 def networks_options(command):
-    """How the networks for raw video are made, given to the command as the dict `networks`."""
+    """How the networks for raw video are made, passed as the dict `networks`."""
     names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "workers", "flow_backend")
     gathered = gather(command, "networks", names)
     return weights_options(algorithm_option(mismatch_option(workers_option(gathered))))

@@ -84,7 +84,7 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
     form = chosen or recognise(path)
     if form is None:
         known = ", ".join(readable())
-        raise AnnotationError(f"The format of {path} cannot be told.", f"name it with --from: {known}.")
+        raise AnnotationError(f"The format of {path} cannot be recognised.", f"name it with --from: {known}.")
     try:
         return form.read(File(path), _stem(path), options)
     except AnnotationError as error:

@@ -21,10 +21,10 @@ from pipelines.networks.recipes import StoredRecipe
 
 RECORD_BYTES = 2048
 FLOAT_BYTES = 4
-# Seconds of one core per chunk, from the tables of the README's section on speed (two cores of an AMD EPYC)
+# Seconds of one core per chunk, from the documentation's page on speed (two cores of an AMD EPYC)
 FLOW_SECONDS = {"native": 0.29, "opencv": 3.1, "dis": 0.023, "farneback": 0.1}
 NETWORK_SECONDS = {"float32": {"rgb": 0.102, "flow": 0.056}, "bf16": {"rgb": 0.06, "flow": 0.033}}  # an image
-DOCUMENTED = "an estimate by the README's table of speed"
+DOCUMENTED = "an estimate by the documentation's table of speed"
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def make_plan(
     """Look at every video and at what is done of it; of those to do the packets are read, elsewhere the header.
 
     `sharing` gives the share of processes and threads for a number of videos. The time is by the videos that are done,
-    if any are on a device of this kind, else by the README; `backend` as for `documented_rate`.
+    if any are on a device of this kind, else by the documentation; `backend` as for `documented_rate`.
     """
     folder = open_folder(output)
     begun = folder.recipe if folder else None
@@ -179,7 +179,7 @@ def measured_rate(records: Sequence[Mapping[str, Any]], device: str) -> Rate | N
 
 
 def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
-    """What a chunk costs by the README; `backend` is what computes TV-L1: native, opencv or cuda.
+    """What a chunk costs by the documentation; `backend` is what computes TV-L1: native, opencv or cuda.
 
     A GPU was never timed: its networks are taken to cost no core anything.
     """

@@ -33,7 +33,7 @@ from pipelines.files.scratch import scratch
 from pipelines.progress import Notice
 
 RETRIES = 5  # of a video whose node or process was lost
-CORES = 2  # for a video without a GPU, where nodes have as many: the rates in README are measured with two
+CORES = 2  # for a video without a GPU, where nodes have as many: the documented rates are measured with two
 AHEAD = 2  # tasks handed to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
 CONNECT_SECONDS = 10.0
 CANCEL_SECONDS = 10.0

@@ -46,7 +46,7 @@ class FoldNetworks:
             if folds and not (source and network_file(source, stream, 1) != network_file(source, stream)):
                 raise WeightsError(
                     f"The features come from {len(folds)} {stream} networks, each of which has not seen a fold, "
-                    f"and {source or 'nothing'} was given.",
+                    f"and {source or 'nothing'} was named.",
                     f"give their folder as --{stream}-weights, or as --recipe.",
                 )
             if folds and source:

@@ -169,7 +169,7 @@ def test_subsets_and_classes(labels, tmp_path, lstr):
         (["LABELS", "--to", "pdf"], 2, "'pdf' is not one of"),
         (["LABELS", "--to", "csv", "--from", "html"], 2, "'html' is not one of"),
         (["LABELS", "LABELS", "--to", "csv"], 2, "annotated twice"),
-        (["odd.xyz", "--to", "csv"], 2, "cannot be told"),
+        (["odd.xyz", "--to", "csv"], 2, "cannot be recognised"),
         (["bad.vtt", "--to", "csv"], 2, "begin with WEBVTT"),
         (["LABELS", "--to", "perframe"], 2, "add -o DIR"),
         (["LABELS", "--to", "mp4", "-o", "out"], 2, "is not there"),
