@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.segment import Segment
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.annotations.annotation import AnnotationError, AnnotationSet, from_entries
 from pipelines.files.atomic import write_text
@@ -60,8 +61,8 @@ class Detection:
     """As in the JSONL."""
     video: Path | None = None
     """The file, where the source is one."""
-    truth: list[dict[str, Any]] | None = None
-    """Labelled segments {label, start, end}, to draw beside the detected ones."""
+    truth: Sequence[Segment] | None = None
+    """Labelled segments, to draw beside the detected ones."""
     recipe: dict[str, Any] | None = None
     """The recipe of the features, for the page."""
     embed: int = 0

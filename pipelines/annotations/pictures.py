@@ -7,6 +7,7 @@ import numpy as np
 
 from extractors.errors import MissingPathError
 from extractors.video.inputs import LANES_SUFFIX
+from lstr.segment import Segment
 from pipelines.annotations.annotation import AnnotationSet
 from pipelines.annotations.format import ConvertOptions, Detection, Format, Written, each_video
 from pipelines.annotations.timeline_json import to_jsonl, to_timeline
@@ -67,7 +68,7 @@ class Page(Picture):
         scores = np.full((timeline["chunks"], len(timeline["classes"])), np.nan)
         # what a person labelled has no score, so it is the page's truth
         detected = [s for s in timeline["segments"] if "score" in s]
-        truth = [s for s in timeline["segments"] if "score" not in s] or None
+        truth = [Segment.from_dict(s) for s in timeline["segments"] if "score" not in s] or None
         write_report(path, {**timeline, "segments": detected}, scores, video=_file_of(one), truth=truth)
 
     def write_detection(self, path: Path, detection: Detection) -> None:

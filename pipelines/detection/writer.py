@@ -14,6 +14,7 @@ from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
 from lstr.labels import Labels
+from lstr.segment import Segment
 from lstr.timeline import FORMAT, Timeline
 from pipelines.annotations.format import Detection
 from pipelines.detection.decision import Decision, span
@@ -179,10 +180,10 @@ class SourceWriter:
         self._spool.add_lines(kept)
 
 
-def truth_of(labels: Labels | None, video_id: str) -> list[dict] | None:
+def truth_of(labels: Labels | None, video_id: str) -> Sequence[Segment] | None:
     """A video's labelled segments, to draw beside the detected ones; None without labels or an entry."""
     video = labels.videos.get(video_id) if labels else None
-    return [segment.to_dict() for segment in video.segments] if video else None
+    return video.segments if video else None
 
 
 def sorted_segments(segments: Iterable[dict]) -> list[dict]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.segment import Segment
 from pipelines.files.atomic import replacing
 from pipelines.reports.fonts import families
 from pipelines.reports.palette import TRUTH, colours_of, light
@@ -21,7 +22,7 @@ def write_figure(
     path: Path,
     timeline: Mapping[str, Any],
     scores: NDArray[np.floating] | None = None,
-    truth: Sequence[Mapping] | None = None,
+    truth: Sequence[Segment] | None = None,
 ) -> None:
     """Draw the segments of an lstr-timeline/1, over its score curves (chunks, C) and the labels, if any.
 
@@ -32,6 +33,7 @@ def write_figure(
 
     classes = list(timeline["classes"])
     lanes, colours = lanes_of(timeline, scores, truth), colours_of(classes)
+    detected = [Segment.from_dict(entry) for entry in timeline["segments"]]
     seconds = max(timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0, 1e-3)
     written = [*lanes, Path(str(timeline["source"])).name, *timeline.get("warnings", ())]
     # text as text: an SVG can be searched and edited, and a viewer brings its own letters
@@ -46,10 +48,10 @@ def write_figure(
                 times, curve = thinned(scores[:, classes.index(label)], timeline["seconds_per_chunk"])
                 axes.fill_between(times, y + 0.24, y + 0.24 - 0.42 * curve, step="pre", color=colour, alpha=0.45, lw=0)
             for segments, top, height, face in (
-                (timeline["segments"], -0.42, 0.2, colour),
-                (truth, 0.28, 0.14, TRUTH),
+                (detected, -0.42, 0.2, colour),
+                (truth or (), 0.28, 0.14, TRUTH),
             ):
-                bars = [(s["start"], s["end"] - s["start"]) for s in segments or () if s["label"] == label]
+                bars = [(s.start, s.end - s.start) for s in segments if s.label == label]
                 axes.broken_barh(bars, (y + top, height), facecolors=face, lw=0)
         axes.set(xlim=(0, seconds), ylim=(max(1, len(lanes)) - 0.5, -0.5), xlabel="seconds")
         axes.set_yticks(range(len(lanes)))
@@ -71,13 +73,13 @@ def write_figure(
 
 
 def lanes_of(
-    timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Mapping] | None
+    timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Segment] | None
 ) -> list[str]:
     """The classes to show: all, or of many those with segments, then those of the highest scores."""
     classes = [label for label in timeline["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
     if len(classes) <= MOST_LANES:
         return classes
-    seen = {segment["label"] for segment in [*timeline["segments"], *(truth or ())]}
+    seen = {entry["label"] for entry in timeline["segments"]} | {segment.label for segment in truth or ()}
     peak = dict.fromkeys(classes, 0.0)
     if scores is not None and len(scores):
         peak = dict(zip(timeline["classes"], np.fmax.reduce(scores), strict=True))

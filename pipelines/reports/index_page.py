@@ -1,30 +1,28 @@
 """The page that leads to the reports of several videos."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from lstr.segment import Segment
 from pipelines.files.atomic import write_text
 from pipelines.reports.page import Script, build_page, read_part
 from pipelines.reports.palette import colours_of
-
-Segments = Sequence[Mapping[str, Any]]
-"""{label, start, end} of each, in seconds"""
 
 
 def write_index(
     folder: Path,
     timelines: Mapping[str, Mapping[str, Any]],
     *,
-    truth: Mapping[str, Segments | None] | None = None,
+    truth: Mapping[str, Sequence[Segment] | None] | None = None,
     failed: Sequence[str] = (),
 ) -> Path:
     """Write the index of the reports FOLDER/ID.html; returns its path, index.html (_index.html where an id is that).
 
-    timelines: video id to its lstr-timeline/1 dict, in the order to show. truth: video id to its labelled segments
-    {label, start, end}, None where it has none. failed: a sentence for each source that came to nothing.
+    timelines: video id to its lstr-timeline/1 dict, in the order to show. truth: video id to its labelled segments,
+    None where it has none. failed: a sentence for each source that came to nothing.
 
     Raises OutputError where the folder cannot be written.
     """
@@ -35,10 +33,10 @@ def write_index(
     labelled = {video_id: segments for video_id, segments in (truth or {}).items() if segments is not None}
     for segments in labelled.values():
         for segment in segments:
-            classes.setdefault(segment["label"], len(classes))
+            classes.setdefault(segment.label, len(classes))
 
-    def spans(segments: Segments) -> list[tuple[int, float, float]]:
-        return [(classes[segment["label"]], segment["start"], segment["end"]) for segment in segments]
+    def spans(segments: Iterable[Segment]) -> list[tuple[int, float, float]]:
+        return [(classes[segment.label], segment.start, segment.end) for segment in segments]
 
     document = {
         "classes": list(classes),
@@ -51,7 +49,7 @@ def write_index(
                 # a leading ./ keeps a name like javascript:x.html from being read as a scheme
                 "page": f"./{quote(os.fsencode(video_id))}.html",
                 "duration": timeline["duration"],
-                "segments": spans(timeline["segments"]),
+                "segments": spans(map(Segment.from_dict, timeline["segments"])),
                 "truth": spans(labelled[video_id]) if video_id in labelled else None,
             }
             for video_id, timeline in timelines.items()

@@ -11,6 +11,7 @@ import av
 import numpy as np
 
 from extractors.errors import VideoError
+from lstr.segment import Segment
 from pipelines.files.atomic import write_text
 from pipelines.reports.page import Script, build_page, read_part
 from pipelines.reports.palette import colours_of
@@ -30,7 +31,7 @@ def write_report(
     scores: np.ndarray,
     *,
     video: Path | None = None,
-    truth: Sequence[Mapping[str, Any]] | None = None,
+    truth: Sequence[Segment] | None = None,
     events: Sequence[Mapping[str, Any]] = (),
     recipe: Mapping[str, Any] | None = None,
     embed: int = 0,
@@ -41,7 +42,7 @@ def write_report(
     scores: float (chunks, classes), probabilities; NaN where a chunk has none.
     video: linked, or put into the page where it has at most `embed` bytes. Where browsers cannot play it, a small
     H.264 copy takes its place: PATH's stem + ".lstr-proxy.mp4", beside the page unless it is put in.
-    truth: labelled segments {label, start, end} in seconds, drawn under the detected ones.
+    truth: labelled segments, drawn under the detected ones.
     events: started / ended events; a segment is pale until the moment at which it was announced.
     recipe: the whole recipe of the features, to be unfolded.
 
@@ -56,10 +57,10 @@ def write_report(
     shown = find_shown(Path(video), path) if video else None
     held = shown if shown and shown.is_file() and shown.stat().st_size <= embed else None
     is_copy = shown is not None and shown != Path(video or "")
-    names = [*timeline["classes"], *(segment["label"] for segment in truth or ())]
+    names = [*timeline["classes"], *(segment.label for segment in truth or ())]
     document = {
         "timeline": timeline,
-        "truth": truth,
+        "truth": None if truth is None else [segment.to_dict() for segment in truth],
         "events": list(events),
         "recipe": recipe,
         "video": None if held or shown is None else video_url(shown, path.parent),

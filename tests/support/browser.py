@@ -7,6 +7,7 @@ import av
 import cv2
 import numpy as np
 
+from lstr.segment import Segment
 from pipelines.reports.timeline_page import write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -48,9 +49,9 @@ def segment(label: str, start: float, end: float, score: float) -> dict:
 SEGMENTS = [segment("kick", 2, 4, 0.9), segment("hug", 5, 5.5, 0.6), segment(HOSTILE, 6, 8, 0.8)]
 EVENTS = [{"event": "started", "label": s["label"], "start": s["start"], "time": s["start"] + 0.5} for s in SEGMENTS]
 TRUTH = [
-    {"label": "kick", "start": 1.25, "end": 4},  # found, announced 1.25 s after its start
-    {"label": HOSTILE, "start": 0, "end": 1},  # missed
-    {"label": "wave", "start": 8, "end": 9},  # unknown to the checkpoint
+    Segment(1.25, 4, "kick"),  # found, announced 1.25 s after its start
+    Segment(0, 1, HOSTILE),  # missed
+    Segment(8, 9, "wave"),  # unknown to the checkpoint
 ]
 
 

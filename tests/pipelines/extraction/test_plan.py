@@ -58,7 +58,7 @@ def records(features):
 
 def test_without_anything_done_the_rate_is_the_documented_one(small_set, tmp_path):
     plan = planned(small_set.videos, tmp_path / "new")
-    assert plan.chunks == 80 and "README" in plan.rate.origin
+    assert plan.chunks == 80 and "documentation" in plan.rate.origin
     assert plan.seconds == pytest.approx(80 * plan.rate.seconds / 8)
     assert not (tmp_path / "new").exists(), "a plan makes nothing"
 

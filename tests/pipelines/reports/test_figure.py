@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lstr.segment import Segment
 from pipelines.annotations.timeline_json import to_timeline
 from pipelines.reports.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
 from tests.support.annotated import AWKWARD, CLASSES
@@ -19,7 +20,7 @@ def scores() -> np.ndarray:
 
 
 def test_png(tmp_path, scores):
-    write_figure(tmp_path / "a.png", TIMELINE, scores, [{"label": "wave", "start": 0, "end": 9}])
+    write_figure(tmp_path / "a.png", TIMELINE, scores, [Segment(0, 9, "wave")])
     image = np.asarray(Image.open(tmp_path / "a.png").convert("RGB"))
     assert image.shape[1] == 1500 and image.std() > 10
 
@@ -46,7 +47,7 @@ def test_of_many_classes_those_that_happen_are_shown():
     timeline = {"classes": classes, "segments": [{"label": "c99", "start": 0, "end": 1}]}
     scores = np.zeros((1, 102), np.float32)
     scores[0, 51] = 1
-    lanes = lanes_of(timeline, scores, [{"label": "c70", "start": 0, "end": 1}])
+    lanes = lanes_of(timeline, scores, [Segment(0, 1, "c70")])
     assert (
         len(lanes) == MOST_LANES and {"c99", "c70", "c50"} <= set(lanes) and lanes == sorted(lanes, key=classes.index)
     )

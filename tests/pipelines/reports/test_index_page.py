@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from lstr.segment import Segment
 from pipelines.reports.index_page import write_index
 from tests.support.pages import HOSTILE, Page, make_timeline
 
@@ -16,7 +17,7 @@ def links(page: Page) -> dict[str, str]:
 
 def test_it_says_what_each_timeline_says(tmp_path):
     timelines = {"b": make_timeline(40, ["Background", "hug"]), "a/c": make_timeline(8, ["Background", "kick", "hug"])}
-    truth = {"b": [{"label": "wave", "start": 0.5, "end": 1.5}], "a/c": None}
+    truth = {"b": [Segment(0.5, 1.5, "wave")], "a/c": None}
     path = write_index(tmp_path / "out", timelines, truth=truth, failed=["c.mp4 is empty (0 bytes)."])
     assert path == tmp_path / "out" / "index.html"
     data = Page(path).data

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from lstr.segment import Segment
 from pipelines.annotations.subtitles import to_ass
 from pipelines.reports.figure import write_figure
 from pipelines.reports.index_page import write_index
@@ -28,7 +29,7 @@ def test_a_class_has_one_colour_everywhere(tmp_path, label):
 
     write_report(tmp_path / "a.html", timeline, make_scores(8, len(LABELS)))
     assert Page(tmp_path / "a.html").data["colours"][label] == colour
-    index = Page(write_index(tmp_path, {"a": timeline}, truth={"a": [{"label": "climb", "start": 0, "end": 1}]})).data
+    index = Page(write_index(tmp_path, {"a": timeline}, truth={"a": [Segment(0, 1, "climb")]})).data
     assert index["colours"][label] == colour != index["colours"]["climb"]
 
     write_figure(tmp_path / "a.svg", timeline)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from extractors.errors import OutputError
+from lstr.segment import Segment
 from pipelines.reports.timeline_page import FULL_SCALE, write_report
 from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 
@@ -25,11 +26,11 @@ def small():
 
 def test_data_comes_back_as_it_went_in(tmp_path, small):
     timeline, scores = small
-    truth = [{"label": "hug", "start": 0.4, "end": 1.5}]
+    truth = [Segment(0.4, 1.5, "hug")]
     events = [{"event": "started", "label": "kick", "time": 1.0, "start": 0.5, "score": 0.7}]
     write_report(tmp_path / "r.html", timeline, scores, truth=truth, events=events)
     data = Page(tmp_path / "r.html").data
-    assert (data["timeline"], data["truth"], data["events"]) == (timeline, truth, events)
+    assert (data["timeline"], data["truth"], data["events"]) == (timeline, [s.to_dict() for s in truth], events)
     assert data["video"] is None
 
 
@@ -72,7 +73,7 @@ def test_hostile_text_stays_text(tmp_path):
     scores = make_scores(8, 2)
     write_report(tmp_path / "calm.html", make_timeline(8, ["Background", "hug"]), scores)
     timeline = make_timeline(8, ["Background", HOSTILE], source=HOSTILE, warnings=[HOSTILE], recipe=HOSTILE)
-    truth = [{"label": HOSTILE, "start": 0, "end": 1}]
+    truth = [Segment(0, 1, HOSTILE)]
     write_report(tmp_path / "r.html", timeline, scores, truth=truth)
     page = Page(tmp_path / "r.html")
     assert page.tags == Page(tmp_path / "calm.html").tags
