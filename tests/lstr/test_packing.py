@@ -17,6 +17,7 @@ from lstr.model import LSTR
 from lstr.packing import PackedAttention, PackedLinear, pack
 from lstr.transformer import Attention
 from lstr.windows import gather
+from tests.support.tiny_models import unsettled, video
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 DESIGNS = [
@@ -31,16 +32,7 @@ BF16_SCORES = 2.0**-7
 
 def tiny(seed=0, **changes):
     torch.manual_seed(seed)
-    model = LSTR(LSTRConfig(**{**TINY, **changes}), 5).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "bias" in name or "norm" in name:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
-
-
-def video(length, seed=0, width=8):
-    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+    return unsettled(LSTR(LSTRConfig(**{**TINY, **changes}), 5).eval())
 
 
 def streamed(model, features, **options):

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from lstr.config import LSTRConfig
 from lstr.recurrent import RNN, TRN
 from lstr.windows import gather, join
+from tests.support.playlists import defined, playlists_of, streamed
+from tests.support.tiny_models import video
 
 W, L = 6, 16
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, work_length=W, long_length=L)
@@ -23,34 +25,6 @@ def tiny(kind, seed=0, n_classes=5, **changes):
     torch.manual_seed(seed)
     config = LSTRConfig(**{**TINY, "kind": kind, **changes})
     return {"rnn": RNN, "trn": TRN}[kind](config, n_classes).eval()
-
-
-def video(length, seed=0, width=8):
-    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
-
-
-def playlists_of(cuts, total, width=8):
-    """For each cut a playlist of two videos, of `cut` and `total - cut` chunks."""
-    return [[video(cut, cut, width), video(total - cut, 1000 + cut, width)] for cut in cuts]
-
-
-@torch.no_grad()
-def defined(model, playlists):
-    """Probabilities (B, T, 1 + n_ahead, C) by definition: every video on its own."""
-    rows = [torch.cat([model.video_logits(v, 7) for v in videos if len(v)]) for videos in playlists]
-    return torch.stack(rows).softmax(dim=-1)
-
-
-@torch.no_grad()
-def streamed(model, playlists):
-    """The same from one stream for each playlist, whose videos follow each other; all streams go on together."""
-    chunks = np.stack([np.concatenate([np.arange(len(v)) for v in videos]) for videos in playlists])  # (B, T)
-    features = torch.stack([torch.cat(videos) for videos in playlists])  # (B, T, D)
-    constants, tensors = model.constants(), model.begin(len(playlists))
-    for tensor in tensors.values():
-        tensor.fill_(float("nan"))
-    rows = [model.advance(constants, tensors, chunks[:, t], features[:, t]) for t in range(chunks.shape[1])]
-    return torch.stack(rows, dim=1).softmax(dim=-1)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from lstr import batch, streaming
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
+from tests.support.tiny_models import unsettled, video
 
 W, L = 4, 8
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
@@ -58,18 +59,8 @@ each_family = pytest.mark.parametrize("changes", FAMILIES, ids=str)
 
 
 def tiny(seed=0, **changes):
-    """A small model with random biases and norms, so that no term of an equation is 0 by chance."""
     torch.manual_seed(seed)
-    model = make_model(LSTRConfig(**{**TINY, **changes}), 5).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "bias" in name or "norm" in name:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
-
-
-def video(length, seed=0, width=8):
-    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+    return unsettled(make_model(LSTRConfig(**{**TINY, **changes}), 5).eval())
 
 
 def run(model, features, state=None):

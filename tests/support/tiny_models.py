@@ -23,5 +23,15 @@ def tiny(seed=0, n_classes=5, **changes):
     return make_model(LSTRConfig(**{**TINY, **changes}), n_classes).eval()
 
 
-def video(length, seed=0):
-    return torch.randn(length, 8, generator=torch.Generator().manual_seed(seed))
+def video(length, seed=0, width=8):
+    """Random features (length, width)."""
+    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+
+
+def unsettled(model):
+    """The model with random biases and norms, so that no term of an equation is 0 by chance."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "bias" in name or "norm" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
