@@ -16,10 +16,9 @@ MODULES = ("lstr", "extractors", "pipelines", "lstr_cli", "checkpoints")
 
 
 def build_wheel(folder: Path, **environment: str) -> Path:
-    """A wheel of what is committed; of the files as they are, where there is no git."""
-    if (ROOT / ".git").exists():
-        subprocess.run(["git", "clone", "--quiet", ROOT, folder / "source"], check=True)
-    else:
+    """A wheel of what is committed; of the files as they are, where git cannot clone them."""
+    command = ["git", "clone", "--quiet", ROOT, folder / "source"]
+    if not (ROOT / ".git").exists() or subprocess.run(command, capture_output=True).returncode:
         ignored = shutil.ignore_patterns(".*", "*.so", "build", "demo", "*.egg-info", "__pycache__")
         shutil.copytree(ROOT, folder / "source", ignore=ignored)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, folder / "source"]
