@@ -278,7 +278,7 @@ def test_what_was_downloaded_passes_the_check(show, unlabelled, tmp_path):
     (tmp_path / "labels.json").write_text(saved(page, "#labels-json")[1], encoding="utf-8")
     labels = read_labels(tmp_path / "labels.json")
     assert labels.videos["clips/a"].segments == (Segment(2, 4, HUG), Segment(7.5, 8.5, KICK))
-    assert not [found for found in check(labels) if found.level == "error"]
+    assert not [found for found in check(labels) if found.severity == "error"]
     detected = tuple(Segment.from_dict(s) for s in timeline_of(Thresholds())["segments"])
     assert from_csv(saved(page, "#segments-csv")[1], "").videos["clips/a"].segments == detected
     name, text = saved(page, "#segments-vtt")

@@ -64,5 +64,6 @@ def test_the_whole_card_leads_to_the_report(show, report, tmp_path):
     shutil.copy(report, tmp_path / "a.html")
     timeline = {"duration": 10.0, "classes": CLASSES, "segments": SEGMENTS}
     page = show(write_index(tmp_path, {"a": timeline}), 400, missing="NOT_FOUND")
-    page.locator("tbody .line").click()
+    box = page.locator("tbody .line").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.locator("#title", has_text="live").wait_for()
