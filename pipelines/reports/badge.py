@@ -12,7 +12,7 @@ from pipelines.reports.palette import dark, light, rgb_of
 MOST_BADGES = 3
 LINGERS = 1.0  # seconds that the badge of an action stays, hollow, after its end was announced
 LINES = 13  # of a badge's letters that would fill the height of the picture
-PAPER, WHITE, INK = (np.array(rgb_of(colour), np.float32) for colour in (dark("page"), "#ffffff", light("ink")))
+DARK, WHITE = (np.array(rgb_of(colour), np.float32) for colour in (dark("page"), light("card")))
 Picture = NDArray[np.uint8]
 
 
@@ -44,7 +44,7 @@ def draw_badges(image: Picture, decided: Decided, now: float) -> Picture:
         if len(area) < tall:
             break
         colour = decided.colours[label].astype(np.float32)
-        face = colour if is_on else 0.35 * area + 0.65 * PAPER
+        face = colour if is_on else 0.35 * area + 0.65 * DARK
         ink = readable_on(colour) if is_on else WHITE
         edge = max(2, size // 10)
         drawn = np.empty_like(area)
@@ -71,8 +71,14 @@ def badges_at(events: Sequence, now: float) -> list[tuple[str, bool]]:
 
 
 def readable_on(colour: NDArray[np.floating]) -> NDArray[np.float32]:
-    """White or dark letters, whichever is further from a colour (3,) of 0 to 255 in brightness."""
+    """White or dark letters, whichever contrasts more with a colour (3,) of 0 to 255."""
+    brightness = luminance(colour)
+    on_dark, on_white = (brightness + 0.05) / (luminance(DARK) + 0.05), 1.05 / (brightness + 0.05)
+    return DARK if on_dark > on_white else WHITE
+
+
+def luminance(colour: NDArray[np.floating]) -> float:
+    """Of a colour (3,) of 0 to 255, 0 to 1, as WCAG 2 defines it."""
     value = np.asarray(colour) / 255
     linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-    luminance = float(linear @ [0.2126, 0.7152, 0.0722])
-    return WHITE if 1.05 / (luminance + 0.05) > 4.5 else INK
+    return float(linear @ [0.2126, 0.7152, 0.0722])

@@ -54,7 +54,10 @@ def drag_line(page, lane: int, on: float) -> None:
     """Take the threshold's line of a lane with the mouse, and let it go at another score."""
     settled(page)
     box = page.locator("#surface").bounding_box()
-    where = "([lane, on]) => lanes[lane].row.getBoundingClientRect().top + lineAt(lanes[lane], { on: on ?? ruleOf(names[lanes[lane].index]).on })"
+    where = """([index, on]) => {
+      const lane = lanes[index], rule = ruleOf(names[lane.index]);
+      return lane.row.getBoundingClientRect().top + lineAt(lane, { on: on ?? rule.on });
+    }"""
     x = box["x"] + box["width"] * 0.4
     page.mouse.move(x, page.evaluate(where, [lane, None]))
     page.mouse.down()
@@ -114,7 +117,9 @@ def test_a_finger_drags_the_handle(show, labelled):
         }"""
     )
     settled(page)
-    assert 0.2 < page.evaluate("tried.on") < 0.5 and page.evaluate("getComputedStyle(lanes[0].grip).touchAction") == "none"
+    assert (
+        0.2 < page.evaluate("tried.on") < 0.5 and page.evaluate("getComputedStyle(lanes[0].grip).touchAction") == "none"
+    )
 
 
 def test_the_sliders_are_the_words(show, labelled):
@@ -231,7 +236,8 @@ def test_an_edge_is_dragged_in_one_step(show, labelled, touch):
             """([x, y, by]) => {
               const handle = $("edge-end");
               handle.setPointerCapture = () => {};
-              for (const [kind, part] of [["pointerdown", 0], ["pointermove", 0.5], ["pointermove", 1], ["pointerup", 1]]) {
+              const moves = [["pointerdown", 0], ["pointermove", 0.5], ["pointermove", 1], ["pointerup", 1]];
+              for (const [kind, part] of moves) {
                 handle.dispatchEvent(new PointerEvent(
                   kind, { bubbles: true, pointerId: 1, pointerType: "touch", clientX: x + part * by, clientY: y }));
               }

@@ -18,12 +18,12 @@ def machine(monkeypatch):
 
     def have(*paths):
         fonts._other_fonts.cache_clear()
-        _letters.cache_clear()
+        letters.cache_clear()
         monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [str(path) for path in paths])
 
     yield have
     fonts._other_fonts.cache_clear()
-    _letters.cache_clear()
+    letters.cache_clear()
 
 
 @pytest.fixture

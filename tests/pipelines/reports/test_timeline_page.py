@@ -46,7 +46,7 @@ def test_scores_come_back_within_a_step(tmp_path, small):
 
 
 def test_codes_stay_on_their_side_of_every_threshold_of_two_digits():
-    """0.35 as float32 is just below 0.35; a code that is rounded up would begin an action that `lstr detect` does not."""
+    """0.35 as float32 is just below 0.35; rounded up, it would begin what `lstr detect` does not."""
     hundredths = np.arange(1, 100) / 100
     near = hundredths.astype(np.float32)
     scores = np.concatenate([near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(1))])

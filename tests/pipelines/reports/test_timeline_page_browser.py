@@ -117,14 +117,25 @@ def test_tab_reaches_each_control_once_and_shows_where_it_is(show, report):
         names.append(at[0])
         assert at[1] and at[2].strip(), at
     first = ["theme", "warnings", "play", "sound", "rate", "SUMMARY", "in", "surface", "BUTTON"]
-    review = ["segments-csv", "segments-vtt", "mark-right", "mark-wrong", "add", "edit", "subset", "labels-json", "labels-csv"]
+    review = [
+        "segments-csv",
+        "segments-vtt",
+        "mark-right",
+        "mark-wrong",
+        "add",
+        "edit",
+        "subset",
+        "labels-json",
+        "labels-csv",
+    ]
     assert names == [*first, *review, *["BUTTON"] * 7, "rows"]
 
 
 def test_delays_are_told_against_the_labels(show, report):
     page = show(report)
     assert page.locator("#verdict").inner_text() == (
-        "1 of 3 labels found, announced +1.25 s from their start (median) · 2 false alarms · 2.5 s detected outside labels"
+        "1 of 3 labels found, announced +1.25 s from their start (median) · 2 false alarms "
+        "· 2.5 s detected outside labels"
     )
     rows = [row.split("\n") for row in page.locator("#rows .row").all_inner_texts()]
     assert [row[0] for row in rows] == [HOSTILE, "kick", "hug", HOSTILE, "wave"]
