@@ -77,15 +77,15 @@ function showRules() {
   $("words").textContent = words || "each class its own";
 }
 async function copyWords() {
-  const said = $("copied");
+  const note = $("copied");
   try {
     await navigator.clipboard.writeText(commandWords());
-    said.textContent = "copied";
+    note.textContent = "copied";
   } catch { /* not allowed here: the words are marked, to be copied by hand */
     getSelection().selectAllChildren($("words"));
-    said.textContent = document.execCommand("copy") ? "copied" : "press ctrl+C";
+    note.textContent = document.execCommand("copy") ? "copied" : "press ctrl+C";
   }
-  setTimeout(() => { said.textContent = ""; }, 2000);
+  setTimeout(() => { note.textContent = ""; }, 2000);
 }
 
 /* The handle at the right end of a lane's line; a finger takes it without scrolling the page. */

@@ -33,10 +33,10 @@ function pairUp(labels, detections) {
       });
       if (free === undefined) continue;
       for (let index = free; index >= 0;) { /* back to the beginning, each label gives up its detection for the next */
-        const owner = reachedFrom.get(index), given = pair[owner];
+        const owner = reachedFrom.get(index), freed = pair[owner];
         pair[owner] = index;
         taken[index] = owner;
-        index = given;
+        index = freed;
       }
       break;
     }
