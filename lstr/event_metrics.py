@@ -249,7 +249,8 @@ def sentence(events: Entry) -> str:
     parts.append(_alarms(together["false_alarms"], events["hours"]))
     delay = together["delay"]["p50"]
     if delay is not None:
-        parts.append(f"{abs(delay):.1f} s {'late' if delay >= 0 else 'early'} (median)")
+        # half of a tenth, as of one chunk, is rounded up
+        parts.append(f"{abs(delay) + SLACK:.1f} s {'late' if delay >= 0 else 'early'} (median)")
     return ", ".join(parts) + _extremes(events["per_class"])
 
 

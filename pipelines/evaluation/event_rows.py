@@ -10,19 +10,23 @@ from pipelines.evaluation.wording import figure_text, interval_text
 
 FIGURES = ("precision", "recall", "f1")
 FITS = (
-    "class",
     *(f"{name} IoU {least}" for least in IOUS for name in ("precision", "recall", "F1")),
     *(f"F1 start {within:g} s" for within in ONSETS),
 )
-COUNTS = ("class", "actions", "found", "missed", "false alarms", "an hour", "false s", "delay p50, s", "delay p95, s")
+COUNTS = ("actions", "found", "missed", "false alarms", "an hour", "false s", "delay p50, s", "delay p95, s")
+
+
+def columns_of(judged: Sequence[Judged], figures: Sequence[str]) -> list[str]:
+    """The heads of such a table, with COUNTS or FITS as `figures`."""
+    return ["checkpoint" if len(judged) > 1 else "class", *figures]
 
 
 def count_rows(judged: Sequence[Judged]) -> list[list[str]]:
-    """A row of COUNTS for each class, most found first, then one of all together; of several checkpoints only that."""
+    """Name and COUNTS of each class, most found first, then of all together; of several checkpoints only that."""
     return [
         [name, *(str(one[key]) for key in ("labels", "found", "missed", "false_alarms"))]
         + [
-            f"{figure_text(one['false_alarms_per_hour'], 1)} {_edges(one, 'false_alarms_per_hour', 1)}".rstrip(),
+            _rate(one),
             figure_text(one["false_seconds"], 1),
             *(figure_text(one["delay"][key], 2) for key in ("p50", "p95")),
         ]
@@ -38,10 +42,10 @@ def fit_rows(judged: Sequence[Judged]) -> list[list[str]]:
         for least in map(str, IOUS):
             figures = one["iou"][least]
             row += [
-                f"{figure_text(figures[key], 3)} {_edges(one, key, 3) if least == '0.3' else ''}".rstrip()
+                f"{figure_text(figures[key], 2)} {_edges(one, key, 2) if least == '0.3' else ''}".rstrip()
                 for key in FIGURES
             ]
-        rows.append(row + [figure_text(one["onset"][str(within)]["f1"], 3) for within in ONSETS])
+        rows.append(row + [figure_text(one["onset"][str(within)]["f1"], 2) for within in ONSETS])
     return rows
 
 
@@ -72,6 +76,13 @@ def _entries(judged: Sequence[Judged]) -> Iterator[tuple[str, dict[str, Any]]]:
         events["per_class"].items(), key=lambda item: -(item[1]["found"] / (item[1]["labels"] or math.inf))
     )
     yield "together", events["together"]
+
+
+def _rate(one: dict[str, Any]) -> str:
+    """False alarms an hour with their interval; without decimals where there are hundreds."""
+    rate = one["false_alarms_per_hour"]
+    digits = 0 if rate is not None and rate >= 100 else 1
+    return f"{figure_text(rate, digits)} {_edges(one, 'false_alarms_per_hour', digits)}".rstrip()
 
 
 def _edges(one: dict[str, Any], name: str, digits: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr.event_metrics import FOUND_IOU, FOUND_ONSET, sentence
-from pipelines.evaluation.event_rows import COUNTS, FITS, count_rows, fit_rows
+from pipelines.evaluation.event_rows import COUNTS, FITS, columns_of, count_rows, fit_rows
 from pipelines.evaluation.findings import Findings, Judged
 from pipelines.evaluation.wording import figure_text, interval_text, videos_text
 from pipelines.reports.page import build_page
@@ -95,8 +95,8 @@ def _means(judged: Sequence[Judged]) -> str:
 
 
 def _events(judged: Sequence[Judged]) -> str:
-    tables = _table(COUNTS, count_rows(judged), total=len(judged) == 1)
-    fits = _table(FITS, fit_rows(judged), total=len(judged) == 1)
+    tables = _table(columns_of(judged, COUNTS), count_rows(judged), total=len(judged) == 1)
+    fits = _table(columns_of(judged, FITS), fit_rows(judged), total=len(judged) == 1)
     return f"<h3>Actions found</h3>{_note(EVENTS)}{tables}{_note(FIT)}{fits}"
 
 
@@ -151,7 +151,7 @@ def _classes(document: dict[str, Any]) -> str:
     total += [figure_text(document[s]["mAP"]) for s in systems]
     total += [f"{document['delay']['detected']} of {document['delay']['actions']}"]
     total += [figure_text(document["delay"]["median"], 2)]
-    return "<h3>Classes</h3>" + _table([*columns, "detected", "median delay, s"], [*rows, total], total=True)
+    return "<h3>Classes</h3>" + _table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)
 
 
 def _stages(document: dict[str, Any]) -> str:

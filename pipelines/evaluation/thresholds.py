@@ -53,10 +53,17 @@ def choose_thresholds(
 
 
 def levels(curve: np.ndarray) -> list[float]:
-    """Scores to try as `on`: some of those that occur, spread by rank, denser towards the high ones."""
-    seen = np.unique(curve[curve > 0])[::-1]
-    ranks = np.unique(np.geomspace(1, max(1, len(seen)), MOST_LEVELS).astype(int)) - 1
-    return [float(level) for level in seen[ranks]] if len(seen) else []
+    """Scores to try as `on`: below some of those that occur, spread by rank, denser towards the high ones.
+
+    Each is half way to the next score, because one that occurs is decided otherwise where the last bit differs, as
+    between the batch computation and the stream.
+    """
+    seen = np.unique(curve[curve > 0])[::-1].astype(np.float64)
+    if not len(seen):
+        return []
+    between = (seen + np.append(seen[1:], 0)) / 2
+    ranks = np.unique(np.geomspace(1, len(seen), MOST_LEVELS).astype(int)) - 1
+    return [float(level) for level in between[ranks]]
 
 
 def f1(decided: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:

@@ -41,9 +41,9 @@ def test_ambiguous_chunks_do_not_count():
     truth[2, 3] = 1
     again = truth.copy()
     again[2, 3] = 0
-    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.75
     scores[2, 1] = 0.95
-    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.5
     assert f1(hysteresis(scores[:, 1], np.array([0]), 0.9, 0.9), again[:, 1] > 0) < 1
 
 
@@ -65,11 +65,13 @@ def test_hysteresis_is_that_of_the_timeline(videos, on, share):
     assert (decided == expected).all()
 
 
-def test_levels_are_scores_that_occur():
+def test_levels_lie_between_scores_that_occur():
+    """A threshold that was a score decided otherwise in a stream, whose scores differ in the last bit."""
     curve = np.random.default_rng(0).random(10_000)
     chosen = levels(curve)
-    assert set(chosen) <= set(curve) and len(chosen) <= MOST_LEVELS and max(chosen) == curve.max()
-    assert levels(np.zeros(3)) == []
+    second, first = np.sort(curve)[-2:]
+    assert not set(chosen) & set(curve) and len(chosen) <= MOST_LEVELS and second < max(chosen) < first
+    assert levels(np.zeros(3)) == [] and levels(np.array([0.0, 0.5])) == [0.25]
 
 
 def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr):
