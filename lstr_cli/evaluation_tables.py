@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lstr.event_metrics import sentence
 from lstr_cli import console
-from pipelines.evaluation.event_rows import COUNTS, FITS, columns_of, count_rows, fit_rows
+from pipelines.evaluation.event_rows import event_tables
 from pipelines.evaluation.findings import Findings, Judged
 from pipelines.evaluation.wording import figure_text, interval_text, videos_text
 
@@ -51,12 +51,8 @@ def show_thresholds(document: dict) -> None:
 
 
 def _show_events(judged: Sequence[Judged]) -> None:
-    for title, figures, rows_of in (
-        ("actions found, missed and detected falsely", COUNTS, count_rows),
-        ("precision, recall and F1 by how well a detection must fit", FITS, fit_rows),
-    ):
-        columns = columns_of(judged, figures)
-        console.show_table(title, columns, rows_of(judged), right=range(1, len(columns)))
+    for table in event_tables(judged):
+        console.show_table(table.title, table.columns, table.rows, right=range(1, len(table.columns)))
 
 
 def _show_classes(document: dict) -> None:

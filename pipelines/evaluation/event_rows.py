@@ -2,51 +2,67 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from lstr.event_metrics import IOUS, ONSETS
+from lstr.event_metrics import ONSETS
 from pipelines.evaluation.findings import Judged
 from pipelines.evaluation.wording import figure_text, interval_text
 
 FIGURES = ("precision", "recall", "f1")
-FITS = (
-    *(f"{name} IoU {least}" for least in IOUS for name in ("precision", "recall", "F1")),
-    *(f"F1 start {within:g} s" for within in ONSETS),
-)
-COUNTS = ("actions", "found", "missed", "false alarms", "an hour", "false s", "delay p50, s", "delay p95, s")
 
 
-def columns_of(judged: Sequence[Judged], figures: Sequence[str]) -> list[str]:
-    """The heads of such a table, with COUNTS or FITS as `figures`."""
-    return ["checkpoint" if len(judged) > 1 else "class", *figures]
+@dataclass(frozen=True)
+class EventTable:
+    """A table of event metrics: a row for each class and one of all together, or one for each checkpoint."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
-def count_rows(judged: Sequence[Judged]) -> list[list[str]]:
-    """Name and COUNTS of each class, most found first, then of all together; of several checkpoints only that."""
+def event_tables(judged: Sequence[Judged]) -> list[EventTable]:
+    """What was found and what was false; how well it fits; and by other rules. Each is narrow enough for a terminal."""
+    entries = list(_entries(judged))
+    name = "checkpoint" if len(judged) > 1 else "class"
     return [
-        [name, *(str(one[key]) for key in ("labels", "found", "missed", "false_alarms"))]
-        + [
-            _rate(one),
-            figure_text(one["false_seconds"], 1),
-            *(figure_text(one["delay"][key], 2) for key in ("p50", "p95")),
-        ]
-        for name, one in _entries(judged)
+        EventTable(title, [name, *columns], [[name, *cells(one)] for name, one in entries])
+        for title, columns, cells in (
+            (
+                "actions found, missed and detected falsely, and seconds until found ones are announced",
+                ("actions", "found", "missed", "false alarms", "false s", "p50 s", "p95 s"),
+                _counts,
+            ),
+            (
+                "IoU of at least 0.3 with the label, and false alarms an hour",
+                ("precision", "recall", "F1", "false an hour"),
+                _closeness,
+            ),
+            (
+                "IoU of at least 0.5, and F1 by the start alone",
+                ("precision", "recall", "F1", *(f"start {within:g} s" for within in ONSETS)),
+                _other_rules,
+            ),
+        )
     ]
 
 
-def fit_rows(judged: Sequence[Judged]) -> list[list[str]]:
-    """As `count_rows`, of FITS."""
-    rows = []
-    for name, one in _entries(judged):
-        row = [name]
-        for least in map(str, IOUS):
-            figures = one["iou"][least]
-            row += [
-                f"{figure_text(figures[key], 2)} {_edges(one, key, 2) if least == '0.3' else ''}".rstrip()
-                for key in FIGURES
-            ]
-        rows.append(row + [figure_text(one["onset"][str(within)]["f1"], 2) for within in ONSETS])
-    return rows
+def _counts(one: dict[str, Any]) -> list[str]:
+    return [
+        *(str(one[key]) for key in ("labels", "found", "missed", "false_alarms")),
+        figure_text(one["false_seconds"], 1),
+        *(figure_text(one["delay"][key], 2) for key in ("p50", "p95")),
+    ]
+
+
+def _closeness(one: dict[str, Any]) -> list[str]:
+    figures = [f"{figure_text(one['iou']['0.3'][key], 2)} {_edges(one, key, 2)}".rstrip() for key in FIGURES]
+    return [*figures, _rate(one)]
+
+
+def _other_rules(one: dict[str, Any]) -> list[str]:
+    figures = [*(one["iou"]["0.5"][key] for key in FIGURES), *(one["onset"][str(within)]["f1"] for within in ONSETS)]
+    return [figure_text(value, 2) for value in figures]
 
 
 def csv_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:

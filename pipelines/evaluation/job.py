@@ -160,11 +160,11 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
     """What to know of thresholds that aim at so many false alarms an hour, by what they gave on their videos."""
     hours, rate = events["hours"], events["together"]["false_alarms_per_hour"]
     if rate is not None and rate > false_alarms:
-        yield f"{rate:.3g} false alarms an hour remain on these videos; {false_alarms:g} were aimed at."
+        yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
     if hours and CANNOT_BE_EXCLUDED > false_alarms * hours:
         yield (
-            f"{length_text(hours)} of video cannot show {false_alarms:g} false alarms an hour: without a single one in "
-            f"it, up to {CANNOT_BE_EXCLUDED / hours:.2g} an hour are possible. Choose on more video, also without "
+            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: without a false alarm in it, "
+            f"up to {CANNOT_BE_EXCLUDED / hours:.0f} an hour are possible. Choose on more video, also without "
             f"actions: {CANNOT_BE_EXCLUDED / false_alarms:.2g} hours or more."
         )
     for label, one in events["per_class"].items():

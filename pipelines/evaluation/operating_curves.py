@@ -24,6 +24,9 @@ FEW_LABELS = 5
 KEPT = 0.5
 """Share of the actions it can find that a class keeps, where the videos are too short to show the number aimed at"""
 
+PRIOR_LABELS = 10
+"""There, by how many more labels a high `on` is drawn down to the default one"""
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -101,19 +104,26 @@ def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
 
     Classes with fewer than FEW_LABELS labels share one `on`. Of neighbouring levels that give the same, the middle
     one is chosen. Where the videos are too short for a single false alarm (`per_hour` times hours is below 1), no class
-    is silenced for the sake of one: it keeps at least half of the labels that it finds at its best level.
+    is silenced for the sake of one: it keeps at least half of the labels that it finds at its best level, and its `on`
+    above the default one is drawn to that, the more the fewer labels it has.
     """
     own = [c for c, labels in enumerate(swept.labels) if labels >= FEW_LABELS]
     rest = [c for c in range(len(swept.classes)) if c not in own]
     groups = [[c] for c in own] + ([rest] if rest else [])
     budget = per_hour * swept.hours
+    short = budget < 1
     options = []
     for group in groups:
         found, false = swept.found[group].sum(axis=0), swept.false_alarms[group].sum(axis=0)
-        least = math.ceil(KEPT * found.max()) if budget < 1 else 0
+        least = math.ceil(KEPT * found.max()) if short else 0
         options.append(_efficient(found, false, least))
     chosen = _fill(options, math.floor(budget + 1e-9))
-    return {swept.classes[c]: LEVELS[k] for group, k in zip(groups, chosen, strict=True) for c in group}
+    result: dict[str, float] = {}
+    for group, k in zip(groups, chosen, strict=True):
+        labels = int(swept.labels[group].sum())
+        drawn = (labels * LEVELS[k] + PRIOR_LABELS * DEFAULT.on) / (labels + PRIOR_LABELS)
+        result |= {swept.classes[c]: round(min(drawn, LEVELS[k]), 2) if short else LEVELS[k] for c in group}
+    return {label: result[label] for label in swept.classes}
 
 
 def _efficient(found: NDArray[np.int64], false: NDArray[np.int64], least: int) -> list[tuple[int, int, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr.event_metrics import FOUND_IOU, FOUND_ONSET, sentence
-from pipelines.evaluation.event_rows import COUNTS, FITS, columns_of, count_rows, fit_rows
+from pipelines.evaluation.event_rows import event_tables
 from pipelines.evaluation.findings import Findings, Judged
 from pipelines.evaluation.wording import figure_text, interval_text, videos_text
 from pipelines.reports.page import build_page
@@ -21,10 +21,9 @@ CONVENTIONS = (
 EVENTS = (
     "What lstr detect announces with the checkpoint's thresholds. A label is found by a detection of its class with an "
     f"IoU of at least {FOUND_IOU:g}, or with a start within {FOUND_ONSET:g} s of its start, each in one pair at most. "
-    "The others are missed labels and false alarms. False seconds are detected and not labelled. The delay is from a "
-    "found label's start to the announcement; below 0 it came early."
+    "The others are missed labels and false alarms. False seconds are detected and not labelled. p50 and p95 are "
+    "seconds from a found label's start to the announcement; below 0 it came early."
 )
-FIT = "The same detections by stricter and by looser rules: precision, recall and F1 by IoU, and by start alone."
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,11 @@ def _means(judged: Sequence[Judged]) -> str:
 
 
 def _events(judged: Sequence[Judged]) -> str:
-    tables = _table(columns_of(judged, COUNTS), count_rows(judged), total=len(judged) == 1)
-    fits = _table(columns_of(judged, FITS), fit_rows(judged), total=len(judged) == 1)
-    return f"<h3>Actions found</h3>{_note(EVENTS)}{tables}{_note(FIT)}{fits}"
+    shown = ["<h3>Actions found</h3>"]
+    for i, table in enumerate(event_tables(judged)):
+        shown.append(_note(f"{table.title[0].upper()}{table.title[1:]}." if i else EVENTS))
+        shown.append(_table(table.columns, table.rows, total=len(judged) == 1))
+    return "".join(shown)
 
 
 def _note(text: str) -> str:
