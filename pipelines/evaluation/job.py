@@ -162,8 +162,9 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
     if rate is not None and rate > false_alarms:
         yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
     if hours and CANNOT_BE_EXCLUDED > false_alarms * hours:
+        length = length_text(hours)
         yield (
-            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: without a false alarm in it, "
+            f"{length} of video cannot show a rate of {false_alarms:g} an hour: without a false alarm in it, "
             f"up to {CANNOT_BE_EXCLUDED / hours:.0f} an hour are possible. Choose on more video, also without "
             f"actions: {CANNOT_BE_EXCLUDED / false_alarms:.2g} hours or more."
         )
