@@ -98,7 +98,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
 
     An action is reported the moment its score reaches --on, and its end when the score falls below --off;
     --min-length and --merge-gap delay both, and a line says by how much. Without these options the checkpoint's
-    thresholds hold, where `lstr evaluate --calibrate` has chosen them.
+    thresholds hold, where `lstr evaluate --choose-thresholds` has chosen them.
 
     \b
     Examples:
