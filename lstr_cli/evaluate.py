@@ -6,7 +6,7 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 
 
 @click.command("evaluate")
-@click.argument("paths", metavar="CHECKPOINT... FEATURES...", nargs=-1, required=True)
+@click.argument("paths", metavar="MODEL... FEATURES...", nargs=-1, required=True)
 @click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
@@ -46,6 +46,8 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 def command(paths, calibrate, settings, as_json, **options):
     """Score every chunk of a subset: per-frame mAP and mcAP, per class, beside two baselines.
 
+    MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
+
     chance scores each class's share of the training chunks everywhere; the time prior how often a class is on at
     that time of a video. Neither sees the video. Also scored: each tenth of the actions, their starts, the delay
     until they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared on the
@@ -55,7 +57,7 @@ def command(paths, calibrate, settings, as_json, **options):
     \b
     Examples:
       lstr evaluate run/checkpoint.pt features --labels labels.json
-      lstr evaluate run/checkpoint.pt features --labels labels.json -o evaluation
+      lstr evaluate fall.lstr features --labels labels.json -o evaluation
       lstr evaluate run/checkpoint.pt features --labels labels.json --calibrate
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
@@ -87,5 +89,7 @@ def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
     while first and Path(paths[first - 1]).is_dir():
         first -= 1
     if not first:
-        raise click.UsageError("Give a checkpoint file, as run/checkpoint.pt, and then a feature folder.")
+        raise click.UsageError(
+            "Give a model file or checkpoint, as fall.lstr or run/checkpoint.pt, and then a feature folder."
+        )
     return list(paths[:first]), list(paths[first:])

@@ -14,6 +14,7 @@ from lstr.checkpoint import Checkpoint
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.datasets.dataset import Split
+from pipelines.networks.model_file import change_thresholds, is_model
 from pipelines.progress import Finished, Progress
 
 MOST_LEVELS = 50  # scores tried as `on`
@@ -102,11 +103,13 @@ def _starts_of(scores: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
-    """Put thresholds into a checkpoint, nothing else of it changed; returns the file, which is replaced whole.
+    """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
 
     A published file is left as it is: NAME.calibrated.pt beside it gets them. Raises CheckpointError.
     """
     stored = {label: asdict(rules) for label, rules in thresholds.items()}
+    if is_model(loaded.path):
+        return change_thresholds(loaded.path, stored)
     extra = {**loaded.extra, "thresholds": stored}
     if loaded.format == checkpoint.FORMAT:
         content = checkpoint.read(loaded.path)
