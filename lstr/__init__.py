@@ -1,7 +1,7 @@
 """Long Short-Term Transformer for online action detection, from video to a causal timeline of actions.
 
     import lstr
-    for decision in lstr.detect("game.mp4", "run/checkpoint.pt"):
+    for decision in lstr.detect("game.mp4", "fall.lstr"):
         print(decision.time, decision.label, decision.score)
 
 This is the public face. A name is imported when it is first used, so that `import lstr` loads nothing.

@@ -75,6 +75,8 @@ class Archive:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        if not is_archive(path):
+            raise WeightsError(f"{path} is no model file, or is cut short.", FOREIGN)
         try:
             with self.path.open("rb") as file:
                 members = self._indexed(file)

@@ -187,7 +187,8 @@ def test_the_default_model(packed, tmp_path):
     assert find_checkpoint(None) == model and not left.exists() and model.read_bytes() == packed.file.read_bytes()
 
 
-def test_commands(lstr, packed, tmp_path, monkeypatch):
+@pytest.mark.long
+def test_commands(lstr, packed, tmp_path):
     """pack, info, detect and unpack as a user types them."""
     (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
     file = tmp_path / "my falls.lstr"
@@ -213,6 +214,7 @@ def test_commands(lstr, packed, tmp_path, monkeypatch):
     mistake(lstr("pack", packed.checkpoint, "-o", tmp_path / "z.lstr", "--metrics", file), 2, "JSON")
 
 
+@pytest.mark.long
 def test_features_and_training_with_it(lstr, packed, tmp_path):
     """Its networks make features, which it then may score, and begin other networks."""
     features = tmp_path / "features"
@@ -232,6 +234,7 @@ def test_features_and_training_with_it(lstr, packed, tmp_path):
         assert set(initial.seen) == {"scene_00", "scene_01"}
 
 
+@pytest.mark.long
 def test_a_run_finds_its_networks(lstr, packed, tmp_path):
     """By what extraction recorded, also after both were moved together; if they are gone or others, that is named."""
     project = tmp_path / "project"
