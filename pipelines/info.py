@@ -21,7 +21,7 @@ from pipelines.features.verify import verify
 from pipelines.files.json_files import read_jsonl
 from pipelines.networks.checkpoint_recipe import recipe_of
 from pipelines.networks.model_description import actions_of, is_demo, network_of
-from pipelines.networks.model_file import ModelFile, is_model, open_model
+from pipelines.networks.model_file import ModelFile, is_meant_as_model, open_model
 from pipelines.networks.weights_folder import open_weights
 from pipelines.progress import Tell
 
@@ -42,7 +42,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     if path.is_dir():
         found = find_videos([path])
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
-    if is_model(path):
+    if is_meant_as_model(path):
         return _model_file(open_model(path))
     if path.suffix in (".pt", ".pth", ".tar"):
         with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason

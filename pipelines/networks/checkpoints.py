@@ -7,7 +7,7 @@ from typing import Any
 from extractors.twostream import default_device
 from lstr import checkpoint
 from lstr.checkpoint import Checkpoint
-from pipelines.networks.model_file import is_model, open_model
+from pipelines.networks.model_file import is_meant_as_model, open_model
 
 
 def open_checkpoint(
@@ -29,7 +29,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
     long_stride. Raises CheckpointError when the file is missing, damaged, unsafe, or contradicts its configuration, and
     ConfigError on a bad override.
     """
-    if is_model(path):
+    if is_meant_as_model(path):
         return open_model(path).checkpoint(overrides=overrides)
     return checkpoint.load(path, overrides)
 

@@ -32,8 +32,10 @@ from pipelines.networks.known_weights import find_networks, published_file, publ
 from pipelines.networks.model_description import describe
 
 MODEL = f"lstr{TENSORS}"
+SUFFIX = ".lstr"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
 LONGEST = 1 << 20  # chunks, or the width of a layer: three days, and a thousand times what is usual
+WIDEST = 4096  # pixels of the images that feature networks see
 OWN = ("lstr", "classes", "recipe", "config", "thresholds", "networks", "seen", "checkpoint", "members", "format")
 """Entries of model.json that `write_model` alone makes."""
 
@@ -124,6 +126,11 @@ def is_model(path: str | Path) -> bool:
     return is_archive(path)
 
 
+def is_meant_as_model(path: str | Path) -> bool:
+    """Whether a path is a model file, or has the name of one: what is wrong with it is then said of a model file."""
+    return is_archive(path) or Path(path).suffix == SUFFIX and not Path(path).is_dir()
+
+
 def open_model(path: str | Path) -> ModelFile:
     """A model file. Reads model.json alone, once the sizes of all members are checked.
 
@@ -139,6 +146,7 @@ def open_model(path: str | Path) -> ModelFile:
         names = about["classes"]
         sound = all(isinstance(table, dict) for table in (*tables, stored["versions"], about["thresholds"] or {}))
         sound &= isinstance(names, list) and all(isinstance(name, str) for name in names)
+        sound &= all(0 < side <= WIDEST for side in (model.recipe.short_side, model.recipe.crop))
         if not sound or not set(model.networks) <= set(Recipe.from_dict(about["recipe"]).streams):
             raise ValueError("entries of other kinds than they should be")
     return model

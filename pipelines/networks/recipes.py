@@ -16,7 +16,7 @@ from extractors.recipe import STREAMS, Recipe
 from lstr import checkpoint
 from pipelines.features.folder import open_features
 from pipelines.networks.known_weights import RECORD, find_networks, recorded_weights
-from pipelines.networks.model_file import is_model, open_model
+from pipelines.networks.model_file import is_meant_as_model, open_model
 from pipelines.networks.published_weights import find_weights
 from pipelines.networks.weights_folder import open_weights
 
@@ -59,7 +59,7 @@ def find_recipe(name: str) -> Preset | StoredRecipe:
         return PRESETS[name]
     if path.is_dir():
         return _recipe_of_folder(path, name)
-    if is_model(path):
+    if is_meant_as_model(path):
         model = open_model(path)
         # the networks of folds are not in it, and new videos need none of them
         return StoredRecipe(model.recipe.without_folds(), name, model.calibration(), model.network_sources().files)

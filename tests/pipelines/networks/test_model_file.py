@@ -11,6 +11,7 @@ import torch
 
 import lstr
 from extractors.errors import OutputError, RecipeError, WeightsError
+from extractors.networks.archive import Archive, write_archive
 from extractors.presets import PRESETS
 from lstr import checkpoint
 from lstr.checkpoint import CALIBRATION, TENSORS, load, save
@@ -20,6 +21,7 @@ from lstr.kinds import make_model
 from lstr.timeline import Thresholds, thresholds_of
 from pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from pipelines.finetuning.initial_weights import initial_weights
+from pipelines.networks.known_weights import recorded_weights
 from pipelines.networks.model_file import change_thresholds, is_model, open_model, write_model
 from pipelines.networks.model_parts import unpack_model
 from tests.support.feature_set import TINY
@@ -187,6 +189,45 @@ def test_the_default_model(packed, tmp_path):
     assert find_checkpoint(None) == model and not left.exists() and model.read_bytes() == packed.file.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("entry", "values", "words"),
+    [
+        ("config", {"d_model": 1 << 19}, "is of another model than its tensors"),
+        ("config", {"work_length": 1 << 40}, "is of another model than its tensors"),
+        ("config", {"l_dec": 1 << 19}, "is of another model than its tensors"),
+        ("config", {"d_model": "wide"}, "d_model is 'wide'"),
+        ("recipe", {"crop": 1 << 30}, "entries of other kinds"),
+        ("recipe", {"colour": 1}, "recipe cannot be read"),
+        ("networks", {"rgb": None}, "lacks what a model file states"),
+        ("checkpoint", {"extra": []}, "entries of other kinds"),
+        ("classes", None, "lacks what a model file states"),
+    ],
+)
+def test_a_description_that_cannot_be(small_set, tmp_path, entry, values, words):
+    """It is refused before memory for it is allocated."""
+    archive = Archive(write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {}).path)
+    parts = {name: archive.read(name) for name in archive.sizes if name.endswith("tensors")}
+    document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
+    document[entry] = values and document[entry] | values
+    write_archive(tmp_path / "h.lstr", document, "", parts)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        open_model(tmp_path / "h.lstr").checkpoint()
+    assert caught.value.hint
+
+
+def test_a_file_that_is_none(lstr, small_set, tmp_path):
+    video = small_set.videos / "scene_00.mp4"
+    (tmp_path / "text.lstr").write_text("hello")
+    for command in (
+        ["detect", video, "-m"],
+        ["info"],
+        ["evaluate", "-o", tmp_path / "e", "--labels", small_set.labels],
+    ):
+        after = [small_set.features] if command[0] == "evaluate" else []
+        mistake(lstr(*command, tmp_path / "text.lstr", *after), 4, "is no model file, or is cut short")
+    mistake(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "There is no model file")
+
+
 @pytest.mark.long
 def test_commands(lstr, packed, tmp_path):
     """pack, info, detect and unpack as a user types them."""
@@ -197,7 +238,12 @@ def test_commands(lstr, packed, tmp_path):
     assert code == 0 and out == "" and "networks inside: rgb, flow" in err and "default model: " in err, err
     code, out, err = lstr("info", file, "--json")
     described = json.loads(out)
-    assert code == 0 and described["kind"] == "model file" and described["title"] == "Mine", err
+    code, out, _ = lstr("weights", "check", file, "--json")
+    assert code == 0 and [(v["stream"], v["state"], v["name"]) for v in json.loads(out)] == [
+        ("rgb", "ok", "fälle"),
+        ("flow", "ok", "fälle"),
+    ]
+    assert described["kind"] == "model file" and described["title"] == "Mine", err
     assert described["actions"] == ["fall"] and described["measured"]["mAP"] == 0.62
     code, out, _ = lstr("info", file)
     assert code == 0 and "in this file" in out
@@ -221,6 +267,7 @@ def test_features_and_training_with_it(lstr, packed, tmp_path):
     one = ["--workers", 1, "--threads", 1, "--no-cache"]
     code, _, err = lstr("extract", packed.videos["scene_02"], "-o", features, "--recipe", packed.file, *one)
     assert code == 0, err
+    assert set(recorded_weights(features).values()) == {str(packed.file)}
     recipe = json.loads((features / "recipe.json").read_text())
     assert recipe["rgb"]["weights"] == "fälle" and "folds" not in recipe["rgb"]
     labels = {"database": {"scene_02": {"subset": "testing", "duration": 4, "annotations": [FALL]}}}
