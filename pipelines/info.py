@@ -151,7 +151,7 @@ def _model_file(model: ModelFile) -> dict:
         "model": about["config"].get("kind"),
         "preset": about["checkpoint"]["extra"].get("preset", "not recorded"),
         "measured": {**means, "videos": metrics.get("videos")} if means else "not recorded",
-        **({"events": metrics["events"].get("together")} if isinstance(metrics.get("events"), dict) else {}),
+        **({"events": metrics["events"]["together"]} if "together" in (metrics.get("events") or {}) else {}),
         "thresholds": _thresholds(about["thresholds"]) if about["thresholds"] else "the usual ones",
         "trained_on": list(about["seen"]),
         "bytes": model.path.stat().st_size,
