@@ -76,7 +76,16 @@ def _model_options(command):
 
 @click.command("detect")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("-c", "--checkpoint", metavar="FILE", help="Checkpoint; else $LSTR_CHECKPOINT, else the default one.")
+@click.option(
+    "-m",
+    "--model",
+    "-c",
+    "--checkpoint",
+    "checkpoint",
+    metavar="FILE",
+    help="Model file (.lstr), which holds all that is needed, or a checkpoint.  [default: $LSTR_CHECKPOINT, else the "
+    "default model]",
+)
 @_output_options
 @networks_options
 @stretch_options
@@ -103,7 +112,8 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     \b
     Examples:
       lstr detect game.mp4 -o timeline
-      lstr detect game.mp4 -c run/checkpoint.pt -o timeline -f json,html
+      lstr detect game.mp4 -m fall.lstr -o timeline -f json,html
+      lstr detect game.mp4 -m run/checkpoint.pt -o timeline
       lstr detect game.mp4 -o timeline -f vtt,eaf,mp4 --min-length 0.5
       lstr detect game.mp4 | jq -c 'select(.event)'
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m

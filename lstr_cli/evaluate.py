@@ -6,7 +6,7 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 
 
 @click.command("evaluate")
-@click.argument("paths", metavar="CHECKPOINT... FEATURES...", nargs=-1, required=True)
+@click.argument("paths", metavar="MODEL... FEATURES...", nargs=-1, required=True)
 @click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
@@ -53,6 +53,8 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 def command(paths, settings, as_json, **options):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
+    MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
+
     Events are those that `lstr detect` announces with the checkpoint's thresholds: a label is found by a detection
     of its class that overlaps it with an IoU of 0.3 or starts within a second of it.
 
@@ -65,7 +67,7 @@ def command(paths, settings, as_json, **options):
     \b
     Examples:
       lstr evaluate run/checkpoint.pt features --labels labels.json
-      lstr evaluate run/checkpoint.pt features --labels labels.json -o evaluation
+      lstr evaluate fall.lstr features --labels labels.json -o evaluation
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 1
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
@@ -100,5 +102,7 @@ def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
     while first and Path(paths[first - 1]).is_dir():
         first -= 1
     if not first:
-        raise click.UsageError("Give a checkpoint file, as run/checkpoint.pt, and then a feature folder.")
+        raise click.UsageError(
+            "Give a model file or checkpoint, as fall.lstr or run/checkpoint.pt, and then a feature folder."
+        )
     return list(paths[:first]), list(paths[first:])

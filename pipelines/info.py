@@ -20,12 +20,14 @@ from pipelines.features.norms import norms, plot_norms
 from pipelines.features.verify import verify
 from pipelines.files.json_files import read_jsonl
 from pipelines.networks.checkpoint_recipe import recipe_of
+from pipelines.networks.model_description import actions_of, is_demo, network_of
+from pipelines.networks.model_file import ModelFile, is_meant_as_model, open_model
 from pipelines.networks.weights_folder import open_weights
 from pipelines.progress import Tell
 
 
 def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict:
-    """What a video, feature folder, checkpoint, weights folder or file, or timeline holds; `kind` says which it is.
+    """What a video, feature folder, checkpoint, model file, weights folder or file, or timeline holds, by `kind`.
 
     A feature folder is read whole, and `faults` names what is wrong with it. `settings` are what a published
     checkpoint does not tell. Raises the typed error of that kind.
@@ -40,6 +42,8 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     if path.is_dir():
         found = find_videos([path])
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
+    if is_meant_as_model(path):
+        return _model_file(open_model(path))
     if path.suffix in (".pt", ".pth", ".tar"):
         with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
             if path.is_file() and (card := read_card(path)):
@@ -129,6 +133,30 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
         "metrics": loaded.metrics,
         **({"thresholds": _thresholds(loaded.extra["thresholds"])} if loaded.extra.get("thresholds") else {}),
         "versions": loaded.versions,
+    }
+
+
+def _model_file(model: ModelFile) -> dict:
+    about = model.about
+    metrics, measured = about["metrics"], about["metrics"].get("lstr")
+    means = {name: measured.get(name) for name in ("mAP", "mcAP")} if isinstance(measured, dict) else {}
+    return {
+        "kind": "model file",
+        "title": about["title"],
+        "format": about["format"],
+        **({"demo": True} if is_demo(about) else {}),
+        "actions": actions_of(about),
+        "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
+        "recipe_id": model.recipe.id,
+        "model": about["config"].get("kind"),
+        "preset": about["checkpoint"]["extra"].get("preset", "not recorded"),
+        "measured": {**means, "videos": metrics.get("videos")} if means else "not recorded",
+        **({"events": metrics["events"]["together"]} if "together" in (metrics.get("events") or {}) else {}),
+        "thresholds": _thresholds(about["thresholds"]) if about["thresholds"] else "the usual ones",
+        "trained_on": list(about["seen"]),
+        "bytes": model.path.stat().st_size,
+        "lstr": about["lstr"],
+        "versions": about["checkpoint"]["versions"],
     }
 
 

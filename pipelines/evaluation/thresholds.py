@@ -19,6 +19,7 @@ from pipelines.datasets.dataset import Split
 from pipelines.evaluation.events import detect_events, labelled_segments
 from pipelines.evaluation.hysteresis import hysteresis
 from pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
+from pipelines.networks.model_file import change_thresholds, is_model
 from pipelines.progress import Finished, Progress
 
 MOST_LEVELS = 50  # scores tried as `on`
@@ -140,11 +141,13 @@ def _starts_of(scores: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
-    """Put thresholds into a checkpoint, nothing else of it changed; returns the file, which is replaced whole.
+    """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
 
     A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError.
     """
     stored = {label: asdict(rules) for label, rules in thresholds.items()}
+    if is_model(loaded.path):
+        return change_thresholds(loaded.path, stored)
     extra = {**loaded.extra, "thresholds": stored}
     if loaded.format == checkpoint.FORMAT:
         content = checkpoint.read(loaded.path)
