@@ -90,6 +90,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     data = read_dataset(features, options.labels, streams, options.dataset, skip_missing=options.skip_missing)
     subset = options.subset or ("validation" if options.choose_thresholds else None)
     split = data.split(subset, options.skip_missing)
+    yield from data.notices(split)
     checkpoints = [open_checkpoint(path, options.model, options.device) for path in options.checkpoints]
     names = names_of([Path(path).absolute() for path in options.checkpoints])
     warnings: list[str] = []

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from extractors.twostream import default_device
-from lstr.label_check import Finding
-from pipelines.datasets.dataset import Dataset, Split, read_dataset, stop_at_errors
+from lstr.label_check import Finding, stop_at_errors
+from pipelines.datasets.dataset import Dataset, Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in, seen_phrase
 from pipelines.progress import Finished, Notice
 from pipelines.provenance import make_reproducible
