@@ -20,7 +20,7 @@ def actions_of(labels: Labels) -> tuple[str, ...]:
 
 
 def training_subset(labels: Labels) -> str | None:
-    """The subset that is trained on; "validation" where that is tested on another, as in THUMOS'14; None for neither."""
+    """The subset to train on: "validation" where only that and testing are, as in THUMOS'14; None for neither."""
     present = {video.subset for video in labels.videos.values()}
     if "training" in present:
         return "training"

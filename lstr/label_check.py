@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from lstr.errors import LabelsError
 from lstr.label_balance import few_examples, never_trained, one_subset, split_recordings
-from lstr.label_units import TAIL, Footage, Unit, footage_of, odd_units, whole_numbers
+from lstr.label_units import FRAMES, MILLISECONDS, TAIL, Footage, Unit, footage_of, odd_units, whole_numbers
 from lstr.labels import Labels, VideoLabels
 from lstr.segment import Segment, mistake
 
@@ -19,7 +19,8 @@ TARGETS_TOLERANCE = 4
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
-FRAMES = "no seconds"
+UNITS = (FRAMES, MILLISECONDS)
+"""Kinds of findings that say that times are no seconds."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def check(
         findings += _video(labels, name, video, known.get(name), units.get(name))
         findings += _targets(name, video, (lengths or {}).get(name))
     if not known and (question := whole_numbers(labels.videos.values())):
-        findings.append(Finding(WARNING, FRAMES, "", question))
+        findings.append(Finding(WARNING, "whole numbers", "", question))
     if lengths is not None:
         wanted = [name for name, video in labels.videos.items() if not subsets or video.subset in subsets]
         findings += missing(wanted, lengths, "features", WARNING if skip_missing else ERROR)
@@ -105,7 +106,7 @@ def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
     hint = f"`lstr labels check {file} --json` names each; correct them and go on."
     if all(found.kind == "no features" for found in errors):
         hint = "extract them with `lstr extract`, or leave them out with --skip-missing."
-    elif first.kind == FRAMES:
+    elif first.kind in UNITS:
         rate = first.detail.rpartition("/")[2].partition(" ")[0]
         hint = f"if so, make seconds of them: lstr labels convert {file} --frames {rate} -o seconds.json"
     what = "error" if len(errors) == 1 else "errors"
@@ -132,7 +133,7 @@ def _video(
     if footage and unit and sound:
         first = min(sound, key=lambda segment: segment.start or segment.end)
         question = unit.question(first.start or first.end)
-        yield Finding(ERROR, FRAMES, name, f"{_written(first)} of {footage.seconds:.2f} s; {question}")
+        yield Finding(ERROR, unit.kind, name, f"{_written(first)} of {footage.seconds:.2f} s; {question}")
     for first, second in pairwise(sorted(sound, key=_order)):
         if first == second:
             yield Finding(WARNING, "duplicate", name, _written(second))

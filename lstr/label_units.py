@@ -18,7 +18,8 @@ FAR = 1.5
 RATES = (15, 24, 25, 30, 50, 60, 100, 120, 240)
 """Usual numbers of frames a second."""
 USUAL = 30
-MILLISECONDS = 1000
+FRAMES, MILLISECONDS = "frame numbers", "milliseconds"
+"""Kinds of times that are no seconds."""
 
 LONG = 60
 """Whole numbers up to this may well be seconds, of a video whose duration nobody knows."""
@@ -36,9 +37,10 @@ class Footage:
 
 @dataclass(frozen=True)
 class Unit:
-    """What the times of a file seem to be: `name`, and how many are a second."""
+    """What the times of a video seem to be: `name`, and how many are a second."""
 
     name: str
+    kind: str
     rate: float
 
     def question(self, time: float) -> str:
@@ -49,15 +51,13 @@ class Unit:
 def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage]) -> dict[str, Unit]:
     """By video, what its times seem to be where they are no seconds.
 
-    Such a video has whole numbers only, which reach far past its end and fit once they are divided by its rate, or by a
-    usual one that suits all such videos. `footage`: what is known of the videos; those not in it are left out.
+    Such a video has whole numbers only, of which most are past its end, and which fit once they are divided by its
+    rate, or by a usual one that suits all such videos. `footage`: what is known of the videos; others are left out.
     """
-    lasts = {
-        name: max(times)
-        for name, video in videos.items()
-        if name in footage and (times := times_of([video])) and all(time.is_integer() for time in times)
-    }
-    far = {name: last for name, last in lasts.items() if last > FAR * footage[name].seconds + 1}
+    labelled = {name: times_of([video]) for name, video in videos.items() if name in footage and video.segments}
+    far = {name: max(times) for name, times in labelled.items() if _is_far(times, footage[name].seconds)}
+    if 2 * len(far) < len(labelled):  # one time of a few may be a slip; of several in one video it is none
+        far = {name: last for name, last in far.items() if len(labelled[name]) >= ENOUGH}
     # of frames, what is left is at least this many a second
     needed = {name: last / (footage[name].seconds + TAIL) for name, last in far.items()}
     usual = _usual(max(needed.values(), default=0))
@@ -65,7 +65,7 @@ def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage])
     for name, least in needed.items():
         rate = footage[name].rate
         if rate and least <= rate:
-            units[name] = Unit("frames", round(rate, 3))
+            units[name] = Unit("frames", FRAMES, round(rate, 3))
         elif usual:
             units[name] = usual
     return units
@@ -77,7 +77,7 @@ def whole_numbers(videos: Iterable[VideoLabels]) -> str:
     For labels of which nobody knows how long the videos are.
     """
     times = times_of(videos)
-    if len(times) < ENOUGH or max(times) <= LONG or not all(time.is_integer() for time in times):
+    if len(times) < ENOUGH or max(times) <= LONG or not _are_whole(times):
         return ""
     return f"all times are whole numbers, up to {max(times):g}: seconds or frames? With the videos it can be told"
 
@@ -87,13 +87,23 @@ def times_of(videos: Iterable[VideoLabels]) -> list[float]:
     return [time for video in videos for segment in video.segments for time in (segment.start, segment.end)]
 
 
+def _is_far(times: list[float], seconds: float) -> bool:
+    """Whether the times are whole numbers, most of them past the end, and the last by far."""
+    past = sum(time > seconds + TAIL for time in times)
+    return max(times) > FAR * seconds + 1 and 2 * past > len(times) and _are_whole(times)
+
+
+def _are_whole(times: Iterable[float]) -> bool:
+    return all(float(time).is_integer() for time in times)
+
+
 def _usual(needed: float) -> Unit | None:
     """The unit that has at least so many a second."""
     rate = next((rate for rate in RATES if rate >= math.floor(needed)), None)
     if rate is None:
-        return Unit("milliseconds", MILLISECONDS) if needed <= MILLISECONDS else None
+        return Unit(MILLISECONDS, MILLISECONDS, 1000) if needed <= 1000 else None
     # labels that end early say little about the rate; then it is the most usual one
-    return Unit("frames", USUAL if rate < USUAL and needed < 0.9 * rate else rate)
+    return Unit("frames", FRAMES, USUAL if rate < USUAL and needed < 0.9 * rate else rate)
 
 
 def footage_of(

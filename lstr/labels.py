@@ -130,7 +130,7 @@ def read_json(path: Path) -> Any:
         raise LabelsError(f"There is no label file {path}.", "Check the path of --labels.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise LabelsError(
-            f"The label file {path} cannot be read ({error}).", "Give a readable UTF-8 JSON file."
+            f"The label file {path} cannot be read ({error}).", "Give a readable file in UTF-8, such as JSON or CSV."
         ) from error
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: _object(path, pairs))

@@ -109,9 +109,9 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
     from extractors.video.live_reader import LiveOptions
-    from pipelines.annotations.label_file import read_label_file
     from lstr_cli import console
     from lstr_cli.view import View
+    from pipelines.annotations.label_file import read_label_file
     from pipelines.detection.job import DetectOptions, detect_sources
     from pipelines.detection.sources import Limits, NetworkOptions
     from pipelines.detection.writer import OutputOptions

@@ -113,7 +113,7 @@ def convert(sources, to, output, events, **options):
         console.warn(text)
     held = done.annotated.held()
     if done.form.name == "activitynet" and not held & {"scores", "subsets"}:
-        console.say("No video has a subset: all are for training, until --subset or another file says which are tested.")
+        console.say("No video has a subset: all are for training. Name them in the source, or with --subset testing.")
     if done.form.holds_with_scores and "scores" in held:
         console.say("With their scores these are results to evaluate; --as-labels makes labels of them.")
     segments = sum(len(v.segments) for v in done.annotated.videos.values())

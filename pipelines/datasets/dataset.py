@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from extractors.errors import RecipeError
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
-from lstr.label_check import FRAMES, NOTE, Finding, check, check_set, in_order, stop_at_errors
+from lstr.label_check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels import Labels, select, subset_named, targets
 from pipelines.annotations.label_file import read_label_file
 from pipelines.features.folder import FeatureFolder, seen_streams
@@ -173,7 +173,7 @@ class Dataset:
         """
         lengths = {video.id: len(video.features) for video in split.videos}
         known = replace(self.labels, videos={name: self.labels.videos[name] for name in lengths})
-        stop_at_errors([found for found in check(known, lengths) if found.kind == FRAMES], self.source)
+        stop_at_errors([found for found in check(known, lengths) if found.kind in UNITS], self.source)
         kinds = ("never trained", "one recording")
         return [
             Notice(f"{self.source}: {finding.sentence}.", warning=finding.severity != NOTE)

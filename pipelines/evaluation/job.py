@@ -90,13 +90,13 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     data = read_dataset(features, options.labels, streams, options.dataset, skip_missing=options.skip_missing)
     subset = options.subset or ("validation" if options.choose_thresholds else None)
     split = data.split(subset, options.skip_missing)
-    yield from data.notices(split)
     checkpoints = [open_checkpoint(path, options.model, options.device) for path in options.checkpoints]
     names = names_of([Path(path).absolute() for path in options.checkpoints])
     warnings: list[str] = []
     for loaded in checkpoints:
         warnings += check_fit(loaded, split, options.scoring)
         yield from map(Notice, assumptions_of(loaded))
+    yield from data.notices(split)
     if options.choose_thresholds:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
         document = yield from _choose(names, checkpoints, split)
