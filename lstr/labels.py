@@ -69,6 +69,8 @@ class Labels:
     videos: dict[str, VideoLabels]
     has_subsets: bool = True
     """False where the file names no subset at all: then every video is in "training"."""
+    lists_classes: bool = True
+    """False where the classes are only those of the segments, so that their order says nothing."""
     notes: tuple[Note, ...] = field(default=(), compare=False)
     """What was taken otherwise than it is written; `lstr.label_check.check` lists it."""
 
@@ -108,7 +110,7 @@ def labels_of(content: ActivityNet, where: str, lenient: bool = False) -> Labels
     if videos and not has_subsets:
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
     classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
-    labels = Labels(classes, videos, has_subsets or not videos, tuple(notes))
+    labels = Labels(classes, videos, has_subsets or not videos, content.classes is not None, tuple(notes))
     for name, video in videos.items() if not lenient else ():
         for i, segment in enumerate(video.segments):
             if wrong := mistake(segment, classes):

@@ -75,7 +75,7 @@ def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> 
         name: Entry(video.segments, video.subset, video.duration)
         for name, video in annotated.without_scores().videos.items()
     }
-    labels = labels_of(ActivityNet(entries, annotated.classes), where, lenient)
+    labels = replace(labels_of(ActivityNet(entries, annotated.classes), where, lenient), lists_classes=False)
     if "scores" not in annotated.held():
         return labels
     note = Note("scores", "its segments have scores, as of a detector; they are taken as labels")

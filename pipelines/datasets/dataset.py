@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extractors.errors import RecipeError
-from lstr.config import LSTRConfig
+from lstr.config import FEATURES_PER_SECOND, LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
 from lstr.label_check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels import Labels, select, subset_named, targets
@@ -113,6 +113,22 @@ class Dataset:
     labels: Labels
     source: str
     """The label file, for messages."""
+
+    def with_classes(self, classes: tuple[str, ...]) -> "Dataset":
+        """With the classes of a model, in its order, where the label file lists none and has no others."""
+        if self.labels.lists_classes or not set(self.labels.classes) <= set(classes):
+            return self
+        return replace(self, labels=replace(self.labels, classes=classes))
+
+    def with_durations(self) -> "Dataset":
+        """With the durations of features where the label file states none, as a table of segments does not."""
+        present = set(self.folder.ids())
+        videos = {
+            name: replace(video, duration=len(self.folder.load(name)[0]) / FEATURES_PER_SECOND)
+            for name, video in self.labels.videos.items()
+            if video.duration is None and video.n_chunks is None and name in present
+        }
+        return replace(self, labels=replace(self.labels, videos={**self.labels.videos, **videos}))
 
     def lengths(self, subsets: Collection[str] = ()) -> dict[str, int]:
         """Chunks of each video that has features: of all, or of some subsets and of the videos without labels.
