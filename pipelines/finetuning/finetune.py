@@ -39,7 +39,7 @@ class FinetuneOptions:
     videos: Sequence[str]
     """Files, folders, patterns, URLs."""
     labels: str
-    """ActivityNet JSON, or a published data_info.json."""
+    """Labels of any form, see `read_label_file`."""
     output: str | Path
     """Folder for the weights."""
     lists: Sequence[str] = ()

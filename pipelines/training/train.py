@@ -24,7 +24,7 @@ class TrainOptions:
     features: Sequence[str | Path]
     """Feature folders."""
     labels: str | Path
-    """ActivityNet JSON, or a published data_info.json."""
+    """Labels of any form, see `read_label_file`."""
     output: str | Path
     """The folder of the run."""
     preset: str = "thumos14"

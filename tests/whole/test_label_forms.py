@@ -1,4 +1,4 @@
-"""One table as every command takes it: training, evaluation, detection, calibration and finetuning read one function."""
+"""One table as every command takes it: train, evaluate, detect, extract and finetune read labels by one function."""
 
 import json
 
