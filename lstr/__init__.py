@@ -18,12 +18,12 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from extractors.video.live_reader import LiveOptions as LiveOptions
     from lstr.checkpoint import Checkpoint as Checkpoint
     from lstr.errors import LstrError as LstrError
-    from lstr.labels import read_labels as read_labels
     from lstr.segment import Segment as Segment
     from lstr.streaming import create as create
     from lstr.streaming import step as step
     from lstr.timeline import Thresholds as Thresholds
     from lstr.timeline import Timeline as Timeline
+    from pipelines.annotations.label_file import read_label_file as read_labels  # noqa: F401
     from pipelines.calls import convert as convert
     from pipelines.calls import evaluate as evaluate
     from pipelines.calls import extract as extract
@@ -53,7 +53,7 @@ _NAMES = {
     "extract": ("pipelines.calls", "extract"),
     "finetune": ("pipelines.calls", "finetune"),
     "load": ("pipelines.networks.checkpoints", "load"),
-    "read_labels": ("lstr.labels", "read_labels"),
+    "read_labels": ("pipelines.annotations.label_file", "read_label_file"),
     "step": ("lstr.streaming", "step"),
     "train": ("pipelines.calls", "train"),
 }

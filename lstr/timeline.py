@@ -1,18 +1,22 @@
 """Scores to events and segments, causally."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoint import Checkpoint
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LstrError
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.segment import Segment
+
+if TYPE_CHECKING:  # it brings torch, which reading labels does not need
+    from lstr.checkpoint import Checkpoint
 
 CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
 FORMAT = "lstr-timeline/1"

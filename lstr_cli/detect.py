@@ -119,9 +119,9 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
     from extractors.video.live_reader import LiveOptions
-    from lstr.labels import read_labels
     from lstr_cli import console
     from lstr_cli.view import View
+    from pipelines.annotations.label_file import read_label_file
     from pipelines.detection.job import DetectOptions, detect_sources
     from pipelines.detection.sources import Limits, NetworkOptions
     from pipelines.detection.writer import OutputOptions
@@ -129,7 +129,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     folder = Path(written["output"]) if written["output"] else None
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or written["formats"] == ("jsonl",)) else None
-    labels = read_labels(written["labels"]) if written["labels"] else None
+    labels = read_label_file(written["labels"]) if written["labels"] else None
     options = DetectOptions(
         model["checkpoint"],
         settings=model_settings(model["settings"]),

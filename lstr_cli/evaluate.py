@@ -7,7 +7,7 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 
 @click.command("evaluate")
 @click.argument("paths", metavar="MODEL... FEATURES...", nargs=-1, required=True)
-@click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a data_info.json.")
+@click.option("--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
 @click.option(

@@ -22,7 +22,9 @@ NETWORKS = click.Choice(["resnet50", "bninception"])
 @click.command("finetune")
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
-@click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a published data_info.json.")
+@click.option(
+    "--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a published data_info.json."
+)
 @click.option("--dataset", metavar="NAME", help="Which data set of a data_info.json.")
 @click.option("-o", "--output", required=True, metavar="WEIGHTS", help="Folder for the weights.")
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), default="both", show_default=True)

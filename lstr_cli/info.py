@@ -18,7 +18,7 @@ SHOWN = 20  # faults in a table; --json has them all
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(path, plot, video_id, settings, as_json):
-    """Describe a video, a feature folder, a model file, a checkpoint, weights of `lstr finetune`, or a timeline.
+    """Describe a video, feature folder, model file, checkpoint, weights of `lstr finetune`, timeline or label file.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
     were recorded when the arrays were written. Leaves with 3 when something is wrong with it.
@@ -31,6 +31,7 @@ def command(path, plot, video_id, settings, as_json):
       lstr info fall.lstr
       lstr info run/checkpoint.pt --json
       lstr info my_weights
+      lstr info labels.json
     """
     from lstr_cli import console
     from pipelines.info import describe, plot_features

@@ -7,7 +7,9 @@ from lstr_cli.options import data_options, device_option, set_option
 
 @click.command("train")
 @click.argument("features", metavar="FEATURES...", nargs=-1, required=True)
-@click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a published data_info.json.")
+@click.option(
+    "--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a published data_info.json."
+)
 @click.option("-o", "--output", required=True, metavar="RUN", help="Folder for the checkpoint and the log.")
 @click.option(
     "--preset",

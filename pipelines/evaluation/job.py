@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from lstr.checkpoint import Checkpoint
 from lstr.errors import ConfigError
 from lstr.event_metrics import length_text
+from lstr.labels import subset_named
 from pipelines.datasets.dataset import Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in
 from pipelines.evaluation.analysis import RESAMPLES, analyse, compare, resample
@@ -105,14 +106,17 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     streams = (options.rgb, options.flow)
     features = list(options.features)
     data = read_dataset(features, options.labels, streams, options.dataset, skip_missing=options.skip_missing)
-    subset = options.subset or ("validation" if options.choose_thresholds else None)
-    split = data.split(subset, options.skip_missing)
+    default = "validation" if options.choose_thresholds else None
+    subset = subset_named(options.subset) if options.subset else default
     checkpoints = [open_checkpoint(path, options.model, options.device) for path in options.checkpoints]
+    data = data.with_classes(checkpoints[0].classes).with_durations()
+    split = data.split(subset, options.skip_missing)
     names = names_of([Path(path).absolute() for path in options.checkpoints])
     warnings: list[str] = []
     for loaded in checkpoints:
         warnings += check_fit(loaded, split, options.scoring)
         yield from map(Notice, assumptions_of(loaded))
+    yield from data.notices(split)
     if options.choose_thresholds:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
         document = yield from _choose(names, checkpoints, split, options.false_alarms)
