@@ -26,7 +26,7 @@ ZIP = b"PK\x03\x04"
 
 
 def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict:
-    """What a video, feature folder, checkpoint, model file, weights folder or file, timeline or label file holds, by kind.
+    """What a video, feature folder, model file, checkpoint, weights, timeline or label file holds, by its `kind`.
 
     A feature folder is read whole, and `faults` names what is wrong with it. `settings` are what a published
     checkpoint does not tell. Raises the typed error of that kind.
