@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lstr_cli.headings import Command
 from lstr_cli.options import (
     Size,
     device_option,
@@ -63,9 +64,9 @@ def _output_options(command):
 
 def _model_options(command):
     """Which model decides, as the command's argument `model`, a dict; its networks have options of their own."""
-    gathered = gather(command, "model", ("checkpoint", "settings", "device", "precision"))
+    gathered = gather(command, "model", ("checkpoint", "settings", "device", "model_precision"))
     precision = click.option(
-        "--precision",
+        "--model-precision",
         type=click.Choice(["float32", "bf16"]),
         default="float32",
         show_default=True,
@@ -74,7 +75,7 @@ def _model_options(command):
     return precision(set_option(device_option(gathered)))
 
 
-@click.command("detect")
+@click.command("detect", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option("-c", "--checkpoint", metavar="FILE", help="Checkpoint; else $LSTR_CHECKPOINT, else the default one.")
 @_output_options
@@ -124,7 +125,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
         model["checkpoint"],
         settings=model_settings(model["settings"]),
         device=model["device"],
-        precision=model["precision"],
+        model_precision=model["model_precision"],
         networks=NetworkOptions(**networks),
         thresholds=events,
         limits=Limits(**stretch),

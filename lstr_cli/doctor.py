@@ -4,8 +4,10 @@ import sys
 
 import click
 
+from lstr_cli.headings import Command
 
-@click.command("doctor")
+
+@click.command("doctor", cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(as_json):
     """Check versions, decoders, optical flow, mmaction2, GPU and weights; leaves with 1 when something is missing.

@@ -2,10 +2,11 @@
 
 import click
 
+from lstr_cli.headings import Command
 from lstr_cli.options import data_options, device_option, mismatch_option, model_settings, set_option
 
 
-@click.command("evaluate")
+@click.command("evaluate", cls=Command)
 @click.argument("paths", metavar="CHECKPOINT... FEATURES...", nargs=-1, required=True)
 @click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")

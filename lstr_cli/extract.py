@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lstr.config import FEATURES_PER_SECOND
+from lstr_cli.headings import Command
 from lstr_cli.options import (
     device_option,
     flow_backend_option,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:  # they bring torch
 SOME_FAILED = 3
 
 
-@click.command("extract")
+@click.command("extract", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
 @click.option("-o", "--output", required=True, metavar="FEATURES", help="Feature folder to write.")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lstr_cli.extract import say_outcome, speed
-from lstr_cli.options import Size, algorithm_option, device_option, inputs_options, set_option, workers_option
+from lstr_cli.headings import Command
+from lstr_cli.options import Size, algorithm_option, device_option, flow_threads_option, inputs_options, set_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,7 @@ SOME_FAILED = 3
 NETWORKS = click.Choice(["resnet50", "bninception"])
 
 
-@click.command("finetune")
+@click.command("finetune", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
 @click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a published data_info.json.")
@@ -58,8 +59,8 @@ NETWORKS = click.Choice(["resnet50", "bninception"])
 @set_option
 @click.option("--seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
-@click.option("--readers", type=click.IntRange(min=0), help="Processes that read samples ahead.")
-@workers_option
+@click.option("--loaders", type=click.IntRange(min=0), help="Processes that load samples ahead.")
+@flow_threads_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 def command(videos, lists, as_json, **options):

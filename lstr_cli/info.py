@@ -5,13 +5,14 @@ from pathlib import Path
 
 import click
 
+from lstr_cli.headings import Command
 from lstr_cli.options import model_settings, set_option
 
 DAMAGED = 3
 SHOWN = 20  # faults in a table; --json has them all
 
 
-@click.command("info")
+@click.command("info", cls=Command)
 @click.argument("path", metavar="PATH")
 @click.option("--plot", metavar="FILE", help="Draw the feature norms of one video over time: .png, .pdf or .svg.")
 @click.option("--video", "video_id", metavar="ID", help="The video to draw.  [default: the first]")

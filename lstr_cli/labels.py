@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
+from lstr_cli.headings import Group
 from lstr_cli.options import data_options, events_options
 
 EXAMPLES = 2  # named per kind of finding in the table
 
 
-@click.group("labels")
+@click.group("labels", cls=Group)
 def command():
     """Check label files, and convert annotations.
 
@@ -125,7 +126,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     Examples:
       lstr labels check labels.json
       lstr labels check labels.json features --subset training
-      lstr labels check data/data_info.json data/THUMOS --rgb rgb_anet_resnet50 --flow flow_anet_resnet50
+      lstr labels check data/data_info.json data/THUMOS --rgb-features rgb_anet_resnet50
     """
     from dataclasses import asdict
 

@@ -131,18 +131,20 @@ def flow_backend_option(command):
     )(command)
 
 
-def workers_option(command):
-    """`--workers` and `--flow-backend`: threads that compute flow, None for one a core, and with what."""
+def flow_threads_option(command):
+    """`--flow-threads` and `--flow-backend`: threads that compute flow, None for one per core, and with what."""
     return click.option(
-        "--workers", type=click.IntRange(min=1), help="Threads that compute optical flow.  [default: one a core]"
+        "--flow-threads",
+        type=click.IntRange(min=1),
+        help="Threads that compute optical flow.  [default: one per core]",
     )(flow_backend_option(command))
 
 
 def networks_options(command):
     """How the networks for raw video are made, passed as the dict `networks`."""
-    names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "workers", "flow_backend")
+    names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "flow_threads", "flow_backend")
     gathered = gather(command, "networks", names)
-    return weights_options(algorithm_option(mismatch_option(workers_option(gathered))))
+    return weights_options(algorithm_option(mismatch_option(flow_threads_option(gathered))))
 
 
 def processes_option(command):
@@ -280,11 +282,15 @@ def live_options(command):
 
 
 def data_options(command):
-    """How labels and published feature folders are read: `--dataset`, `--rgb`, `--flow`, `--skip-missing`."""
+    """`--dataset`, `--rgb-features`, `--flow-features` and `--skip-missing`: how labels and features are read."""
     for option in (
         click.option("--skip-missing", is_flag=True, help="Leave out labelled videos that have no features."),
-        click.option("--flow", metavar="NAME", help="Folder of flow features, where FEATURES has several."),
-        click.option("--rgb", metavar="NAME", help="Folder of RGB features, where FEATURES has several."),
+        click.option(
+            "--flow-features", "flow", metavar="NAME", help="Folder of flow features, where FEATURES has several."
+        ),
+        click.option(
+            "--rgb-features", "rgb", metavar="NAME", help="Folder of RGB features, where FEATURES has several."
+        ),
         click.option("--dataset", metavar="NAME", help="Which data set of a data_info.json; else the root's name."),
     ):
         command = option(command)

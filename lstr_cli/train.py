@@ -2,10 +2,11 @@
 
 import click
 
+from lstr_cli.headings import Command
 from lstr_cli.options import data_options, device_option, set_option
 
 
-@click.command("train")
+@click.command("train", cls=Command)
 @click.argument("features", metavar="FEATURES...", nargs=-1, required=True)
 @click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a published data_info.json.")
 @click.option("-o", "--output", required=True, metavar="RUN", help="Folder for the checkpoint and the log.")

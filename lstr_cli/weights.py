@@ -4,12 +4,14 @@ import sys
 
 import click
 
+from lstr_cli.headings import Group
+
 UNFIT = 4
 DIGITS = 16  # of a SHA-256 on a screen
 MEGABYTE = 1_000_000
 
 
-@click.group("weights", no_args_is_help=False)
+@click.group("weights", cls=Group, no_args_is_help=False)
 def command():
     """Published weights of the two feature networks: what exists, how to get it, whether it is whole.
 

@@ -127,7 +127,7 @@ def test_extract_of_what_is_no_video(lstr, bad, tmp_path, name):
 @pytest.mark.parametrize("name", IN_EXTRACT)
 def test_detect_of_what_is_no_video(lstr, bad, small_set, tmp_path, name):
     code, words = IN_EXTRACT[name]
-    result = lstr("detect", bad / name, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--workers", "1")
+    result = lstr("detect", bad / name, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--flow-threads", "1")
     mistake(result, code, words, name)
     assert not (tmp_path / "out").exists()
 
