@@ -8,7 +8,6 @@ import click
 
 from lstr_cli.headings import Command
 from lstr_cli.options import (
-    Size,
     device_option,
     events_options,
     gather,
@@ -18,6 +17,7 @@ from lstr_cli.options import (
     set_option,
     stretch_options,
 )
+from lstr_cli.quantities import Size
 
 SOME_FAILED, STALLED = 3, 1
 
@@ -109,9 +109,11 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect game.mp4 | jq -c 'select(.event)'
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
+    from lstr_cli import console
+
+    console.say_waiting("loading networks…")
     from extractors.video.live_reader import LiveOptions
     from lstr.labels import read_labels
-    from lstr_cli import console
     from lstr_cli.view import View
     from pipelines.detection.job import DetectOptions, detect_sources
     from pipelines.detection.sources import Limits, NetworkOptions

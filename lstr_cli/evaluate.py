@@ -3,6 +3,7 @@
 import click
 
 from lstr_cli.headings import Command
+from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_options, device_option, mismatch_option, model_settings, set_option
 
 
@@ -78,6 +79,8 @@ def command(paths, calibrate, settings, as_json, **options):
         show_thresholds(result.document)
     if result.page:
         console.say(f"report: {result.page.resolve()}")
+    if len(checkpoints) == 1:
+        console.say_next(*after_evaluate(checkpoints[0]))
 
 
 def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:

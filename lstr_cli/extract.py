@@ -10,6 +10,7 @@ import click
 
 from lstr.config import FEATURES_PER_SECOND
 from lstr_cli.headings import Command
+from lstr_cli.next_steps import after_extract
 from lstr_cli.options import (
     device_option,
     flow_backend_option,
@@ -99,6 +100,8 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
     _say_summary(console, summary, chosen.output)
     if as_json:
         console.show_json({"output": str(chosen.output), **summary.to_dict()})
+    elif not summary.failed:
+        console.say_next(*after_extract(chosen.output, videos, chosen.calibrate))
     if summary.failed:
         sys.exit(SOME_FAILED)
 

@@ -8,7 +8,9 @@ import click
 
 from lstr_cli.extract import say_outcome, speed
 from lstr_cli.headings import Command
-from lstr_cli.options import Size, algorithm_option, device_option, flow_threads_option, inputs_options, set_option
+from lstr_cli.next_steps import after_finetune
+from lstr_cli.options import algorithm_option, device_option, flow_threads_option, inputs_options, set_option
+from lstr_cli.quantities import Size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,6 +94,8 @@ def command(videos, lists, as_json, **options):
     if result is None:  # another process of the run speaks
         return
     _show(result, as_json)
+    if not as_json:
+        console.say_next(*after_finetune(result.weights.path, videos, lists))
     if result.failed:
         some = ", ".join(failed.id for failed in result.failed[:5])
         console.say(f"{len(result.failed)} of {result.n_videos} videos were left out: {some}")
@@ -164,4 +168,4 @@ def _show(result: "Finetuned", as_json: bool) -> None:
                 epoch = f"{known['epoch']}/{known['epochs']}"
                 rows.append((stream, pair, score, epoch, console.clock(known["seconds"])))
         console.show_table(weights.name, ("stream", "pair", "mAP", "epoch", "time"), rows, right=(2, 3, 4))
-    console.say(f"weights: {weights.path}; to use them: lstr extract VIDEOS -o FEATURES --recipe {weights.path}")
+    console.say(f"weights: {weights.path}")

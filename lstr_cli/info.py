@@ -1,4 +1,4 @@
-"""`lstr info`: what a video, feature folder, checkpoint, weights folder or timeline holds."""
+"""`lstr info`: what a video, feature folder, checkpoint, weights folder, recipe or timeline holds."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ SHOWN = 20  # faults in a table; --json has them all
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(path, plot, video_id, settings, as_json):
-    """Describe a video, a feature folder, a checkpoint, a folder or file of `lstr finetune`, or a timeline.
+    """Describe a video, a feature folder, a checkpoint, a folder or file of `lstr finetune`, a recipe or a timeline.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
     were recorded when the arrays were written. Leaves with 3 when something is wrong with it.
@@ -31,8 +31,10 @@ def command(path, plot, video_id, settings, as_json):
       lstr info features --plot norms.png --video game
       lstr info run/checkpoint.pt --json
       lstr info my_weights
+      lstr info fast
     """
     from lstr_cli import console
+    from lstr_cli.description import tables
     from pipelines.info import describe, plot_features
 
     settings = model_settings(settings)
@@ -42,13 +44,13 @@ def command(path, plot, video_id, settings, as_json):
     elif video_id:
         raise click.UsageError("--video names the video that --plot draws.")
     with console.Bar("videos") as bar:
-        described = describe(path, settings, bar.update)
+        described = describe(path, settings, lambda _, done, total: bar.update("checked", done, total))
     faults = described.get("faults", [])
     if as_json:
         console.show_json(described)
     else:
-        rows = [(key, _cell(value)) for key, value in described.items() if key != "faults"]
-        console.show_table(f"{path}: {described['kind']}", ("entry", "value"), rows)
+        for title, rows in tables(described):
+            console.show_table(title or f"{path}: {described['kind']}", ("entry", "value"), rows)
         if faults:
             rows = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:SHOWN]]
             console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), rows)
@@ -58,11 +60,3 @@ def command(path, plot, video_id, settings, as_json):
             f"hint: remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
         )
         sys.exit(DAMAGED)
-
-
-def _cell(value) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {_cell(v)}" for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value[:12])) + (f" … ({len(value)})" if len(value) > 12 else "")
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from lstr_cli.headings import Group
+from lstr_cli.next_steps import after_convert
 from lstr_cli.options import data_options, events_options
 
 EXAMPLES = 2  # named per kind of finding in the table
@@ -108,6 +109,7 @@ def convert(sources, to, output, events, **options):
     segments = sum(len(v.segments) for v in done.annotated.videos.values())
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
     console.say(f"{len(done.annotated.videos)} videos, {segments} segments{where}")
+    console.say_next(*after_convert(to, done.files))
 
 
 @command.command("check")

@@ -3,6 +3,7 @@
 import click
 
 from lstr_cli.headings import Command
+from lstr_cli.next_steps import after_train
 from lstr_cli.options import data_options, device_option, set_option
 
 
@@ -13,9 +14,8 @@ from lstr_cli.options import data_options, device_option, set_option
 @click.option(
     "--preset",
     type=click.Choice(["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small"]),
-    default="thumos14",
-    show_default=True,
-    help="The paper's settings, those of the published code, or small for a few dozen short videos.",
+    help="The paper's settings, those of the published code, or small for little video.  [default: small up to one "
+    "hour of training video, thumos14 for more]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option
@@ -102,6 +102,8 @@ def _train(options, make_default: bool) -> None:
         from pipelines.detection.checkpoint import leave_default
 
         console.say(f"default checkpoint: {leave_default(trained.checkpoint)}")
+    features, labels = [str(path) for path in options.features], str(options.labels)
+    console.say_next(*after_train(trained.checkpoint, features, labels, trained.held_out))
 
 
 def _means(evaluation: dict | None) -> str:

@@ -1,27 +1,25 @@
-"""What a path holds, as one flat description."""
+"""What a path holds, as one flat description. A video needs no networks, so that what brings torch is imported late."""
 
 import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from extractors.errors import MissingPathError, WeightsError
-from extractors.networks.model_card import ModelCard, is_weights_folder, read_card
 from extractors.video.file_reader import FrameReader
 from extractors.video.inputs import find_videos
 from extractors.video.probe import probe
-from lstr import checkpoint
 from lstr.config import FEATURES_PER_SECOND
-from lstr.timeline import FORMAT
-from pipelines.datasets.seen_videos import count_seen, training_seen
-from pipelines.features.folder import is_feature_folder, open_features
-from pipelines.features.norms import norms, plot_norms
-from pipelines.features.verify import verify
 from pipelines.files.json_files import read_jsonl
-from pipelines.networks.checkpoint_recipe import recipe_of
-from pipelines.networks.weights_folder import open_weights
 from pipelines.progress import Tell
+
+if TYPE_CHECKING:
+    from extractors.networks.model_card import ModelCard
+
+RECIPES = ("faithful", "fast", "kinetics", "kinetics-fast", "activitynet", "activitynet-fast")
+CHECKPOINTS = (".pt", ".pth", ".tar")
 
 
 def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict:
@@ -32,22 +30,57 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     """
     path = Path(path)
     if not path.exists():
+        if str(path) in RECIPES:
+            return _recipe(str(path))
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
+    if path.is_dir():
+        return _folder(path, progress)
+    if path.suffix in CHECKPOINTS:
+        return _network(path, settings)
+    if path.suffix == ".json":
+        return _recipe(str(path)) if _is_recipe(path) else _timeline(path)
+    return _video(path)
+
+
+def _folder(path: Path, progress: Tell) -> dict:
+    from extractors.networks.model_card import is_weights_folder
+    from pipelines.features.folder import is_feature_folder
+
     if is_weights_folder(path):
         return _weights_folder(path)
     if is_feature_folder(path):
         return _features(path, progress)
-    if path.is_dir():
-        found = find_videos([path])
-        return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
-    if path.suffix in (".pt", ".pth", ".tar"):
-        with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
-            if path.is_file() and (card := read_card(path)):
-                return _weights_file(path, card)
-        return _checkpoint(path, settings)
-    if path.suffix == ".json":
-        return _timeline(path)
-    return _video(path)
+    found = find_videos([path])
+    return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
+
+
+def _network(path: Path, settings: Mapping[str, str]) -> dict:
+    from extractors.networks.model_card import read_card
+
+    with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
+        if path.is_file() and (card := read_card(path)):
+            return _weights_file(path, card)
+    return _checkpoint(path, settings)
+
+
+def _is_recipe(path: Path) -> bool:
+    """Whether a JSON file is a recipe of one's own, or the one that features or weights carry."""
+    with suppress(OSError, ValueError):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return isinstance(values, dict) and "format" not in values and bool({"rgb", "flow", "based_on"} & values.keys())
+    return False
+
+
+def _recipe(name: str) -> dict:
+    from pipelines.networks.recipes import StoredRecipe, find_recipe
+
+    found = find_recipe(name)
+    if isinstance(found, StoredRecipe):
+        random = found.recipe.random_streams or "none"
+        return {"kind": "recipe of features", "recipe_id": found.recipe.id, "random_weights": random} | (
+            found.recipe.to_dict()
+        )
+    return {"kind": "recipe", **asdict(found)}
 
 
 def _video(path: Path) -> dict:
@@ -71,6 +104,10 @@ def _video(path: Path) -> dict:
 
 
 def _features(path: Path, progress: Tell) -> dict:
+    from pipelines.datasets.seen_videos import count_seen
+    from pipelines.features.folder import open_features
+    from pipelines.features.verify import verify
+
     folder = open_features(path)
     found = verify(folder, progress)
     lengths = found.chunks.values()
@@ -105,12 +142,19 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
     Raises MissingPathError when `path` is no feature folder or does not hold the video, OutputError for a picture that
     cannot be written.
     """
+    from pipelines.features.folder import open_features
+    from pipelines.features.norms import norms, plot_norms
+
     folder = open_features(path)
     video_id, rows = norms(folder, video_id)
     plot_norms(picture, f"{video_id}: {', '.join(folder.names)}", rows)
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
+    from lstr import checkpoint
+    from pipelines.datasets.seen_videos import training_seen
+    from pipelines.networks.checkpoint_recipe import recipe_of
+
     loaded = checkpoint.load(path, settings)
     recipe, seen = recipe_of(loaded), training_seen(loaded)
     return {
@@ -137,6 +181,8 @@ def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
 
 
 def _weights_folder(path: Path) -> dict:
+    from pipelines.networks.weights_folder import open_weights
+
     folder = open_weights(path)
     about = {name: value for name, value in folder.about.items() if name != "training"}
     return {
@@ -149,11 +195,13 @@ def _weights_folder(path: Path) -> dict:
     }
 
 
-def _weights_file(path: Path, card: ModelCard) -> dict:
+def _weights_file(path: Path, card: "ModelCard") -> dict:
     return {"kind": "weights file", **asdict(card), "seen": list(card.seen)}
 
 
 def _timeline(path: Path) -> dict:
+    from lstr.timeline import FORMAT
+
     try:
         timeline = json.loads(path.read_text())
         if timeline["format"] != FORMAT:

@@ -17,7 +17,7 @@ def test_from_options_to_events(feature_set, tmp_path):
     assert started == Started(3, 192, 3, 2)
     assert steps and {type(step) for step in steps} == {Step}
     assert any(step.evaluation for step in steps) and steps[-1].step == steps[-1].steps
-    assert finished == Finished(Trained(tmp_path / "run" / "best.pt", tmp_path / "run" / "curves.png"))
+    assert finished == Finished(Trained(tmp_path / "run" / "best.pt", tmp_path / "run" / "curves.png", held_out=True))
     loaded = load(finished.result.checkpoint)
     (planned,) = planned_settings(options)
     assert planned.result["train"] == loaded.extra["train"] and planned.result["train"]["seed"] == 3
