@@ -89,12 +89,10 @@ def _settings(ctx: click.Context, incomplete: str) -> Iterator[str]:
 
 def _labels(ctx: click.Context) -> dict:
     """The label file that the command names so far, an ActivityNet JSON; {} for any other."""
-    named = ctx.params.get("labels") or ctx.params.get("sources")
-    paths = named if isinstance(named, tuple | list) else (named,)
     try:
-        path = Path(next(str(path) for path in paths if path))
+        path = Path(ctx.params.get("labels") or ctx.args[0])  # what precedes an option without its value is in args
         read = json.loads(path.read_bytes()) if path.stat().st_size <= READ_AT_MOST else {}
-    except (OSError, ValueError, StopIteration):
+    except (OSError, ValueError, IndexError):
         return {}
     return read if isinstance(read, dict) and isinstance(read.get("database", {}), dict) else {}
 
@@ -116,7 +114,7 @@ def _classes(ctx: click.Context, incomplete: str) -> Iterator[str]:
 
 
 def _videos(ctx: click.Context, incomplete: str) -> list[str]:
-    folder = Path(ctx.params.get("path") or ".")
+    folder = Path(ctx.args[0] if ctx.args else ".")
     return sorted({path.stem for path in folder.glob("*/*.npy")}) if folder.is_dir() else []
 
 

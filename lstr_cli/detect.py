@@ -23,6 +23,8 @@ SOME_FAILED, STALLED = 3, 1
 
 
 def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    if ctx.resilient_parsing:  # a shell completes something
+        return values
     from pipelines.detection.outputs import DEFAULT, FORMATS
 
     names = [part.strip() for value in values for part in value.split(",")]

@@ -14,8 +14,9 @@ from lstr_cli.options import data_options, device_option, set_option
 @click.option(
     "--preset",
     type=click.Choice(["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small"]),
-    help="The paper's settings, those of the published code, or small for little video.  [default: small up to one "
-    "hour of training video, thumos14 for more]",
+    metavar="NAME",
+    help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
+    "published code. small: for little video.  [default: small up to an hour of training video, else thumos14]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option

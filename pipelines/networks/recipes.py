@@ -53,7 +53,8 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
     For a new folder `faithful` on a GPU and `fast` on a CPU, where ten crops of flow are most of the time.
     """
     begun = open_folder(output)
-    made = {stream: (part.network, part.crops) for stream, part in begun.recipe.parts.items()} if begun else {}
+    parts_begun = begun.recipe.parts if begun and begun.recipe else {}
+    made = {stream: (part.network, part.crops) for stream, part in parts_begun.items()}
     for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
         parts = PRESETS[name].parts
         if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
