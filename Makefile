@@ -4,32 +4,43 @@ LSTR := $(VENV)/bin/lstr
 
 PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: install demo test test-all test-slow test-gpu lint docs clean
+PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
+
+.PHONY: install install-test demo test test-all test-slow test-gpu lint docs clean
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: setup.cfg pyproject.toml
+# what the tests and the linters need besides
+install-test: $(VENV)/.installed-test
+
+$(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("lstr needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[test]'
+
+$(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/pip
+	$(PIP) -e .
 	@touch $@
+
+$(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/pip
+	$(PIP) -e '.[test]'
+	@touch $(VENV)/.installed $@
 
 demo: install
 	$(LSTR) demo
 
-test: install
+test: install-test
 	$(PYTEST) -m "not slow and not long"
 
-test-all: install
+test-all: install-test
 	$(PYTEST) -m "not slow"
 
-test-slow: install
+test-slow: install-test
 	$(VENV)/bin/pytest -m slow
 
-test-gpu: install
+test-gpu: install-test
 	$(VENV)/bin/pytest -m gpu
 
-lint: install
+lint: install-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -40,7 +51,7 @@ docs: install $(VENV)/.docs-installed
 	@echo "documentation: build/docs/index.html"
 
 $(VENV)/.docs-installed: setup.cfg
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 clean:

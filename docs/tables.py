@@ -157,7 +157,7 @@ def step() -> Iterator[list]:
         ("window recomputed at each chunk", "recompute"),
         ("stream, fixed grid", "stream"),
         ("stream, sliding grid", "stream_sliding"),
-        ("stream, fixed grid, `--precision bf16`", "stream_bf16"),
+        ("stream, fixed grid, `--model-precision bf16`", "stream_bf16"),
         ("16 streams in one step", "batched_16"),
     ):
         row = data[key]

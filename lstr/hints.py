@@ -9,7 +9,10 @@ OPTION = re.compile(r"(?<![\w/.-])(--[a-z][a-z-]*[a-z]|-[cfmo](?=[ .,;)`]|$))(?:
 OTHERS = re.compile(r"(`(?!-)[^`]*`|\b(?:pip|torchrun) .*)")
 """Commands to type into a shell, which stay as they are."""
 
-ARGUMENTS = {"-c": "checkpoint", "-f": "formats", "-m": "checkpoint", "-o": "output", "--set": "settings"}
+ARGUMENTS = {"-c": "checkpoint", "-f": "formats", "-m": "checkpoint", "-o": "output", "--set": "settings"} | {
+    "--flow-features": "flow",
+    "--rgb-features": "rgb",
+}
 """Options whose argument has another name; of all others it is the option's."""
 
 FLAGS = ("--allow-damaged", "--allow-recipe-mismatch", "--allow-seen", "--published", "--resume", "--skip-missing")
@@ -31,7 +34,7 @@ PLACES = {
         "--set": OVERRIDES,
         "--start": "limits=Limits(start={})",
         "--timeout": "live=LiveOptions(timeout={})",
-        "--workers": 'networks={{"workers": {}}}',
+        "--flow-threads": 'networks={{"flow_threads": {}}}',
     },
     "load": {"--set": OVERRIDES},
 }

@@ -6,16 +6,27 @@ from time import monotonic
 import click
 from click.core import ParameterSource
 
-from lstr_cli.options import algorithm_option, device_option, precision_option, workers_option
+from lstr_cli.headings import Command
+from lstr_cli.options import algorithm_option, device_option, flow_threads_option, precision_option
 
 OPTIONS = {
-    "chain": ("inputs", "recipe", "precision", "algorithm", "workers", "flow_backend", "device", "chunks", "against"),
+    "chain": (
+        "inputs",
+        "recipe",
+        "precision",
+        "algorithm",
+        "flow_threads",
+        "flow_backend",
+        "device",
+        "chunks",
+        "against",
+    ),
     "lstr": ("checkpoint", "seconds", "threads", "golden"),
 }
 """Options that only one of the two takes."""
 
 
-@click.command("bench")
+@click.command("bench", cls=Command)
 @click.argument("what", metavar="[chain|lstr]", type=click.Choice(["chain", "lstr"]), default="chain")
 @click.option(
     "--input", "inputs", metavar="FILE", multiple=True, help="A video to measure on; repeatable.  [default: rendered]"
@@ -29,7 +40,7 @@ OPTIONS = {
 )
 @precision_option
 @algorithm_option
-@workers_option
+@flow_threads_option
 @device_option
 @click.option(
     "--chunks",
@@ -120,7 +131,7 @@ def _chain(console, options: dict):
         inputs=[Path(path) for path in options["inputs"]],
         n_chunks=options["chunks"],
         device=options["device"],
-        workers=options["workers"],
+        flow_threads=options["flow_threads"],
         flow_backend=options["flow_backend"],
         against_opencv=options["against"] == "opencv",
     )

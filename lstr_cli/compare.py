@@ -5,10 +5,12 @@ from pathlib import Path
 
 import click
 
+from lstr_cli.headings import Command
+
 NO_MATCH = 3
 
 
-@click.command("compare")
+@click.command("compare", cls=Command)
 @click.argument("reference", metavar="REFERENCE")
 @click.argument("mine", metavar="MINE")
 @click.option(

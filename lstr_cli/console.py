@@ -1,6 +1,7 @@
 """What a person sees: progress and warnings on standard error, tables on standard output."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
@@ -29,6 +30,18 @@ _out = Console(highlight=False)
 def say(text: str) -> None:
     """A line on standard error."""
     _err.print(displayed(text), markup=False, soft_wrap=True)
+
+
+def say_waiting(text: str) -> None:
+    """A line for a person who waits; nothing where standard error is no terminal."""
+    if _err.is_terminal:
+        say(text)
+
+
+def say_next(*words: object) -> None:
+    """What to type next, to be copied into a shell as it is; nothing without words."""
+    if words:
+        say(f"next: {shlex.join(map(str, words))}")
 
 
 def warn(text: str) -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
+from lstr_cli.headings import Command
 
-@click.command("demo")
+
+@click.command("demo", cls=Command)
 @click.option("-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder for all it makes.")
 def command(output):
     """Render a small labelled set of MP4 files, extract, train, evaluate on held-out files, and detect on one.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from lstr_cli.headings import Command
 from lstr_cli.options import (
-    Size,
     device_option,
     events_options,
     gather,
@@ -17,11 +17,14 @@ from lstr_cli.options import (
     set_option,
     stretch_options,
 )
+from lstr_cli.quantities import Size
 
 SOME_FAILED, STALLED = 3, 1
 
 
 def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    if ctx.resilient_parsing:  # a shell completes something
+        return values
     from pipelines.detection.outputs import DEFAULT, FORMATS
 
     names = [part.strip() for value in values for part in value.split(",")]
@@ -63,9 +66,9 @@ def _output_options(command):
 
 def _model_options(command):
     """Which model decides, as the command's argument `model`, a dict; its networks have options of their own."""
-    gathered = gather(command, "model", ("checkpoint", "settings", "device", "precision"))
+    gathered = gather(command, "model", ("checkpoint", "settings", "device", "model_precision"))
     precision = click.option(
-        "--precision",
+        "--model-precision",
         type=click.Choice(["float32", "bf16"]),
         default="float32",
         show_default=True,
@@ -74,7 +77,7 @@ def _model_options(command):
     return precision(set_option(device_option(gathered)))
 
 
-@click.command("detect")
+@click.command("detect", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option(
     "-m",
@@ -118,8 +121,10 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect game.mp4 | jq -c 'select(.event)'
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
-    from extractors.video.live_reader import LiveOptions
     from lstr_cli import console
+
+    console.say_waiting("loading networks…")
+    from extractors.video.live_reader import LiveOptions
     from lstr_cli.view import View
     from pipelines.annotations.label_file import read_label_file
     from pipelines.detection.job import DetectOptions, detect_sources
@@ -134,7 +139,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
         model["checkpoint"],
         settings=model_settings(model["settings"]),
         device=model["device"],
-        precision=model["precision"],
+        model_precision=model["model_precision"],
         networks=NetworkOptions(**networks),
         thresholds=events,
         limits=Limits(**stretch),

@@ -4,11 +4,17 @@ import sys
 
 import click
 
+from lstr_cli.headings import Command
 
-@click.command("doctor")
+MARKS = {True: "ok", False: "MISSING", None: "–"}
+
+
+@click.command("doctor", cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(as_json):
     """Check versions, decoders, optical flow, mmaction2, GPU and weights; leaves with 1 when something is missing.
+
+    A dash marks what is not there and need not be, such as a GPU.
 
     \b
     Examples:
@@ -22,10 +28,10 @@ def command(as_json):
     if as_json:
         console.show_json([vars(finding) for finding in findings])
     else:
-        rows = [("ok" if f.ok else "MISSING", f.what, f.found) for f in findings]
+        rows = [(MARKS[f.ok], f.what, f.found) for f in findings]
         console.show_table("lstr doctor", ("", "what", "found"), rows)
         for finding in findings:
             if finding.hint:
                 console.say(f"hint: {finding.what}: {finding.hint}")
-    if not all(finding.ok for finding in findings):
+    if any(finding.ok is False for finding in findings):
         sys.exit(1)

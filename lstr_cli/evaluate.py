@@ -2,10 +2,12 @@
 
 import click
 
+from lstr_cli.headings import Command
+from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_options, device_option, mismatch_option, model_settings, set_option
 
 
-@click.command("evaluate")
+@click.command("evaluate", cls=Command)
 @click.argument("paths", metavar="MODEL... FEATURES...", nargs=-1, required=True)
 @click.option("--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
@@ -92,6 +94,8 @@ def command(paths, settings, as_json, **options):
         show_thresholds(result.document)
     if result.page:
         console.say(f"report: {result.page.resolve()}")
+    if len(checkpoints) == 1:
+        console.say_next(*after_evaluate(checkpoints[0]))
 
 
 def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lstr.config import FEATURES_PER_SECOND
+from lstr_cli.headings import Command
+from lstr_cli.next_steps import after_extract
 from lstr_cli.options import (
     device_option,
     flow_backend_option,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:  # they bring torch
 SOME_FAILED = 3
 
 
-@click.command("extract")
+@click.command("extract", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
 @click.option("-o", "--output", required=True, metavar="FEATURES", help="Feature folder to write.")
@@ -99,6 +101,8 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
     _say_summary(console, summary, chosen.output)
     if as_json:
         console.show_json({"output": str(chosen.output), **summary.to_dict()})
+    elif not summary.failed:
+        console.say_next(*after_extract(chosen.output, videos, chosen.calibrate))
     if summary.failed:
         sys.exit(SOME_FAILED)
 

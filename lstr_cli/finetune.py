@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lstr_cli.extract import say_outcome, speed
-from lstr_cli.options import Size, algorithm_option, device_option, inputs_options, set_option, workers_option
+from lstr_cli.headings import Command
+from lstr_cli.next_steps import after_finetune
+from lstr_cli.options import algorithm_option, device_option, flow_threads_option, inputs_options, set_option
+from lstr_cli.quantities import Size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +22,7 @@ SOME_FAILED = 3
 NETWORKS = click.Choice(["resnet50", "bninception"])
 
 
-@click.command("finetune")
+@click.command("finetune", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
 @click.option(
@@ -60,8 +63,8 @@ NETWORKS = click.Choice(["resnet50", "bninception"])
 @set_option
 @click.option("--seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
-@click.option("--readers", type=click.IntRange(min=0), help="Processes that read samples ahead.")
-@workers_option
+@click.option("--loaders", type=click.IntRange(min=0), help="Processes that load samples ahead.")
+@flow_threads_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 def command(videos, lists, as_json, **options):
@@ -94,6 +97,8 @@ def command(videos, lists, as_json, **options):
     if result is None:  # another process of the run speaks
         return
     _show(result, as_json)
+    if not as_json:
+        console.say_next(*after_finetune(result.weights.path, videos, lists))
     if result.failed:
         some = ", ".join(failed.id for failed in result.failed[:5])
         console.say(f"{len(result.failed)} of {result.n_videos} videos were left out: {some}")
@@ -166,4 +171,4 @@ def _show(result: "Finetuned", as_json: bool) -> None:
                 epoch = f"{known['epoch']}/{known['epochs']}"
                 rows.append((stream, pair, score, epoch, console.clock(known["seconds"])))
         console.show_table(weights.name, ("stream", "pair", "mAP", "epoch", "time"), rows, right=(2, 3, 4))
-    console.say(f"weights: {weights.path}; to use them: lstr extract VIDEOS -o FEATURES --recipe {weights.path}")
+    console.say(f"weights: {weights.path}")

@@ -1,24 +1,25 @@
-"""`lstr info`: what a video, feature folder, model file, checkpoint, weights folder or timeline holds."""
+"""`lstr info`: what a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file holds."""
 
 import sys
 from pathlib import Path
 
 import click
 
+from lstr_cli.headings import Command
 from lstr_cli.options import model_settings, set_option
 
 DAMAGED = 3
 SHOWN = 20  # faults in a table; --json has them all
 
 
-@click.command("info")
+@click.command("info", cls=Command)
 @click.argument("path", metavar="PATH")
 @click.option("--plot", metavar="FILE", help="Draw the feature norms of one video over time: .png, .pdf or .svg.")
 @click.option("--video", "video_id", metavar="ID", help="The video to draw.  [default: the first]")
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(path, plot, video_id, settings, as_json):
-    """Describe a video, feature folder, model file, checkpoint, weights of `lstr finetune`, timeline or label file.
+    """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
     were recorded when the arrays were written. Leaves with 3 when something is wrong with it.
@@ -32,8 +33,10 @@ def command(path, plot, video_id, settings, as_json):
       lstr info run/checkpoint.pt --json
       lstr info my_weights
       lstr info labels.json
+      lstr info fast
     """
     from lstr_cli import console
+    from lstr_cli.description import tables
     from pipelines.info import describe, plot_features
 
     settings = model_settings(settings)
@@ -43,13 +46,13 @@ def command(path, plot, video_id, settings, as_json):
     elif video_id:
         raise click.UsageError("--video names the video that --plot draws.")
     with console.Bar("videos") as bar:
-        described = describe(path, settings, bar.update)
+        described = describe(path, settings, lambda _, done, total: bar.update("checked", done, total))
     faults = described.get("faults", [])
     if as_json:
         console.show_json(described)
     else:
-        rows = [(key, _cell(value)) for key, value in described.items() if key != "faults"]
-        console.show_table(f"{path}: {described['kind']}", ("entry", "value"), rows)
+        for title, rows in tables(described):
+            console.show_table(title or f"{path}: {described['kind']}", ("entry", "value"), rows)
         if faults:
             rows = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:SHOWN]]
             console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), rows)
@@ -59,11 +62,3 @@ def command(path, plot, video_id, settings, as_json):
             f"hint: remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
         )
         sys.exit(DAMAGED)
-
-
-def _cell(value) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {_cell(v)}" for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value[:12])) + (f" … ({len(value)})" if len(value) > 12 else "")
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import click
 
+from lstr_cli.headings import Group
+from lstr_cli.next_steps import after_convert
 from lstr_cli.options import data_options, events_options
 
 EXAMPLES = 2  # named per kind of finding in the table
 
 
-@click.group("labels")
+@click.group("labels", cls=Group)
 def command():
     """Check label files, and convert annotations.
 
@@ -119,6 +121,7 @@ def convert(sources, to, output, events, **options):
     segments = sum(len(v.segments) for v in done.annotated.videos.values())
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
     console.say(f"{len(done.annotated.videos)} videos, {segments} segments{where}")
+    console.say_next(*after_convert(to, done.files))
 
 
 @command.command("check")
@@ -140,7 +143,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
       lstr labels check labels.json
       lstr labels check annotations/ videos
       lstr labels check labels.json features --subset training
-      lstr labels check data/data_info.json data/THUMOS --rgb rgb_anet_resnet50 --flow flow_anet_resnet50
+      lstr labels check data/data_info.json data/THUMOS --rgb-features rgb_anet_resnet50
     """
     from dataclasses import asdict
 

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from extractors.addresses import displayed
 from lstr import __version__
+from lstr_cli.headings import Group
 
 COMMANDS = {
     "demo": "Make a small labelled set of videos and run everything on it.",
@@ -30,9 +31,10 @@ COMMANDS = {
     "doctor": "What this machine has, and what is missing.",
 }
 INTERRUPTED = 130
+WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Imports a command's module only when that command is used, so that --help answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -54,7 +56,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP})
 @click.version_option(__version__, prog_name="lstr")
 def cli() -> None:
     """Watch a video and decide, each quarter second and without looking ahead, which action is happening.

@@ -1,11 +1,10 @@
 """Options that several commands share."""
 
 import functools
-import re
 
 import click
 
-UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+from lstr_cli.quantities import Seconds
 
 
 def _none_for_auto(ctx: click.Context, param: click.Parameter, value: str) -> str | None:
@@ -79,8 +78,15 @@ def recipe_options(command):
     def with_recipe(
         *args, recipe, streams, rgb_network, flow_network, algorithm, precision, rgb_weights, flow_weights, **options
     ):
-        from pipelines.networks.recipes import choose_recipe, weights_for
+        from lstr_cli import console
 
+        console.say_waiting("loading networks…")
+        from pipelines.files.remote import place
+        from pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
+
+        if not recipe:
+            recipe, why = default_recipe(place(options["output"]), options["device"])
+            console.say(f"recipe: {recipe}, {why}")
         networks = {"rgb": rgb_network, "flow": flow_network}
         recipe = choose_recipe(recipe, streams, networks, algorithm, precision)
         paths = weights_for(recipe, rgb_weights, flow_weights)
@@ -102,11 +108,10 @@ def recipe_options(command):
     return click.option(
         "--recipe",
         metavar="NAME|FILE",
-        default="faithful",
-        show_default=True,
         help="faithful: as published, ten flow crops. fast: one, and bf16 where the processor has it. activitynet, "
         "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or the "
-        "recipe of a feature folder or checkpoint, or of a folder of `lstr finetune` or a model file, with weights.",
+        "recipe of a feature folder or checkpoint, or of a folder of `lstr finetune` or a model file, with weights.  "
+        "[default: fast on a CPU, faithful on a GPU]",
     )(with_recipe)
 
 
@@ -131,18 +136,20 @@ def flow_backend_option(command):
     )(command)
 
 
-def workers_option(command):
-    """`--workers` and `--flow-backend`: threads that compute flow, None for one a core, and with what."""
+def flow_threads_option(command):
+    """`--flow-threads` and `--flow-backend`: threads that compute flow, None for one per core, and with what."""
     return click.option(
-        "--workers", type=click.IntRange(min=1), help="Threads that compute optical flow.  [default: one a core]"
+        "--flow-threads",
+        type=click.IntRange(min=1),
+        help="Threads that compute optical flow.  [default: one per core]",
     )(flow_backend_option(command))
 
 
 def networks_options(command):
     """How the networks for raw video are made, passed as the dict `networks`."""
-    names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "workers", "flow_backend")
+    names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "flow_threads", "flow_backend")
     gathered = gather(command, "networks", names)
-    return weights_options(algorithm_option(mismatch_option(workers_option(gathered))))
+    return weights_options(algorithm_option(mismatch_option(flow_threads_option(gathered))))
 
 
 def processes_option(command):
@@ -280,11 +287,15 @@ def live_options(command):
 
 
 def data_options(command):
-    """How labels and published feature folders are read: `--dataset`, `--rgb`, `--flow`, `--skip-missing`."""
+    """`--dataset`, `--rgb-features`, `--flow-features` and `--skip-missing`: how labels and features are read."""
     for option in (
         click.option("--skip-missing", is_flag=True, help="Leave out labelled videos that have no features."),
-        click.option("--flow", metavar="NAME", help="Folder of flow features, where FEATURES has several."),
-        click.option("--rgb", metavar="NAME", help="Folder of RGB features, where FEATURES has several."),
+        click.option(
+            "--flow-features", "flow", metavar="NAME", help="Folder of flow features, where FEATURES has several."
+        ),
+        click.option(
+            "--rgb-features", "rgb", metavar="NAME", help="Folder of RGB features, where FEATURES has several."
+        ),
         click.option("--dataset", metavar="NAME", help="Which data set of a data_info.json; else the root's name."),
     ):
         command = option(command)
@@ -314,42 +325,3 @@ def model_settings(settings: dict[str, str]) -> dict[str, str]:
         if not key.startswith("model."):
             raise click.BadParameter(f"{key!r} is no model setting; write --set model.NAME=VALUE.")
     return {key.removeprefix("model."): value for key, value in settings.items()}
-
-
-class Size(click.ParamType):
-    """Bytes, written as 20MB, 1.5GiB or 500000."""
-
-    name = "size"
-
-    def convert(self, value, param, ctx) -> int:
-        if isinstance(value, int):
-            return value
-        parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", value, re.IGNORECASE)
-        if not parts:
-            self.fail(f"{value!r} is no size; write 20MB, 1.5GB or a number of bytes.", param, ctx)
-        return int(float(parts[1]) * UNITS[(parts[2] or "").lower()])
-
-
-class Seconds(click.ParamType):
-    """A time, written as 90, 90s, 1.5m, 1:30 or 1:02:03.5; in seconds."""
-
-    name = "time"
-
-    def __init__(self, positive: bool = False):
-        self._positive = positive
-
-    def convert(self, value, param, ctx) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        clock = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)", value)
-        plain = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([smh]?)", value, re.IGNORECASE)
-        if clock:
-            hours, minutes, seconds = (float(part or 0) for part in clock.groups())
-            total = 3600 * hours + 60 * minutes + seconds
-        elif plain:
-            total = float(plain[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[plain[2].lower()]
-        else:
-            self.fail(f"{value!r} is no time; write 90s, 1.5m or 1:30.", param, ctx)
-        if self._positive and total == 0:
-            self.fail("it has to be more than nothing.", param, ctx)
-        return total

@@ -2,10 +2,12 @@
 
 import click
 
+from lstr_cli.headings import Command
+from lstr_cli.next_steps import after_train
 from lstr_cli.options import data_options, device_option, set_option
 
 
-@click.command("train")
+@click.command("train", cls=Command)
 @click.argument("features", metavar="FEATURES...", nargs=-1, required=True)
 @click.option(
     "--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a published data_info.json."
@@ -14,9 +16,9 @@ from lstr_cli.options import data_options, device_option, set_option
 @click.option(
     "--preset",
     type=click.Choice(["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small"]),
-    default="thumos14",
-    show_default=True,
-    help="The paper's settings, those of the published code, or small for a few dozen short videos.",
+    metavar="NAME",
+    help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
+    "published code. small: for little video.  [default: small up to an hour of training video, else thumos14]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option
@@ -103,6 +105,8 @@ def _train(options, make_default: bool) -> None:
         from pipelines.detection.checkpoint import make_default
 
         console.say(f"default model: {make_default(trained.checkpoint)}")
+    features, labels = [str(path) for path in options.features], str(options.labels)
+    console.say_next(*after_train(trained.checkpoint, features, labels, trained.held_out))
 
 
 def _means(evaluation: dict | None) -> str:

@@ -4,12 +4,14 @@ import sys
 
 import click
 
+from lstr_cli.headings import Group
+
 UNFIT = 4
 DIGITS = 16  # of a SHA-256 on a screen
 MEGABYTE = 1_000_000
 
 
-@click.group("weights", no_args_is_help=False)
+@click.group("weights", cls=Group, no_args_is_help=False)
 def command():
     """Published weights of the two feature networks: what exists, how to get it, whether it is whole.
 
@@ -22,34 +24,44 @@ def command():
 
 
 @command.command("list")
+@click.option("--check-links", is_flag=True, help="Ask each address whether it still has its file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def list_command(as_json):
-    """Every published file: recipe, stream, network, SHA-256 prefix, licence, address, and whether it is here.
+def list_command(check_links, as_json):
+    """Every published file: recipe, stream, network, the data it was trained on, and whether it is here (✓).
+
+    Into a pipe and with --json go addresses, licences and hashes too.
 
     \b
     Examples:
       lstr weights list
+      lstr weights list --check-links
       lstr weights list --json | jq -r '.[].address'
     """
     from extractors.networks.published_files import read_manifest
     from lstr_cli import console
     from pipelines.files.home import home
+    from pipelines.networks.links import ask
 
-    rows = [{**vars(entry), "here": (home() / entry.name).is_file()} for entry in read_manifest()]
+    entries = read_manifest()
+    links = ask(entries) if check_links else {}
+    rows = [
+        {**vars(e), "here": (home() / e.name).is_file()} | ({"link": links[e.name]} if links else {}) for e in entries
+    ]
     if as_json:
         console.show_json(rows)
         return
-    columns = ("name", "recipe", "stream", "network", "dataset", "sha256_prefix", "licence", "here", "address", "note")
     if not console.is_terminal():
+        columns = tuple(rows[0])
         cells = [[_cell(row[column]) for column in columns] for row in rows]
         console.show_table(f"published weights, kept in {home()}", columns, cells)
         return
+    columns = ("here", "recipe", "stream", "network", "trained on", "NAME to fetch", *(["link"] if links else []))
+    shown = ("recipe", "stream", "network", "dataset", "fetched_as", *(["link"] if links else []))
     for row in rows:
-        console.show(("✓ " if row["here"] else "  ") + row["name"])
-        words = (row["recipe"] and f"recipe {row['recipe']}", row["stream"], row["network"], row["licence"])
-        console.show("    " + ", ".join(word for word in words if word) + f": {row['note']}")
-        console.show(f"    {row['address']}")
-    console.say(f"✓ is in {home()}; `lstr weights fetch NAME` brings the others.")
+        row["fetched_as"] = row["sha256_prefix"] or row["name"]
+    cells = [["✓" if row["here"] else "", *(_cell(row[key]) for key in shown)] for row in rows]
+    console.show_table(f"published weights, kept in {home()}", columns, cells)
+    console.say("`lstr weights fetch NAME` brings one, or a recipe; --json shows addresses, licences and notes.")
 
 
 @command.command("fetch")
@@ -87,7 +99,7 @@ def fetch_command(names, mirror):
                     options.append(f"--recipe {entry.recipe}")
                 options.append(f"--{entry.stream}-weights {entry.recipe}")
     if options:
-        console.say(f"hint: lstr extract VIDEOS -o FEATURES {' '.join(options)}")
+        console.say_next("lstr", "extract", "VIDEOS", "-o", "features", *options)
 
 
 @command.command("check")

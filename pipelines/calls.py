@@ -18,7 +18,7 @@ from pipelines.files.remote import Place, place
 from pipelines.files.videos import find_sources
 from pipelines.finetuning.finetune import Finetuned, FinetuneOptions
 from pipelines.finetuning.finetune import finetune as finetuning
-from pipelines.networks.recipes import choose_recipe, weights_for
+from pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from pipelines.progress import result_of, warn
 from pipelines.training.train import Trained, TrainOptions
 from pipelines.training.train import train as training
@@ -31,7 +31,7 @@ def extract(
     videos: Paths | Mapping[str, str | Path],
     output: str | Path,
     *,
-    recipe: str | Path = "faithful",
+    recipe: str | Path | None = None,
     weights: Mapping[str, str | None] | None = None,
     cache: str | Path | None = None,
     calibrate: str | Path | None = None,
@@ -41,15 +41,16 @@ def extract(
     """Extract the features of videos into the folder `output`, as `lstr extract`; a second call goes on.
 
     videos: files, folders, patterns, URLs, or {id: source}. recipe: a name, a file, a feature folder, a checkpoint, a
-    model file, or a folder of `lstr.finetune`. weights: files by stream. options: further fields of
-    `pipelines.extraction.options.ExtractOptions`. `show` takes each event. A video that fails is in `Summary.failed`.
+    model file, or a folder of `lstr.finetune`; None for `faithful` on a GPU and `fast` on a CPU. weights: files by
+    stream. options: further fields of `pipelines.extraction.options.ExtractOptions`. `show` takes each event. A video
+    that fails is in `Summary.failed`.
     """
     found: Mapping[str, Place]
     if isinstance(videos, Mapping):
         found = {video_id: place(str(source)) for video_id, source in videos.items()}
     else:
         found = find_sources([str(path) for path in _several(videos)], VIDEO_SUFFIXES)
-    chosen = choose_recipe(str(recipe))
+    chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
     files = weights_for(chosen, **{"rgb": None, "flow": None, **(weights or {})})
     job = ExtractOptions(
         output=place(str(output)),

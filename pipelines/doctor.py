@@ -5,11 +5,13 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from extractors.errors import ExtractorError
 from extractors.networks.published_files import read_manifest
 from pipelines.files.home import default_model, home
 
+OPTIONAL = ("decord",)  # PyAV decodes without it
 PACKAGES = (
     "torch",
     "torchvision",
@@ -28,7 +30,8 @@ class Finding:
     """One thing looked at: whether it is as it should be, what was found, and what to type if not."""
 
     what: str
-    ok: bool
+    ok: bool | None
+    """None where it is not there and need not be"""
     found: str
     hint: str = ""
 
@@ -46,7 +49,10 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding(name, True, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            yield Finding(name, False, "not installed", f"pip install {name}")
+            if name in OPTIONAL:
+                yield Finding(name, None, "not installed; PyAV decodes every video")
+            else:
+                yield Finding(name, False, "not installed", f"pip install {name}")
 
 
 def _try(what: str, check: Callable[[], str]) -> Finding:
@@ -60,6 +66,9 @@ def _try(what: str, check: Callable[[], str]) -> Finding:
 
 def _decoder() -> str:
     import av
+
+    if not find_spec("decord"):
+        return f"PyAV {av.__version__}"
     import decord
 
     return f"decord {decord.__version__}; timestamps by PyAV {av.__version__}"
@@ -93,13 +102,14 @@ def _gpu() -> Finding:
 
     if torch.cuda.is_available():
         return Finding("GPU", True, torch.cuda.get_device_name())
-    return Finding("GPU", True, "none; networks run on the CPU")
+    return Finding("GPU", None, "none; networks run on the CPU")
 
 
 def _checkpoint() -> Finding:
     if default := default_model():
         return Finding("default model", True, str(default))
-    return Finding("default model", True, f"none in {home()}", "`lstr train --make-default` leaves one.")
+    hint = "`lstr learn --make-default` leaves one; without it name one with `lstr detect -m`."
+    return Finding("default model", None, f"none in {home()}", hint)
 
 
 def _weights() -> Finding:
@@ -108,5 +118,5 @@ def _weights() -> Finding:
     if not lacking:
         return Finding("published weights", True, ", ".join(entry.name for entry in wanted))
     return Finding(
-        "published weights", True, f"not in {home()}: {', '.join(lacking)}", "`lstr weights fetch kinetics`."
+        "published weights", None, f"not in {home()}: {', '.join(lacking)}", "`lstr weights fetch kinetics`."
     )

@@ -12,7 +12,6 @@ from extractors.video.file_reader import FrameReader
 from extractors.video.inputs import find_videos
 from extractors.video.probe import probe
 from lstr.config import FEATURES_PER_SECOND
-from lstr.timeline import FORMAT
 from pipelines.annotations.formats import recognise
 from pipelines.annotations.label_file import is_label_file
 from pipelines.annotations.summary import describe_labels
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from extractors.networks.model_card import ModelCard
 
 ZIP = b"PK\x03\x04"
+RECIPES = ("faithful", "fast", "kinetics", "kinetics-fast", "activitynet", "activitynet-fast")
+CHECKPOINTS = (".pt", ".pth", ".tar")
 
 
 def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict:
@@ -33,6 +34,8 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     """
     path = Path(path)
     if not path.exists():
+        if str(path) in RECIPES:
+            return _recipe(str(path))
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if path.is_dir():
         return _folder(path, progress)
@@ -41,15 +44,10 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
 
         if is_meant_as_model(path):
             return _model_file(path)
-    if path.suffix in (".pt", ".pth", ".tar"):
-        from extractors.networks.model_card import read_card
-
-        with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
-            if path.is_file() and (card := read_card(path)):
-                return _weights_file(path, card)
-        return _checkpoint(path, settings)
+    if path.suffix in CHECKPOINTS:
+        return _network(path, settings)
     if path.suffix == ".json" and not _is_labels(path):
-        return _timeline(path)
+        return _recipe(str(path)) if _is_recipe(path) else _timeline(path)
     return describe_labels(path) if is_label_file(path) else _video(path)
 
 
@@ -76,6 +74,35 @@ def _is_labels(path: Path) -> bool:
         return False
     form = recognise(path)
     return form is None or form.name != "json"
+
+
+def _network(path: Path, settings: Mapping[str, str]) -> dict:
+    from extractors.networks.model_card import read_card
+
+    with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
+        if path.is_file() and (card := read_card(path)):
+            return _weights_file(path, card)
+    return _checkpoint(path, settings)
+
+
+def _is_recipe(path: Path) -> bool:
+    """Whether a JSON file is a recipe of one's own, or the one that features or weights carry."""
+    with suppress(OSError, ValueError):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return isinstance(values, dict) and "format" not in values and bool({"rgb", "flow", "based_on"} & values.keys())
+    return False
+
+
+def _recipe(name: str) -> dict:
+    from pipelines.networks.recipes import StoredRecipe, find_recipe
+
+    found = find_recipe(name)
+    if isinstance(found, StoredRecipe):
+        random = found.recipe.random_streams or "none"
+        return {"kind": "recipe of features", "recipe_id": found.recipe.id, "random_weights": random} | (
+            found.recipe.to_dict()
+        )
+    return {"kind": "recipe", **asdict(found)}
 
 
 def _video(path: Path) -> dict:
@@ -229,6 +256,8 @@ def _weights_file(path: Path, card: "ModelCard") -> dict:
 
 
 def _timeline(path: Path) -> dict:
+    from lstr.timeline import FORMAT
+
     try:
         timeline = json.loads(path.read_text())
         if timeline["format"] != FORMAT:

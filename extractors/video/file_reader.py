@@ -10,6 +10,7 @@ Which reader, by measurement on the shared odd videos (`benchmarks/odd_videos.py
 - it is not AV1, which decord cannot decode, nor MPEG-4 part 2, which it decodes a level off;
 - it begins as an MP4, QuickTime, Matroska, AVI, FLV or MPEG-TS file does, so that the old FFmpeg inside decord, which
   has no list of what it may open, takes it for nothing that names other files;
+- it is installed, which it is on Linux on x86-64 alone;
 - its packets have increasing times and none is damaged: times are read from the packets by PyAV, for decord
   returns them as floats, and a float cannot decide a slot whose border it sits on.
 
@@ -24,6 +25,7 @@ read by `PyAVReader`.
 import os
 from collections.abc import Generator, Iterator
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 
 from extractors.errors import VideoError
@@ -53,6 +55,8 @@ class FrameReader:
         forced = decoder or os.environ.get("LSTR_DECODER")
         if forced and forced not in DECODERS:
             raise VideoError(f"There is no decoder {forced!r}.", f"set LSTR_DECODER to {' or '.join(DECODERS)}.")
+        if forced == "decord" and not has_decord():
+            raise VideoError("decord is not installed.", "unset LSTR_DECODER: PyAV reads every video.")
         self.decoder = "pyav" if video.damage else forced or ("decord" if suits_decord(video) else "pyav")
         self.decoded = 0
         self.decode_errors = 0
@@ -87,11 +91,17 @@ class FrameReader:
         return frame
 
 
+def has_decord() -> bool:
+    """Whether decord is installed; it has wheels for Linux on x86-64 alone."""
+    return find_spec("decord") is not None
+
+
 def suits_decord(video: Video) -> bool:
     """Whether decord is to be trusted with a file; the rule is in this module's docstring."""
     sides = (video.width, video.height)
     return (
-        video.width * video.height * 3 * len(video.timestamps) <= AHEAD_BYTES
+        has_decord()
+        and video.width * video.height * 3 * len(video.timestamps) <= AHEAD_BYTES
         and video.bits == 8
         and all(side > SMALLEST and side % 2 == 0 for side in sides)
         and video.codec not in ("av1", "mpeg4")

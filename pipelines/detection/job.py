@@ -34,7 +34,7 @@ class DetectOptions:
     """Of the model, for a published checkpoint, which does not say all: LSTRConfig field to value."""
     device: str | None = None
     """Of model and networks; None is a GPU when there is one."""
-    precision: str = "float32"
+    model_precision: str = "float32"
     """Of the model's linear layers: float32 or bf16."""
     networks: NetworkOptions = NetworkOptions()
     thresholds: ThresholdChoice = None
@@ -130,7 +130,7 @@ class _Run:
                     if output.folder and "mp4" in output.formats and source.video is None and not self.timelines:
                         text = f"{source.origin} has no pictures to draw on, so there is no mp4 of it."
                         yield from self.notices([text])
-                    running = run_recorded(source, self.loaded, output, self.thresholds, self.options.precision)
+                    running = run_recorded(source, self.loaded, output, self.thresholds, self.options.model_precision)
                     self.timelines[source.id] = yield from running
                 except VideoError as error:
                     if not self.options.keep_going:
@@ -141,7 +141,7 @@ class _Run:
     def live(self, inputs: list[Input]) -> Iterator[Notice | SourceEvent]:
         """All at once, until they end; what they need is open no longer than they."""
         options, limits = self.options, self.options.limits
-        chain_options = ChainOptions(options.precision, options.on_gap, limits.max_chunks)
+        chain_options = ChainOptions(options.model_precision, options.on_gap, limits.max_chunks)
         with (
             open_networks(self.loaded, self.networks) as (twostream, workers, warnings),
             open_live(

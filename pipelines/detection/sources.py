@@ -32,7 +32,7 @@ class NetworkOptions:
 
     rgb_weights: str | None = None
     flow_weights: str | None = None
-    workers: int | None = None
+    flow_threads: int | None = None
     """Threads of optical flow; None is one per core."""
     flow_backend: str = "auto"
     device: str | None = None
@@ -201,5 +201,8 @@ def open_networks(
     weights, device = (networks.rgb_weights, networks.flow_weights), networks.device or default_device()
     twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
-    with torch_threads(1), flow_workers(twostream.recipe.algorithm, networks.workers, networks.flow_backend) as pool:
+    with (
+        torch_threads(1),
+        flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend) as pool,
+    ):
         yield twostream, pool, warnings

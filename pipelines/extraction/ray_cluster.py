@@ -41,7 +41,7 @@ AHEAD = 2  # tasks handed to Ray for each that the cluster has room for; what wa
 CONNECT_SECONDS = 10.0
 CANCEL_SECONDS = 10.0
 TICK = 2.0  # seconds between two looks at the nodes
-INSTALL = "`pip install 'lstr[ray]'`"
+INSTALL = "`pip install 'ray>=2.40'`"
 
 
 class ClusterError(ExtractorError):

@@ -186,7 +186,9 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         recipe = read_recipe((path / "recipe.json").read_text(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
-            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out --rgb and --flow.")
+            raise RecipeError(
+                f"{path} was made as {' and '.join(made.values())}.", "leave out --rgb-features and --flow-features."
+            )
         folders = {stream: path / name for stream, name in made.items()}
         return FeatureFolder(path, folders.get("rgb"), folders.get("flow"), recipe)
     streams = {}

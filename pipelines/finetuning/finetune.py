@@ -77,10 +77,10 @@ class FinetuneOptions:
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
     resume: bool = False
-    readers: int | None = None
-    """Processes that read samples ahead."""
-    workers: int | None = None
-    """Threads or processes that compute flow."""
+    loaders: int | None = None
+    """Processes that load samples ahead; 0 for none."""
+    flow_threads: int | None = None
+    """Threads that compute flow; None for one per core."""
     flow_backend: str = "auto"
     device: str | None = None
     """`cpu` or `cuda`; None for the GPU where the machine has one."""
@@ -181,7 +181,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     if ranks.first:
         sound = yield from _sound(used, cache, failed)
         pairs_of(sound)  # raises what keeps from training before hours of flow
-        with flow_workers(networks.preset.algorithm, options.workers, options.flow_backend) as workers:
+        with flow_workers(networks.preset.algorithm, options.flow_threads, options.flow_backend) as workers:
             with closing(fill(list(sound.values()), cache, workers)) as made:
                 cached = yield from _filled(made, sound, failed, cache)
     known = ranks.from_first(lambda: {i: video.sha256 for i, video in cached.items()})
@@ -192,7 +192,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         yield Notice(warning)
     yield from _plan(labels, pairs, networks, options.init)
     training = Training(networks.preset, networks.configs, networks.initial, labels, cached, pairs, folds)
-    for event in train_networks(training, output, device, options.resume, options.readers, ranks):
+    for event in train_networks(training, output, device, options.resume, options.loaders, ranks):
         yield Finished(Finetuned(event.result, failed, len(used))) if isinstance(event, Finished) else event
 
 

@@ -21,10 +21,10 @@ class EpochLoader:
     """
 
     def __init__(
-        self, dataset: Dataset, draws: Draws, batch_size: int, epochs: int, readers: int, ranks: Ranks = ALONE
+        self, dataset: Dataset, draws: Draws, batch_size: int, epochs: int, loaders: int, ranks: Ranks = ALONE
     ):
         self.dataset, self.draws, self.batch_size = dataset, draws, batch_size
-        self.epochs, self.readers, self.ranks = epochs, readers, ranks
+        self.epochs, self.loaders, self.ranks = epochs, loaders, ranks
         self._batches: Iterator[Images] = iter(())
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class EpochLoader:
 
     def begin(self, epoch: int) -> None:
         """Start to read."""
-        self._batches = iter(make_loader(self.dataset, self._keys(epoch), self.readers))
+        self._batches = iter(make_loader(self.dataset, self._keys(epoch), self.loaders))
 
     def epoch(self) -> Iterator[Images]:
         """The batches of the next epoch."""
@@ -56,16 +56,16 @@ class EpochLoader:
         self._batches = iter(())
 
 
-def make_loader(dataset: Dataset, batches: Iterable[list], readers: int) -> DataLoader:
-    """Batches, each a list of a data set's keys, made by `readers` processes; 0 for this one.
+def make_loader(dataset: Dataset, batches: Iterable[list], loaders: int) -> DataLoader:
+    """Batches, each a list of a data set's keys, made by `loaders` processes; 0 for this one.
 
     A batch is Images, one tensor as each takes time to pass on.
     """
     return DataLoader(
         dataset,
         batch_sampler=batches,
-        num_workers=readers,
-        multiprocessing_context="fork" if readers else None,
+        num_workers=loaders,
+        multiprocessing_context="fork" if loaders else None,
         worker_init_fn=_begin_reading,
         collate_fn=_together,
     )
@@ -77,5 +77,5 @@ def _together(samples: list[tuple[torch.Tensor, int]]) -> Images:
 
 
 def _begin_reading(worker: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that made them ends the readers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that made them ends the loaders
     cv2.setNumThreads(0)

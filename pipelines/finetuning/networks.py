@@ -72,7 +72,7 @@ def train_networks(
     folder: Path,
     device: str = "cpu",
     resume: bool = False,
-    readers: int | None = None,
+    loaders: int | None = None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Progress | Epoch | Finished[WeightsFolder]]:
     """Train each network that is not finished, and make `folder` a weights folder; only rank 0 writes.
@@ -85,13 +85,13 @@ def train_networks(
         begin_training(folder, settings, resume)
     ranks.wait()
     if not ranks.from_first(lambda: is_weights_folder(folder)):
-        readers = default_readers(device, ranks) if readers is None else readers
+        loaders = default_loaders(device, ranks) if loaders is None else loaders
         streams = [stream for stream in reversed(STREAMS) if stream in training.configs]  # flow costs less, gives more
         for pair in training.pairs:
             for stream in streams:
                 network = Network(folder, stream, pair.fold)
                 if not ranks.from_first(network.is_finished):
-                    yield from _train(training, network, pair, device, readers, ranks)
+                    yield from _train(training, network, pair, device, loaders, ranks)
         if ranks.first:
             _finish(training, folder, streams, settings, device)
         ranks.wait()
@@ -118,14 +118,14 @@ def _finish(training: Training, folder: Path, streams: list[str], settings: dict
     clear(folder)
 
 
-def default_readers(device: str, ranks: Ranks = ALONE) -> int:
+def default_loaders(device: str, ranks: Ranks = ALONE) -> int:
     """Processes that read ahead for each that trains: on a CPU few, for the network needs the cores."""
     cores = (os.cpu_count() or 1) // ranks.size
     return max(1, cores // 4) if device == "cpu" else min(MOST_READERS, max(1, cores - 1))
 
 
 def _train(
-    training: Training, network: Network, pair: Pair, device: str, readers: int, ranks: Ranks
+    training: Training, network: Network, pair: Pair, device: str, loaders: int, ranks: Ranks
 ) -> Iterator[Progress | Epoch]:
     """Train one network, or go on with it, and write its file."""
     stream, labels = network.stream, training.labels
@@ -147,9 +147,9 @@ def _train(
     n_chunks = sum(len(chunks) for chunks in learnt.values())
     n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)
     draws = Draws(samples, config.balanced, config.seed, n_draws)
-    loader = EpochLoader(data, draws, config.batch_size, config.epochs, readers, ranks)
+    loader = EpochLoader(data, draws, config.batch_size, config.epochs, loaders, ranks)
     chosen_by = {i: training.videos[i].chunks for i in pair.validation}
-    evaluate = scorer(labels, chosen_by, stream, augmentation, config.precision, readers) if chosen_by else None
+    evaluate = scorer(labels, chosen_by, stream, augmentation, config.precision, loaders) if chosen_by else None
 
     run = NetworkRun(State(network, card.to_json()), model, config, loader, evaluate, ranks)
     yield from train_network(run)

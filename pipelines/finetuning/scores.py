@@ -22,27 +22,27 @@ def scorer(
     stream: str,
     augmentation: Augmentation,
     precision: str,
-    readers: int,
+    loaders: int,
 ) -> Callable[[Recognizer2D], float | None]:
     """A function from a recogniser to the mAP of all chunks of some videos together; None where none has an action."""
     truth = np.concatenate([targets(labels.videos[i], labels.classes, len(video)) for i, video in videos.items()])
     data = ChunkSet(videos, stream, augmentation)
 
     def mean_average_precision(model: Recognizer2D) -> float | None:
-        score = metrics.per_frame(chunk_scores(model, data, precision, readers), truth, labels.classes)["mAP"]
+        score = metrics.per_frame(chunk_scores(model, data, precision, loaders), truth, labels.classes)["mAP"]
         return None if math.isnan(score) else float(score)
 
     return mean_average_precision
 
 
 @torch.inference_mode()
-def chunk_scores(model: Recognizer2D, data: ChunkSet, precision: str, readers: int) -> np.ndarray:
+def chunk_scores(model: Recognizer2D, data: ChunkSet, precision: str, loaders: int) -> np.ndarray:
     """Class probabilities (N, C) of single chunks, in evaluation mode."""
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
     scores = []
     batches = [list(range(at, min(at + SCORED, len(data)))) for at in range(0, len(data), SCORED)]
-    for images, _ in make_loader(data, batches, readers):
+    for images, _ in make_loader(data, batches, loaders):
         batch = model.data_preprocessor({"inputs": list(images), "data_samples": None}, False)
         pixels = batch["inputs"].to(device).flatten(0, 1)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):

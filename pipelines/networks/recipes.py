@@ -13,8 +13,11 @@ from extractors.errors import RecipeError, WeightsError
 from extractors.networks.model_card import DESCRIPTION, is_weights_folder
 from extractors.presets import PRESETS, Preset, read_preset
 from extractors.recipe import STREAMS, Recipe
+from extractors.twostream import default_device
 from lstr import checkpoint
 from pipelines.features.folder import open_features
+from pipelines.features.remote_folder import open_folder
+from pipelines.files.remote import Place
 from pipelines.networks.known_weights import RECORD, find_networks, recorded_weights
 from pipelines.networks.model_file import is_meant_as_model, open_model
 from pipelines.networks.published_weights import find_weights
@@ -45,6 +48,23 @@ class StoredRecipe:
     def algorithm(self) -> str | None:
         """Of optical flow; None without flow."""
         return self.recipe.algorithm
+
+
+def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
+    """The name of the recipe where nobody names one, and why in words: as the features in `output` were begun.
+
+    For a new folder `faithful` on a GPU and `fast` on a CPU, where ten crops of flow are most of the time.
+    """
+    begun = open_folder(output)
+    parts_begun = begun.recipe.parts if begun and begun.recipe else {}
+    made = {stream: (part.network, part.crops) for stream, part in parts_begun.items()}
+    for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
+        parts = PRESETS[name].parts
+        if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
+            return name, f"as {output} was begun"
+    if (device or default_device()) == "cpu":
+        return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
+    return "faithful", "on a GPU, as published"
 
 
 def find_recipe(name: str) -> Preset | StoredRecipe:

@@ -71,7 +71,7 @@ class ChainBench:
     """Of each video, three times: serial, overlapped, live"""
     device: str | None = None
     """None for the GPU, or the CPU without one"""
-    workers: int | None = None
+    flow_threads: int | None = None
     """Threads that compute flow; None for as many as suit this machine"""
     flow_backend: str = "auto"
     against_opencv: bool = False
@@ -126,7 +126,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
         raise FlowError("The recipe has no flow, and the whole chain is measured.", "choose one with rgb and flow.")
     with (
         TemporaryDirectory() as folder,
-        FlowWorkers(options.workers or default_workers(), algorithm, options.flow_backend) as workers,
+        FlowWorkers(options.flow_threads or default_workers(), algorithm, options.flow_backend) as workers,
     ):
         inputs = list(options.inputs)
         if not inputs:

@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from extractors.twostream import default_device
+from lstr.config import FEATURES_PER_SECOND
 from lstr.label_check import Finding, stop_at_errors
 from pipelines.datasets.dataset import Dataset, Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in, seen_phrase
 from pipelines.progress import Finished, Notice
 from pipelines.provenance import make_reproducible
-from pipelines.training.config import read_config, resolve
+from pipelines.training.config import preset_for, read_config, resolve
 from pipelines.training.log import Step
 from pipelines.training.ranks import Ranks, join_ranks
 from pipelines.training.run import Task, train_model
+
+HELD_OUT = ("testing", "validation")
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class TrainOptions:
     """Labels of any form, see `read_label_file`."""
     output: str | Path
     """The folder of the run."""
-    preset: str = "thumos14"
+    preset: str | None = None
+    """None for the one that suits the amount of training video."""
     config: str | Path | None = None
     """Settings of another run: its config.json, whose preset counts."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +89,8 @@ class Trained:
     checkpoint: Path
     """best.pt where the run chose one, else checkpoint.pt"""
     curves: Path
+    held_out: bool = False
+    """Whether the labels have videos that `lstr evaluate` scores"""
 
 
 Event = Findings | Notice | Started | Step | Finished[Trained]
@@ -123,6 +129,9 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
     task = yield from _task(options)
     yield from _notices(task, options.eval_subset)
     split = task.split
+    if not options.preset and not options.config:
+        hours = split.n_chunks / FEATURES_PER_SECOND / 3600
+        yield Notice(f"preset: {task.preset}, for {hours:.1f} hours of training video", warning=False)
     yield Started(len(split.videos), split.n_chunks, len(split.labels.classes), task.config.epochs)
     folder, step = Path(options.output), None
     for step in train_model(task, folder, device, options.resume, options.readers, ranks):
@@ -132,13 +141,13 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
         yield Notice(f"ended early: {config.patience} evaluations without a better {config.metric}.", warning=False)
     best = folder / "best.pt"
     checkpoint = best if task.validation and best.exists() else folder / "checkpoint.pt"
-    yield Finished(Trained(checkpoint, folder / "curves.png"))
+    held_out = any(video.subset in HELD_OUT for video in split.labels.videos.values())
+    yield Finished(Trained(checkpoint, folder / "curves.png", held_out))
 
 
 def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
     """Read and check what is to be trained on what."""
     file = read_config(options.config) if options.config else None
-    preset = (file["preset"] if file else None) or options.preset
     source = str(options.labels)
     data = read_dataset(
         options.features,
@@ -154,6 +163,7 @@ def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
         yield Findings(source, findings)
     stop_at_errors(findings, source)
     split = data.split(options.subset, options.skip_missing)
+    preset = (file["preset"] if file else None) or options.preset or preset_for(split.n_chunks)
     model, config = resolve(preset, options.changes(), split.dims, file)
     validation = _validation(data, options) if config.eval_every else None
     return Task(split, model, config, validation, preset)

@@ -15,7 +15,7 @@ from lstr.hints import for_python, in_python
         ("give the file they were made with as --rgb-weights.", "give the file they were made with as rgb_weights=."),
         ("add `--flow-weights PATH`.", "add `flow_weights=PATH`."),
         ("use --flow tvl1.", 'use algorithm="tvl1".'),
-        ("leave out --rgb and --flow.", "leave out rgb= and flow=."),
+        ("leave out --rgb-features and --flow-features.", "leave out rgb= and flow=."),
         ("try it alone, with --workers 1.", "try it alone, with workers=1."),
         ("add --fps, such as --fps 25.", "add fps=, such as fps=25."),
         ("give --cache-size 12GB, or fewer videos.", 'give cache_size="12GB", or fewer videos.'),

@@ -127,7 +127,7 @@ def test_extract_of_what_is_no_video(lstr, bad, tmp_path, name):
 @pytest.mark.parametrize("name", IN_EXTRACT)
 def test_detect_of_what_is_no_video(lstr, bad, small_set, tmp_path, name):
     code, words = IN_EXTRACT[name]
-    result = lstr("detect", bad / name, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--workers", "1")
+    result = lstr("detect", bad / name, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--flow-threads", "1")
     mistake(result, code, words, name)
     assert not (tmp_path / "out").exists()
 
@@ -271,6 +271,10 @@ def test_doctor(lstr, monkeypatch):
     code, out, _ = lstr("doctor", "--json")
     findings = {f["what"]: f for f in json.loads(out)}
     assert code == 0 and {"torch", "decord", "mmaction2", "decoder", "optical flow", "GPU"} <= findings.keys()
+    assert findings["default checkpoint"]["ok"] is None, "it need not be there"
+    monkeypatch.setitem(sys.modules, "decord", None)
+    code, out, _ = lstr("doctor")
+    assert code == 0 and "–\tdefault checkpoint\tnone at" in out and "ok\tdecoder\tPyAV" in out
     import cv2
 
     from extractors.flow import tvl1

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,13 +82,45 @@ def test_scripts_and_make_targets_exist():
     assert scripts and all((ROOT / script).is_file() for script in scripts)
 
 
+def test_every_line_of_a_shell_block_is_checked_somewhere():
+    """Commands of `lstr` and make targets are checked above; other programs are common ones, pip takes what is ours."""
+    checked = {"lstr", "make", "python"}
+    common = {
+        "aws",
+        "git",
+        "cd",
+        "source",
+        "torchrun",
+        "cat",
+        "ffmpeg",
+        "eval",
+        "export",
+        "ray",
+        "pre-commit",
+        "jq",
+        "ffplay",
+    }
+    extras = re.findall(r"^([a-z]+) =$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
+    for path in DOCUMENTS:
+        for line in shell_lines(path):
+            words = [word for word in shlex.split(line) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
+            program = Path(words[0]).name
+            if program in ("pip", "python3"):
+                taken = [word for word in words[2:] if program == "pip" and not word.startswith(("-", "http"))]
+                named = {f".[{extra}]" for extra in extras} | {"torch", "torchvision"}
+                assert set(taken) <= named, f"{name_of(path)}: {line}"
+                assert program == "pip" or words[1:3] == ["-m", "venv"]
+            else:
+                assert program in checked | common, f"{name_of(path)}: {line}"
+
+
 def test_readme_is_short_and_names_every_page():
     text = README.read_text()
     assert len(text.splitlines()) <= 200
     pages = [path for path in PAGES if path.stem not in ("index", "changelog", "contributing")]
     assert [name_of(path) for path in pages if f"({name_of(path)})" not in text] == []
-    first = shell_lines(README)
-    assert first[0].startswith("git clone") and "make install" in first
+    assert [line.split()[0] for line in shell_lines(README)][:3] == ["git", "cd", "make"]
+    assert text.index("git clone") < text.index("![") and text.index("git clone") < 300, "the installation comes first"
 
 
 def test_every_page_is_reached_from_the_index():

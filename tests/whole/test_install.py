@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.videos import write_video
 
@@ -58,6 +59,39 @@ def test_a_wheel_holds_code_and_data_and_no_tests(wheel):
     data = [*(source / "pipelines" / "reports" / "web").iterdir(), source / "checkpoints" / "manifest.json"]
     assert len(code) > 100 and {path.relative_to(source).as_posix() for path in (*code, *data)} <= names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(MODULES)
+
+
+def test_the_name_on_an_index_is_free(wheel):
+    """`lstr` there is another project; command and package keep it. decord is asked for where it has wheels."""
+    assert wheel.name.startswith("lstr_video-")
+    files = zipfile.ZipFile(wheel)
+    (metadata,) = (files.read(name).decode() for name in files.namelist() if name.endswith("/METADATA"))
+    (entries,) = (files.read(name).decode() for name in files.namelist() if name.endswith("/entry_points.txt"))
+    assert "lstr = lstr_cli.main:main" in entries
+    lines = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
+    required = [Requirement(line.split(": ", 1)[1]) for line in lines]
+    here = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
+    for machine, has_decord in ((here, True), (here | {"platform_machine": "aarch64"}, False)):
+        names = {r.name for r in required if not r.marker or r.marker.evaluate(machine)}
+        assert ("decord" in names) == has_decord and {"torch", "av", "click"} <= names
+        assert not names & {"pytest", "ray", "ruff", "mypy", "moto"}, "only `make install-test` brings these"
+
+
+def planned(target: str, venv: Path) -> str:
+    """What `make TARGET` would run from nothing."""
+    command = ["make", "--dry-run", "--always-make", "-C", ROOT, f"VENV={venv}", target]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_make_installs_what_each_target_needs(tmp_path):
+    """The demo without the packages of the tests; tests and linters with them; all from a folder with nothing."""
+    for target in ("install", "demo"):
+        assert "install --quiet --disable-pip-version-check -e ." in planned(target, tmp_path)
+        assert "[test]" not in planned(target, tmp_path)
+    for target in ("install-test", "test", "test-all", "lint"):
+        assert "-e '.[test]'" in planned(target, tmp_path)
+    for target in ("install", "install-test", "docs"):
+        assert f"-m venv {tmp_path}" in planned(target, tmp_path)
 
 
 def test_a_wheel_works(installed, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import threading
 from fractions import Fraction
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from extractors.errors import MissingPathError, StalledError, VideoError
+from extractors.video import decord_reader
 from extractors.video.containers import Opening
 from extractors.video.file_reader import FrameReader, read_chunks
 from extractors.video.frames import CHUNK, chunks_of, shrink, working_size
@@ -170,3 +172,18 @@ def test_ids_keep_folders(tmp_path):
     with pytest.raises(MissingPathError, match="holds no video"):
         (tmp_path / "c").mkdir()
         find_videos([tmp_path / "c"])
+
+
+def test_without_decord_pyav_reads_everything(tmp_path, monkeypatch):
+    """As on a machine for which decord has no wheel: the same frames, and no process of its own is started."""
+    path = write_video(tmp_path / "v.mp4", range(0, 1000, 20))
+    with_decord = FrameReader(probe(path))
+    frames = [chunk.frames for chunk in read_chunks(with_decord, 320)]
+    monkeypatch.setitem(sys.modules, "decord", None)
+    monkeypatch.setattr(decord_reader, "decord_process", lambda: pytest.fail("a process for decord"))
+    reader = FrameReader(probe(path))
+    assert (with_decord.decoder, reader.decoder) == ("decord", "pyav")
+    for chunk, expected in zip(read_chunks(reader, 320), frames, strict=True):
+        np.testing.assert_array_equal(chunk.frames, expected)
+    with pytest.raises(VideoError, match="decord is not installed"):
+        FrameReader(probe(path), decoder="decord")

@@ -17,7 +17,7 @@ from pipelines.progress import Failed, Finished, Notice, result_of
 from tests.support.served import served
 from tests.support.videos import remux
 
-ONE_THREAD = NetworkOptions(workers=1)
+ONE_THREAD = NetworkOptions(flow_threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def loaded(small_set):
 
 @pytest.fixture(scope="module")
 def networks(loaded):
-    with open_networks(loaded, NetworkOptions(workers=1)) as (twostream, workers, _):
+    with open_networks(loaded, NetworkOptions(flow_threads=1)) as (twostream, workers, _):
         yield twostream, workers
 
 
@@ -81,7 +81,7 @@ def stdin(file, name: str = "stdin") -> Input:
 def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks, streams, tmp_path):
     """A file, a pipe and a TCP stream; then both of the latter at once, which share networks and model steps."""
     (tmp_path / "a.ts").write_bytes(streams[0])
-    with closing(open_sources([tmp_path / "a.ts"], loaded, NetworkOptions(workers=1), FEW)) as sources:
+    with closing(open_sources([tmp_path / "a.ts"], loaded, NetworkOptions(flow_threads=1), FEW)) as sources:
         from_file = scores_of(decisions_of(run_recorded(next(sources), loaded)))
     with piped(streams[0]) as file:
         _, alone = watched([stdin(file)], loaded, networks)
@@ -241,7 +241,7 @@ def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     assert code == 2 and "'soon' is no time" in err
     loaded = load(small_set.checkpoint)
     with closing(
-        open_sources([small_set.videos / "scene_00.mp4"], loaded, NetworkOptions(workers=1), Limits(1, 0.5))
+        open_sources([small_set.videos / "scene_00.mp4"], loaded, NetworkOptions(flow_threads=1), Limits(1, 0.5))
     ) as opened:
         raw = decisions_of(run_recorded(next(opened), loaded))
     stored = np.load(tmp_path / "scene_00.scores.npy")
@@ -265,6 +265,6 @@ def test_mistakes_about_live_sources(lstr, small_set):
         ("gopher://host/x", 2, "is no source"),
         ("http://me:secret@127.0.0.1:1/x", 3, "cannot be read"),
     ):
-        got, out, err = lstr("detect", address, "-c", small_set.checkpoint, "--workers", "1")
+        got, out, err = lstr("detect", address, "-c", small_set.checkpoint, "--flow-threads", "1")
         assert got == code and words in err and err.count("hint: ") == 1 and out == ""
         assert "secret" not in err and "Traceback" not in err

@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from lstr_cli.options import Size
+from lstr_cli.quantities import Size
 from tests.support.pages import Page
 
 

@@ -228,7 +228,7 @@ def test_an_address_without_the_engine(lstr, scenes, tmp_path):
 def test_without_ray(lstr, scenes, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     code, out, err = lstr(*on_cluster("auto", scenes, "-o", tmp_path / "features"))
-    assert code == 2 and out == "" and "pip install 'lstr[ray]'" in err and not (tmp_path / "features").exists()
+    assert code == 2 and out == "" and "pip install 'ray>=2.40'" in err and not (tmp_path / "features").exists()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nowhere"])

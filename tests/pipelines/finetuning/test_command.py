@@ -22,7 +22,7 @@ from tests.support.processes import heed_interrupts
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-SMALL += ["--device", "cpu", "--workers", "1"]
+SMALL += ["--device", "cpu", "--flow-threads", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
     from pipelines.finetuning import run_folder
 
-    options = ("--stream", "flow", "--readers", "0")
+    options = ("--stream", "flow", "--loaders", "0")
     saved = run_folder.State.save
 
     def stop(self, *given):
@@ -197,7 +197,7 @@ def test_a_real_kill(finetune, acted, home, tmp_path, how):
         "flow",
         "--flow",
         "dis",
-        "--readers",
+        "--loaders",
         "1",
         *SMALL,
         "--set",

@@ -25,8 +25,8 @@ from tests.support.planted import CLASSES, planted, planted_training
 MEASURED = ("rate", "waiting")
 
 
-def train(job, folder, resume=False, readers=0, tell=lambda event: None, device="cpu"):
-    return result_of(train_networks(job, folder, device, resume, readers), tell)
+def train(job, folder, resume=False, loaders=0, tell=lambda event: None, device="cpu"):
+    return result_of(train_networks(job, folder, device, resume, loaders), tell)
 
 
 def log(folder) -> list[dict]:
@@ -46,7 +46,7 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
     job = planted_training((stream,), epochs=4, draws=32, batch_size=8, dropout=0, eval_every=2)
-    weights = train(job, tmp_path / "weights", readers=1, device=device)
+    weights = train(job, tmp_path / "weights", loaders=1, device=device)
     lines = log(weights.path)
     known = weights.about["metrics"][stream]["all"]
     told = [(line["loss"], line["mAP"]) for line in lines]
@@ -200,12 +200,12 @@ def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():
             planted_training(("flow",), 3, 2, initial={"flow": Initial(seen=seen)})
 
 
-@pytest.mark.parametrize("readers", [0, 1])
-def test_a_damaged_chunk_ends_the_run_in_a_sentence(readers, tmp_path):
+@pytest.mark.parametrize("loaders", [0, 1])
+def test_a_damaged_chunk_ends_the_run_in_a_sentence(loaders, tmp_path):
     job = planted_training(("flow",), 2, epochs=1)
     chunks = job.videos["v0"].chunks
     broken = CachedVideo(chunks.path, chunks.chunks, {"crc32": [0] * len(chunks)})
     job.videos["v0"] = replace(job.videos["v0"], chunks=broken)
     with pytest.raises(CacheError, match=r"^Chunk \d+ of v0.npy is damaged\.$") as failed:
-        train(job, tmp_path / "weights", readers=readers)
+        train(job, tmp_path / "weights", loaders=loaders)
     assert "--resume" in failed.value.hint

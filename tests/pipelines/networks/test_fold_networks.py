@@ -198,7 +198,8 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
     loaded = checkpoint.load(path)
     assert check_recipe(loaded, recipe, "features") == check_recipe(loaded, recipe.without_folds(), "features") == []
     assert networks_of(loaded, None, str(weights.path), "cpu")[0].recipe == recipe
-    detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy", "--workers", 1]
+    detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy"]
+    detect += ["--flow-threads", 1]
     code, _, err = lstr(*detect, "--flow-weights", weights.path)
     assert code == 0 and len(np.load(tmp_path / "out" / "scene_02.scores.npy")) == 16, err
     assert lstr(*detect, "--flow-weights", weights.file("flow"))[0] == 0

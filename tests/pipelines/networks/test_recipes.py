@@ -12,7 +12,7 @@ from extractors.networks.build import WeightSources, network_recipe
 from extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from extractors.recipe import NetworkRecipe, Recipe, differences
 from extractors.twostream import build_twostream
-from pipelines.networks.recipes import StoredRecipe, choose_recipe, find_recipe, weights_for
+from pipelines.networks.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
 
 RGB = NetworkRecipe("resnet50", "kinetics", "0123456789abcdef", 1, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 FLOW = NetworkRecipe(
@@ -176,3 +176,17 @@ def test_what_is_asked_for_must_be_there(tmp_path, small_set):
         "dis",
         "bf16",
     )
+
+
+def test_the_recipe_that_nobody_names(tmp_path, small_set):
+    """By the device for a new folder; a folder that was begun keeps its own, whatever the machine."""
+    assert default_recipe(tmp_path / "new", "cpu")[0] == "fast"
+    assert default_recipe(tmp_path / "new", "cuda")[0] == "faithful"
+    for device in ("cpu", "cuda"):
+        name, why = default_recipe(small_set.features, device)
+        assert name == "fast" and str(small_set.features) in why
+    begun = json.loads((small_set.features / "recipe.json").read_text())
+    begun["flow"] |= {"crops": 10}
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "recipe.json").write_text(json.dumps(begun))
+    assert default_recipe(tmp_path / "begun", "cpu")[0] == "faithful"

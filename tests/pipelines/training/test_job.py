@@ -1,9 +1,11 @@
 """The job of training, as Python calls it."""
 
 import json
+from dataclasses import replace
 
 from lstr.checkpoint import load
-from pipelines.progress import Finished, Notice
+from pipelines.progress import Finished, Notice, result_of
+from pipelines.training.config import preset_for
 from pipelines.training.log import Step
 from pipelines.training.train import Started, Trained, TrainOptions, planned_settings, train
 from tests.support.feature_set import TINY_SETTINGS
@@ -20,9 +22,19 @@ def test_from_options_to_events(feature_set, tmp_path):
     assert started == Started(3, 192, 3, 2)
     assert steps and {type(step) for step in steps} == {Step}
     assert any(step.evaluation for step in steps) and steps[-1].step == steps[-1].steps
-    assert finished == Finished(Trained(tmp_path / "run" / "best.pt", tmp_path / "run" / "curves.png"))
+    assert finished == Finished(Trained(tmp_path / "run" / "best.pt", tmp_path / "run" / "curves.png", held_out=True))
     loaded = load(finished.result.checkpoint)
     place = {"path": str(tmp_path / "weights"), "relative": "../weights"}
     assert loaded.extra["networks"] == {"rgb": place}, "where the networks of its features were"
     (planned,) = planned_settings(options)
     assert planned.result["train"] == loaded.extra["train"] and planned.result["train"]["seed"] == 3
+
+
+def test_the_preset_that_nobody_names(feature_set, tmp_path):
+    """`small` for minutes of video, the published size for the hours of THUMOS'14; a named one always."""
+    assert [preset_for(n) for n in (4 * 300, 14_400, 14_401, 203_363)] == ["small", "small", "thumos14", "thumos14"]
+    options = TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run")
+    planned = result_of(planned_settings(options))
+    assert planned["preset"] == "small"
+    named = replace(options, preset="thumos14", settings={"model.d_model": "64"})
+    assert result_of(planned_settings(named))["preset"] == "thumos14"

@@ -1,0 +1,47 @@
+"""What a person types after a command: its words, with the paths that the command was called with.
+
+A path that no command has been told yet stands as VIDEOS, VIDEO or LABELS.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+TRAINING_FORMATS = ("activitynet", "perframe")  # what --labels takes
+
+
+def after_finetune(weights: Path, videos: Sequence[str], lists: Sequence[str]) -> list[str]:
+    """Extract with the new networks; `lists` are the paths that --list named."""
+    sources = [*videos, *lists] if len(lists) <= 3 else ["VIDEOS"]
+    return ["lstr", "extract", *sources, "-o", str(weights.with_name("features")), "--recipe", str(weights)]
+
+
+def after_extract(features: object, videos: Sequence[str], calibrate: Path | None) -> list[str]:
+    """Train on the features, with the labels that gave statistics, or else those that lie beside the videos."""
+    labels = str(calibrate) if calibrate and calibrate.suffix == ".json" else _labels_near(videos)
+    return ["lstr", "train", str(features), "--labels", labels, "-o", "run"]
+
+
+def _labels_near(videos: Sequence[str]) -> str:
+    for folder in (path for video in videos for path in (Path(video), Path(video).parent)):
+        if (folder / "labels.json").is_file():
+            return str(folder / "labels.json")
+    return "labels.json" if Path("labels.json").is_file() else "LABELS"
+
+
+def after_train(checkpoint: Path, features: Sequence[str], labels: str, held_out: bool) -> list[str]:
+    """Evaluate where the labels have videos to evaluate on, else detect."""
+    if not held_out:
+        return after_evaluate(str(checkpoint))
+    report = str(checkpoint.with_name("evaluation"))
+    return ["lstr", "evaluate", str(checkpoint), *features, "--labels", labels, "-o", report]
+
+
+def after_evaluate(checkpoint: str) -> list[str]:
+    """Detect on a new video."""
+    return ["lstr", "detect", "VIDEO", "-c", checkpoint, "-o", "timeline"]
+
+
+def after_convert(to: str, files: Sequence[Path]) -> list[str]:
+    """Check labels that can be trained on; nothing for what is to be looked at."""
+    described = [path for path in files if path.suffix == ".json"]
+    return ["lstr", "labels", "check", str(described[-1])] if to in TRAINING_FORMATS and described else []

@@ -1,0 +1,36 @@
+"""Whether the addresses of published files still answer."""
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+from extractors.networks.published_files import PublishedFile
+from lstr import __version__
+
+TIMEOUT = 15.0  # seconds
+AT_ONCE = 8
+ANSWERS = "answers"
+
+
+def ask(entries: Iterable[PublishedFile]) -> dict[str, str]:
+    """What each file's address says now, by the file's name: `answers`, `dead (…)` or `not reached (…)`."""
+    entries = list(entries)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip((e.name for e in entries), pool.map(_ask, (e.address for e in entries)), strict=True))
+
+
+def _ask(address: str) -> str:
+    """One byte is requested, for some servers do not answer HEAD. Only a server's own refusal makes a link dead."""
+    request = urllib.request.Request(address, headers={"User-Agent": f"lstr/{__version__}", "Range": "bytes=0-0"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            is_page = answer.headers.get_content_type() == "text/html"
+            return "dead (a web page instead of a file)" if is_page else ANSWERS
+    except urllib.error.HTTPError as error:
+        busy = error.code >= 500 or error.code == 429
+        return f"{'not reached' if busy else 'dead'} ({error.code} {error.reason})"
+    except (OSError, http.client.HTTPException) as error:
+        return f"not reached ({urlsplit(address).hostname}: {getattr(error, 'reason', error)})"

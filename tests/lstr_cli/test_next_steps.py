@@ -1,0 +1,89 @@
+"""The line that says what to type next: it parses, names what is there, and survives a shell."""
+
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from lstr_cli.main import cli
+from lstr_cli.next_steps import after_convert, after_evaluate, after_extract, after_finetune, after_train
+
+
+def next_of(err: str) -> list[str]:
+    (line,) = [line for line in err.splitlines() if line.startswith("next: ")]
+    return shlex.split(line.removeprefix("next: "))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        after_finetune(Path("my run/weights"), ["my videos"], []),
+        after_finetune(Path("weights"), [], [f"{i}.mp4" for i in range(9)]),
+        after_extract("features", ["videos"], None),
+        after_train(Path("run/best.pt"), ["a", "b"], "labels.json", held_out=True),
+        after_train(Path("run/best.pt"), ["a"], "labels.json", held_out=False),
+        after_evaluate("run/best.pt"),
+        after_convert("activitynet", [Path("labels.json")]),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_it_parses(words):
+    assert words[0] == "lstr"
+    command, rest = cli, words[1:]
+    while isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), rest.pop(0))
+    command.make_context("lstr", rest)
+
+
+def test_labels_are_found_beside_the_videos(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    videos = tmp_path / "set" / "videos"
+    videos.mkdir(parents=True)
+
+    def labels(*calibrate) -> str:
+        return after_extract("f", [str(videos)], *calibrate or (None,))[4]
+
+    assert labels() == "LABELS"
+    (tmp_path / "labels.json").touch()
+    assert labels() == "labels.json"
+    (tmp_path / "set" / "labels.json").touch()
+    assert labels() == str(tmp_path / "set" / "labels.json")
+    assert labels(Path("own.json")) == "own.json" and labels(Path("list.txt")) != "list.txt"
+
+
+def test_each_command_leads_to_the_next(lstr, small_set, tmp_path):
+    """From features to a timeline by nothing but what is printed; the paths have spaces."""
+    run = tmp_path / "a run"
+    tiny = ("--set", "model.d_model=16", "--set", "train.epochs=1")
+    code, _, err = lstr("train", small_set.features, "--labels", small_set.labels, "-o", run, *tiny)
+    assert code == 0 and "preset: small, for 0.0 hours of training video" in err
+    words = next_of(err)
+    assert words[:3] == ["lstr", "evaluate", str(run / "checkpoint.pt")]
+    code, _, err = lstr(*words[1:], "--resamples", 0)
+    assert code == 0 and (run / "evaluation" / "report.html").exists()
+    words = next_of(err)
+    words[words.index("VIDEO")] = small_set.features
+    code, out, err = lstr(*words[1:], "-f", "json", "--max-chunks", 2)
+    assert code == 0 and "next:" not in err
+
+
+def test_extract_leads_to_train(lstr, small_set, tmp_path):
+    """The features are there already, so that nothing is computed; with --json a program reads, and no line is said."""
+    command = ("extract", small_set.videos, "-o", small_set.features, "--workers", "1")
+    code, _, err = lstr(*command)
+    assert code == 0 and "recipe: fast, as " in err and "4 kept" in err
+    labels = str(small_set.labels)
+    assert next_of(err) == ["lstr", "train", str(small_set.features), "--labels", labels, "-o", "run"]
+    code, _, err = lstr(*command, "--json")
+    assert code == 0 and "next:" not in err
+
+
+def test_converted_labels_are_checked_next(lstr, tmp_path):
+    (tmp_path / "l.csv").write_text("video,start,end,label\nv,0.5,1.5,jump\n")
+    out = tmp_path / "my labels.json"
+    convert = ("labels", "convert", tmp_path / "l.csv", "--to")
+    err = lstr(*convert, "activitynet", "--subset", "training", "-o", out)[2]
+    assert next_of(err) == ["lstr", "labels", "check", str(out)]
+    assert "next:" not in lstr(*convert, "vtt", "-o", tmp_path / "v.vtt")[2]
+    assert "next:" not in lstr(*convert, "activitynet")[2]  # which went to standard output
