@@ -75,6 +75,8 @@ class FinetuneOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
+    seconds: float | None = None
+    """That the networks may train for, all together; each ends with the epoch that reaches its part of them."""
     resume: bool = False
     readers: int | None = None
     """Processes that read samples ahead."""
@@ -190,7 +192,8 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     if warning:
         yield Notice(warning)
     yield from _plan(labels, pairs, networks, options.init)
-    training = Training(networks.preset, networks.configs, networks.initial, labels, cached, pairs, folds)
+    settled = networks.preset, networks.configs, networks.initial
+    training = Training(*settled, labels, cached, pairs, folds, options.seconds)
     for event in train_networks(training, output, device, options.resume, options.readers, ranks):
         yield Finished(Finetuned(event.result, failed, len(used))) if isinstance(event, Finished) else event
 

@@ -37,7 +37,9 @@ ORDER = {
         ("networks", "datasets", "annotations"),
         ("extraction", "evaluation", "detection", "info"),
         ("training",),
-        ("finetuning", "demo"),
+        ("finetuning",),
+        ("learning",),
+        ("demo",),
         ("speed", "calls"),
     ),
 }
