@@ -10,7 +10,7 @@ HEADINGS = {
     "Output": "output format to as-labels embed json check-links plot dry-run print-config make-default",
     "Model": "checkpoint model preset config set kind stream init rgb-init flow-init allow-recipe-mismatch",
     "Features": "recipe streams flow precision rgb-network flow-network rgb-weights flow-weights calibrate",
-    "Training": "folds max-steps eval-every patience seed deterministic resume",
+    "Training": "time folds max-steps eval-every patience seed deterministic resume",
     "Measurement": "chunks seconds against golden min-cosine max-shift",
     "Scores": "mode published resamples benchmark allow-seen",
     "Actions": "on off min-length merge-gap choose-thresholds max-false-alarms",

@@ -16,6 +16,7 @@ from lstr_cli.headings import Group
 
 COMMANDS = {
     "demo": "Make a small labelled set of videos and run everything on it.",
+    "learn": "Labelled videos to one model file that detects their actions.",
     "weights": "Published network weights: list, fetch, check.",
     "finetune": "Labelled videos to weights of the feature networks.",
     "extract": "Videos to two-stream features.",

@@ -76,6 +76,8 @@ class FinetuneOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
+    seconds: float | None = None
+    """That the networks may train for, all together; each ends with the epoch that reaches its part of them."""
     resume: bool = False
     loaders: int | None = None
     """Processes that load samples ahead; 0 for none."""
@@ -191,7 +193,8 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     if warning:
         yield Notice(warning)
     yield from _plan(labels, pairs, networks, options.init)
-    training = Training(networks.preset, networks.configs, networks.initial, labels, cached, pairs, folds)
+    settled = networks.preset, networks.configs, networks.initial
+    training = Training(*settled, labels, cached, pairs, folds, options.seconds)
     for event in train_networks(training, output, device, options.resume, options.loaders, ranks):
         yield Finished(Finetuned(event.result, failed, len(used))) if isinstance(event, Finished) else event
 

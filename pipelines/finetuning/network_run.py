@@ -28,6 +28,8 @@ from pipelines.training.loop import Plan, Position, train_steps
 from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from pipelines.training.schedule import learning_rate
 
+LATE = 0.1  # of all steps, that a run may be behind its time before the rate goes by time
+
 
 class NetworkRun:
     """A recogniser, its optimiser and its files, as the loop trains it (`pipelines.training.loop.Run`)."""
@@ -40,6 +42,7 @@ class NetworkRun:
         loader: EpochLoader,
         evaluate: Callable[[Recognizer2D], float | None] | None,
         ranks: Ranks,
+        seconds: float | None = None,
     ):
         if loader.n_samples < ranks.size:
             sentence = f"A step has {loader.n_samples} samples, and there are {ranks.size} processes."
@@ -55,6 +58,7 @@ class NetworkRun:
         self.best: dict[str, torch.Tensor] = {}
         self.position = state.restore(self)
         self.log = EpochLog(state.network, self.position.epoch) if ranks.first else None
+        self.seconds = seconds
         self._since = perf_counter()
 
     def plan(self) -> Plan:
@@ -62,10 +66,22 @@ class NetworkRun:
         config, steps = self.config, self.config.epochs * len(self.loader)
         return Plan(
             steps,
-            lambda step: learning_rate(step, steps, config.lr, config.warmup),
+            lambda step: learning_rate(self._hurried(step, steps), steps, config.lr, config.warmup),
             eval_every=config.eval_every if self.score else 0,
             patience=config.patience,
+            is_late=lambda: self._spent() >= 1,
         )
+
+    def _spent(self) -> float:
+        """The share of its time that has passed, the same on all processes; 0 without a bound."""
+        if not self.seconds:
+            return 0.0
+        return self.ranks.of_first(self.position.seconds + perf_counter() - self._since) / self.seconds
+
+    def _hurried(self, step: int, steps: int) -> int:
+        """The step that the learning rate is of: a later one where time runs out, so that the rate still falls to 0."""
+        by_time = self._spent()
+        return min(steps, round(by_time * steps)) if by_time > step / steps + LATE else step
 
     def n_batches(self, epoch: int) -> int:
         """How many batches each epoch has."""

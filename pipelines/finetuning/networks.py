@@ -30,6 +30,7 @@ from pipelines.provenance import provenance
 from pipelines.training.ranks import ALONE, Ranks
 
 MOST_READERS = 12
+COSTS = {"rgb": 2.0, "flow": 1.0}  # of training a network on an image, against each other
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,20 @@ class Training:
     """By id: all that any pair learns from or is chosen by"""
     pairs: list[Pair]
     folds: Mapping[str, int]
+    seconds: float | None = None
+    """That all may train for together; None for no bound"""
 
     def __post_init__(self) -> None:
         """Raises WeightsError where the pairs of folds could not be blind."""
         if self.folds:
             check_blind(self.initial, {i: video.sha256 for i, video in self.videos.items()})
+
+    def seconds_of(self, stream: str) -> float | None:
+        """That one network may train for, by what each costs."""
+        if self.seconds is None:
+            return None
+        costs = {stream: COSTS[stream] * config.epochs for stream, config in self.configs.items()}
+        return self.seconds * costs[stream] / (sum(costs.values()) * len(self.pairs))
 
     def settings(self, device: str, ranks: Ranks = ALONE) -> dict:
         """The content of settings.json: what has to be the same for a run to go on, and where it was made."""
@@ -151,7 +161,8 @@ def _train(
     chosen_by = {i: training.videos[i].chunks for i in pair.validation}
     evaluate = scorer(labels, chosen_by, stream, augmentation, config.precision, loaders) if chosen_by else None
 
-    run = NetworkRun(State(network, card.to_json()), model, config, loader, evaluate, ranks)
+    seconds = training.seconds_of(stream)
+    run = NetworkRun(State(network, card.to_json()), model, config, loader, evaluate, ranks, seconds)
     yield from train_network(run)
     if ranks.first:
         network.write_result(run.position)

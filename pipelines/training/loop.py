@@ -53,10 +53,14 @@ class Plan:
     """epochs between two evaluations; 0 is never"""
     patience: int = 0
     """evaluations without a better one after which the run ends; 0 is never"""
+    is_late: Callable[[], bool] | None = None
+    """whether its time is over at the end of an epoch; None for no bound"""
 
     def is_over(self, position: Position) -> bool:
         """Whether the run ends here, at its last step or early."""
-        return position.step >= self.steps or 0 < self.patience <= position.stale
+        if position.step >= self.steps or 0 < self.patience <= position.stale:
+            return True
+        return bool(self.is_late and position.step and not position.batch and self.is_late())
 
 
 class Run(Protocol[Batch]):
@@ -110,9 +114,10 @@ def train_steps(run: Run[Batch], plan: Plan, position: Position) -> Iterator[Pro
                     evaluation = run.evaluate(position, epoch, values)
                 position.stale = int(ranks.of_first(position.stale))  # or some would go on when others end
             step = Step(epoch, position.step, plan.steps, lr=lr, evaluation=evaluation, **values)
+            over = plan.is_over(position)
             if ranks.first:
-                run.keep(step, position, plan.is_over(position))
+                run.keep(step, position, over)
             yield step
             interval.begin()
-            if plan.is_over(position):
+            if over:
                 break

@@ -38,7 +38,9 @@ ORDER = {
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
         ("training",),
-        ("finetuning", "demo"),
+        ("finetuning",),
+        ("learning",),
+        ("demo",),
         ("speed", "calls"),
     ),
 }

@@ -1,0 +1,146 @@
+"""`lstr learn`: labelled videos to one model file."""
+
+import shlex
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lstr_cli.headings import Command
+from lstr_cli.options import algorithm_option, device_option, inputs_options, set_option
+from lstr_cli.quantities import Seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipelines.learning.events import Learnt, Planned
+
+SOME_FAILED = 3
+
+
+@click.command("learn", cls=Command)
+@click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
+@click.argument("labels", metavar="LABELS")
+@inputs_options
+@click.option("-o", "--output", required=True, metavar="MODEL", help="The model file, such as fall.lstr.")
+@click.option("--time", "seconds", type=Seconds(), metavar="TIME", help="All that it may take, as in 15m or 2h.")
+@click.option(
+    "--recipe",
+    metavar="NAME|FILE",
+    help="How features are made: fast or faithful (RGB and TV-L1 flow), or a recipe file.  [default: DIS flow alone]",
+)
+@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: flow]")
+@algorithm_option
+@click.option("--kind", type=click.Choice(["lstr", "rnn", "trn", "lfb"]), default="lstr", show_default=True)
+@click.option("--init", metavar="MODEL|WEIGHTS", help="What the networks begin with: an earlier model file or weights.")
+@set_option
+@click.option("--seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
+@click.option("--cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
+@device_option
+@click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
+@click.option("--make-default", is_flag=True, help="Let `lstr detect` use the model where none is named.")
+@click.option("--json", "as_json", is_flag=True, help="Print plan or result as one JSON document.")
+def command(videos, labels, lists, output, settings, dry_run, make_default, as_json, **options):
+    """Learn to detect the actions that LABELS show in some videos; ends with one file that `lstr detect -m` takes.
+
+    LABELS is a label file of any form that `lstr labels convert` reads. The labels are checked, frames and flow
+    computed, the feature networks and the model trained, thresholds chosen, all of it measured on videos that were held
+    out (the labels' testing videos, else some recordings), and packed into MODEL. A plan comes first, by this machine's
+    own speed. Run the same command again to go on after an interruption. Everything that MODEL is made of, and the
+    report, is in a folder beside it (fall.learn beside fall.lstr), which may be deleted.
+
+    --set NAME=VALUE changes a setting: model.NAME and train.NAME as for `lstr train`, others as for `lstr finetune`.
+
+    \b
+    Examples:
+      lstr learn videos/ labels.json -o fall.lstr
+      lstr learn videos/ labels.csv -o fall.lstr --time 15m
+      lstr learn videos/ more.json -o better.lstr --init fall.lstr
+      lstr learn videos/ labels.json -o both.lstr --recipe fast --dry-run
+    """
+    from lstr_cli import console
+    from pipelines.learning.job import learn, plan
+    from pipelines.learning.options import LearnOptions
+
+    if not videos and not lists:
+        raise click.UsageError("Give a video, a folder, a pattern or a --list, and after it the labels.")
+    chosen = LearnOptions(videos, labels, output, lists=lists, settings=settings, **options)
+    if dry_run:
+        with closing(plan(chosen)) as events:
+            follow(events, as_json)
+        return
+    with closing(learn(chosen)) as events:
+        learnt = follow(events)
+    if make_default:
+        from pipelines.detection.checkpoint import make_default as leave
+
+        leave(learnt.model)
+    _show(console, learnt, as_json)
+    if learnt.failed:
+        some = ", ".join(failed.id for failed in learnt.failed[:5])
+        console.say(f"{len(learnt.failed)} videos were left out: {some}")
+        sys.exit(SOME_FAILED)
+
+
+def follow(events: "Iterable", plan_to_stdout: bool = False):
+    """Show what the job yields until it is finished; its result."""
+    from lstr_cli import console
+    from lstr_cli.labels import table_of
+    from pipelines.learning.events import Doing, Planned
+    from pipelines.progress import Failed, Finished, Notice, Progress
+    from pipelines.training.train import Findings
+
+    step = ""
+    with console.Bar("") as bar:
+        for event in events:
+            match event:
+                case Findings(source, findings):
+                    console.say_table(f"{source}:", *table_of(findings))
+                case Notice(text, warning):
+                    (console.warn if warning else console.say)(text)
+                case Planned():
+                    if plan_to_stdout:
+                        console.show_json({**event.plan.to_dict(), "model": str(event.model), "begun": event.begun})
+                    else:
+                        _say_plan(console, event)
+                case Doing():
+                    name = f"{event.number}/{event.steps} {event.step}"
+                    if name != step:
+                        console.say(f"{name}; about {console.clock(event.left)} left in all")
+                        step = name
+                    if event.total:
+                        bar.update(name, event.done, event.total, f"(all: {console.clock(event.left)})")
+                case Progress(what, done, total):
+                    bar.update(what, done, total)
+                case Failed():
+                    console.say(f"failed: {event.reason}\nhint: {event.hint}")
+                case Finished(result):
+                    return result
+    return None
+
+
+def _say_plan(console, planned: "Planned") -> None:
+    """What will be done, how long it takes and how much disk."""
+    plan = planned.plan
+    rows = [(f"{at}", step.name, console.clock(step.seconds)) for at, step in enumerate(plan.steps, start=1)]
+    videos = ", ".join(f"{n} {subset}" for subset, n in plan.videos.items())
+    minutes = sum(plan.chunks.values()) / 240
+    console.say(f"{plan.n_classes} classes; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
+    console.say_table("plan, by the speed of this machine", ("", "step", "time"), rows, right=(0, 2))
+    within = f" (may take {console.clock(plan.budget)})" if plan.budget else ""
+    epochs = ", ".join(f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items())
+    console.say(f"about {console.clock(plan.seconds)} in all{within}; {epochs}; {plan.bytes / 1e6:.0f} MB of disk")
+    begun = "goes on with what is in" if planned.begun else "everything is kept in"
+    console.say(f"{begun} {planned.workspace}; after Ctrl-C run the same command again")
+
+
+def _show(console, learnt: "Learnt", as_json: bool) -> None:
+    if as_json:
+        console.show_json({"model": str(learnt.model), "report": str(learnt.report), **learnt.about})
+        return
+    for line in learnt.lines():
+        console.show(line)
+    console.show(f"next: lstr detect VIDEO -m {shlex.quote(str(learnt.model))} -o timeline")
+    console.say(f"report: {Path(learnt.report).resolve()}")

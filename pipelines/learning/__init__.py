@@ -1,0 +1,1 @@
+"""Learning as one job: labelled videos to one model file."""

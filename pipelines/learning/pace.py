@@ -1,0 +1,89 @@
+"""How fast this machine is at what learning consists of, measured for a few seconds before the plan is made."""
+
+import math
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from time import perf_counter
+
+import torch
+from mmaction.structures import ActionDataSample
+
+from extractors.flow.workers import flow_workers
+from extractors.networks.backbones import registry
+from extractors.presets import Preset
+from extractors.recipe import Recipe
+from extractors.video.file_reader import open_chunks
+from pipelines.files.remote import Place
+from pipelines.files.videos import at_hand
+from pipelines.finetuning.config import FinetuneConfig
+from pipelines.finetuning.recogniser import make_optimiser, recogniser
+from pipelines.networks.recipes import StoredRecipe
+
+CHUNKS = 12  # of the first video that are decoded, 3 s of it
+STEPS = 2  # of training, after one that warms up
+FORWARD = 1 / 3  # of a training step's time is its forward pass
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that things take here."""
+
+    chunk: float
+    """Decoding a chunk and computing its flow"""
+    image: Mapping[str, float]
+    """Training a network on one image, by stream"""
+
+    def row(self, crops: Mapping[str, int]) -> float:
+        """Computing a chunk's features by trained networks, so many images by stream."""
+        return sum(FORWARD * seconds * crops[stream] for stream, seconds in self.image.items())
+
+
+def measure_chunks(source: Place, recipe: Preset | Recipe) -> float:
+    """Seconds that a chunk of a video takes, by its first ones. Raises what reading it raises."""
+    with at_hand(source) as (path, _), flow_workers(recipe.algorithm) as workers:
+        _, _, chunks = open_chunks(path, recipe.long_side)
+        with closing(chunks) if hasattr(chunks, "close") else nullcontext():
+            start, pending, n_chunks = perf_counter(), [], 0
+            for chunk in islice(chunks, CHUNKS):
+                n_chunks += 1
+                if workers:
+                    pending.append(workers.submit(chunk.frames))
+            for flow in pending:
+                flow.result()
+    return (perf_counter() - start) / max(1, n_chunks)
+
+
+def measure_training(
+    preset: Preset | StoredRecipe, configs: Mapping[str, FinetuneConfig], n_classes: int, device: str
+) -> dict[str, float]:
+    """Seconds that an image takes in a training step of each stream's network."""
+    registry()
+    return {stream: _step_seconds(stream, preset, config, n_classes, device) for stream, config in configs.items()}
+
+
+def _step_seconds(
+    stream: str, preset: Preset | StoredRecipe, config: FinetuneConfig, n_classes: int, device: str
+) -> float:
+    assert isinstance(preset, Preset), "a whole recipe is not trained"
+    with torch.random.fork_rng(devices=[]):
+        model = recogniser(stream, preset.parts[stream], n_classes, config)
+        model.to(device=device, memory_format=torch.channels_last).train()
+        optimiser = make_optimiser(model, config)
+        channels = 3 if stream == "rgb" else 10
+        images = torch.zeros(config.batch_size, config.segments, channels, config.crop, config.crop, dtype=torch.uint8)
+        samples = [ActionDataSample().set_gt_labels(0) for _ in range(config.batch_size)]
+        seconds = math.inf
+        for _ in range(1 + STEPS):
+            start = perf_counter()
+            with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=config.precision == "bf16"):
+                data = model.data_preprocessor({"inputs": list(images), "data_samples": list(samples)}, True)
+                losses = model(**data, mode="loss")
+            model.parse_losses(losses)[0].backward()
+            optimiser.step()
+            optimiser.zero_grad()
+            if device.startswith("cuda"):
+                torch.cuda.synchronize()
+            seconds = min(seconds, perf_counter() - start)
+    return seconds / (config.batch_size * config.segments)

@@ -1,0 +1,121 @@
+"""Which videos are learnt from, which choose, and which are held out to measure the result."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lstr.errors import LabelsError
+from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
+from lstr.recordings import recording_of
+
+TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
+ONE_IN = 4  # recordings are held out for testing
+CHOOSING_FROM = 15  # recordings to learn from, of which one in five is spared to choose epoch and thresholds
+CHOOSING_ONE_IN = 5
+N_FOLDS = 3
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Labels whose subsets are training, validation (may be empty) and testing, and how they came about."""
+
+    labels: Labels
+    sentence: str
+
+    def of(self, subset: str) -> list[str]:
+        """The ids of a subset, sorted."""
+        return sorted(i for i, video in self.labels.videos.items() if video.subset == subset)
+
+
+def divide(labels: Labels, present: Collection[str]) -> Parts:
+    """The labelled videos that are present, in training, validation and testing.
+
+    Subsets that the labels have are kept (without testing, validation is held out in its place); where they have one
+    subset or none, whole recordings are held out. Raises LabelsError where nothing could be held out.
+    """
+    videos = {i: video for i, video in labels.videos.items() if i in present}
+    if not videos:
+        known, first = next(iter(sorted(labels.videos)), "none"), next(iter(sorted(present)), "none")
+        raise LabelsError(
+            "None of the videos is labelled.", f"the labels name {known!r}, the first of the videos is {first!r}."
+        )
+    subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
+    if TRAINING in subsets and subsets & {TESTING, VALIDATION}:
+        of = {i: video.subset for i, video in videos.items()}
+        if TESTING not in subsets:
+            of = {i: TESTING if subset == VALIDATION else subset for i, subset in of.items()}
+        n_testing = sum(subset == TESTING for subset in of.values())
+        sentence = f"measured on the {n_testing} {'video' if n_testing == 1 else 'videos'} that the labels hold out"
+    else:
+        of, sentence = _by_recording(labels, sorted(videos))
+    kept = {TRAINING, VALIDATION, TESTING}
+    divided = {i: replace(video, subset=of[i]) for i, video in videos.items() if of[i] in kept}
+    return Parts(replace(labels, videos=divided, has_subsets=True), sentence)
+
+
+def _by_recording(labels: Labels, ids: Sequence[str]) -> tuple[dict[str, str], str]:
+    """The subset of each id, whole recordings held out, and a sentence that states it."""
+    shows = _shown(labels, ids)
+    if len(shows) < 2:
+        raise LabelsError(
+            f"All labelled videos are of one recording, {next(iter(shows))!r}: none is left to measure on.",
+            "add videos of another day or place, or name subsets in the labels.",
+        )
+    testing = _held_out(shows, max(1, round(len(shows) / ONE_IN)))
+    left = {recording: classes for recording, classes in shows.items() if recording not in testing}
+    choosing = _held_out(left, len(left) // CHOOSING_ONE_IN) if len(left) >= CHOOSING_FROM else set()
+    subset = {TESTING: testing, VALIDATION: choosing}
+    of = {i: next((name for name, held in subset.items() if recording_of(i) in held), TRAINING) for i in ids}
+    some = ", ".join(sorted(testing)[:3]) + (" …" if len(testing) > 3 else "")
+    what = "recording" if len(testing) == 1 else "recordings"
+    return of, f"measured on {len(testing)} of {len(shows)} {what} held out here ({some})"
+
+
+def _shown(labels: Labels, ids: Sequence[str]) -> dict[str, set[str]]:
+    """The classes that each recording shows."""
+    shows: dict[str, set[str]] = {}
+    for video_id in ids:
+        classes = {segment.label for segment in labels.videos[video_id].segments} - {BACKGROUND, AMBIGUOUS}
+        shows.setdefault(recording_of(video_id), set()).update(classes)
+    return dict(sorted(shows.items()))
+
+
+def _held_out(shows: Mapping[str, set[str]], wanted: int) -> set[str]:
+    """So many recordings, spread over the sorted ones, that show most classes and leave no class without another.
+
+    Raises LabelsError where every recording alone shows a class.
+    """
+    names = list(shows)
+    step = len(names) / max(1, wanted)
+    evenly = [names[int(step * (at + 0.5))] for at in range(wanted)]
+    order = [*evenly, *(name for name in names if name not in evenly)]
+    held: set[str] = set()
+    covered: set[str] = set()
+    while len(held) < wanted:
+        fitting = [name for name in order if name not in held and _spared(name, shows, held)]
+        if not fitting:
+            break
+        best = max(fitting, key=lambda name: len(shows[name] - covered))  # the first of equals, so evenly
+        held.add(best)
+        covered |= shows[best]
+    if not held:
+        raise LabelsError(
+            "Each recording alone shows an action that no other shows: none can be held out to measure on.",
+            "label each action in two recordings at least, or name subsets in the labels.",
+        )
+    return held
+
+
+def _spared(name: str, shows: Mapping[str, set[str]], held: Collection[str]) -> bool:
+    """Whether the others, without those held out, show all that a recording shows."""
+    others = [classes for other, classes in shows.items() if other != name and other not in held]
+    return bool(others) and shows[name] <= set().union(*others)
+
+
+def folds_of(ids: Sequence[str], n_folds: int = N_FOLDS) -> list[list[str]]:
+    """The ids in folds of whole recordings; as many as there are recordings, at most `n_folds`, none of one."""
+    recordings = sorted({recording_of(video_id) for video_id in ids})
+    number = {recording: at % n_folds for at, recording in enumerate(recordings)}
+    folds: list[list[str]] = [[] for _ in range(min(n_folds, len(recordings)))]
+    for video_id in sorted(ids):
+        folds[number[recording_of(video_id)]].append(video_id)
+    return folds if len(folds) > 1 else []

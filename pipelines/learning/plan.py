@@ -1,0 +1,140 @@
+"""What learning will do, how long it takes here and how much disk, before it begins; and how it keeps to a time."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lstr.errors import ConfigError
+
+CHUNKS, FEATURES, MODEL = "compute frames and flow", "compute features", "train the model"
+THRESHOLDS, MEASURE, PACK = "choose thresholds", "measure on held-out videos", "write the model file"
+FEWEST_EPOCHS, FEWEST_DRAWS = 6, 96  # that a network is trained for under a short time
+SLOWER = 1.2  # than planned, which a time allows for
+STARTING = 3.0  # seconds that a step takes to begin
+MODEL_SECONDS, MODEL_IMAGE = 0.006, 0.0105  # of training the model, a chunk, where a network's image takes that long
+MEASURING = 0.02  # seconds a chunk, with resampling and figures
+NETWORK_BYTES = {"rgb": 280e6, "flow": 130e6}  # of a network with its state while it trains
+
+
+def network_step(stream: str) -> str:
+    """The step that trains a stream's network."""
+    return f"train the {'RGB' if stream == 'rgb' else stream} network"
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One of the steps, and how long it takes."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LearnPlan:
+    """The steps, and what they are of."""
+
+    videos: Mapping[str, int]
+    """How many, by subset"""
+    chunks: Mapping[str, int]
+    """Of video, by subset"""
+    n_classes: int
+    split: str
+    """How the result will be measured, a sentence"""
+    steps: tuple[PlannedStep, ...]
+    epochs: Mapping[str, int]
+    """Of each stream's network"""
+    draws: int
+    """Images of an epoch"""
+    bytes: int
+    """Of disk, about"""
+    budget: float | None = None
+    """Seconds that all of it may take"""
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps."""
+        return sum(step.seconds for step in self.steps)
+
+    def after(self, name: str) -> float:
+        """Seconds of the steps that follow one."""
+        names = [step.name for step in self.steps]
+        return sum(step.seconds for step in self.steps[names.index(name) + 1 :])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**asdict(self), "seconds": self.seconds}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "LearnPlan":
+        """From its JSON object."""
+        kept = {name: value for name, value in values.items() if name != "seconds"}
+        return cls(**{**kept, "steps": tuple(PlannedStep(**step) for step in kept["steps"])})
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of each part on this machine."""
+
+    chunk: float
+    """Decoding, and flow"""
+    row: float
+    """The features of a chunk by trained networks"""
+    image: Mapping[str, float]
+    """One image in training, by stream"""
+
+
+def make_steps(
+    chunks: Mapping[str, int], costs: Costs, epochs: Mapping[str, int], draws: int, n_models: int
+) -> tuple[PlannedStep, ...]:
+    """All steps; `n_models` are trained, one for good and the others to choose thresholds."""
+    learnt, held = chunks.get("training", 0), chunks.get("testing", 0)
+    choosing = chunks.get("validation", 0)
+    slower = sum(costs.image.values()) / max(1, len(costs.image)) / MODEL_IMAGE
+    model = STARTING + slower * MODEL_SECONDS * learnt
+    networks = [
+        PlannedStep(network_step(stream), STARTING + epochs[stream] * draws * seconds)
+        for stream, seconds in costs.image.items()
+    ]
+    return (
+        PlannedStep(CHUNKS, STARTING + (learnt + choosing) * costs.chunk),
+        *networks,
+        PlannedStep(FEATURES, STARTING + held * costs.chunk + (learnt + choosing + held) * costs.row),
+        PlannedStep(MODEL, model),
+        PlannedStep(THRESHOLDS, (n_models - 1) * model + 1),
+        PlannedStep(MEASURE, STARTING + held * MEASURING),
+        PlannedStep(PACK, 1.0),
+    )
+
+
+def fit_epochs(
+    budget: float | None,
+    others: float,
+    costs: Costs,
+    epochs: Mapping[str, int],
+    draws: int,
+) -> tuple[dict[str, int], int]:
+    """The epochs of each stream's network, and the images of an epoch, that a time leaves.
+
+    budget: seconds of everything, None for no bound; others: of what is not the training of networks. Raises
+    ConfigError where the time is too short, with the shortest.
+    """
+    whole = sum(epochs[stream] * draws * seconds for stream, seconds in costs.image.items())
+    if budget is None:
+        return dict(epochs), draws
+    share = (budget - SLOWER * others) / (SLOWER * whole)
+    if share >= 1:
+        return dict(epochs), draws
+    fitted = {stream: math.floor(n * share) for stream, n in epochs.items()}
+    fewest = {stream: min(n, FEWEST_EPOCHS) for stream, n in epochs.items()}
+    if all(fitted[stream] >= fewest[stream] for stream in epochs):
+        return fitted, draws
+    per_draw = sum(fewest[stream] * seconds for stream, seconds in costs.image.items())
+    fitting = math.floor((budget - SLOWER * others) / (SLOWER * per_draw))
+    if fitting < min(FEWEST_DRAWS, draws):
+        least = SLOWER * (others + per_draw * min(FEWEST_DRAWS, draws))
+        raise ConfigError(
+            f"Learning takes {math.ceil(least)} s at least here, and may take {budget:g} s.",
+            f"give --time {math.ceil(least / 60)}m or more, or fewer videos.",
+        )
+    return fewest, min(draws, fitting)

@@ -1,0 +1,234 @@
+"""From options to what is to be done: videos found, labels checked and divided, this machine measured, all planned."""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from extractors.errors import MissingPathError, OutputError, VideoError
+from extractors.flow.workers import choose_backend
+from extractors.networks.backbones import registry
+from extractors.presets import Preset
+from extractors.twostream import default_device
+from extractors.video.inputs import VIDEO_SUFFIXES
+from extractors.video.probe import probe
+from lstr.config import FEATURES_PER_SECOND
+from lstr.label_check import check, stop_at_errors
+from lstr.labels import Labels
+from pipelines.annotations.footage import footage_of_files
+from pipelines.annotations.label_file import read_label_file
+from pipelines.extraction.plan import row_bytes
+from pipelines.extraction.resume import together
+from pipelines.files.remote import Place, RemoteFile
+from pipelines.files.videos import announced_seconds, find_sources
+from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, resolve, trainable
+from pipelines.learning.options import LearnOptions
+from pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts, divide
+from pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs, make_steps
+from pipelines.learning.workspace import Workspace, request_id
+from pipelines.networks.model_file import is_model, open_model
+from pipelines.progress import Notice
+from pipelines.training.train import Findings
+
+CHUNK_PLANES = 13  # colours and flow fields of a cached chunk, a byte a pixel
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is to be learnt, from what, and where it goes."""
+
+    model: Path
+    workspace: Workspace
+    videos: Mapping[str, Place]
+    parts: Parts
+    settings: Mapping[str, str]
+    """Of the networks."""
+    features: tuple[str, str, str | None]
+    """Recipe, streams and flow algorithm."""
+    device: str
+    request: str
+    plan: LearnPlan
+    begun: bool
+    """Whether an earlier run has begun with this plan."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the model file is the one that this would make."""
+        return is_model(self.model) and open_model(self.model).about.get("request") == self.request
+
+
+def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Prepared]:
+    """Look at everything, and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
+    model = checked_output(options.output)
+    found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
+    labels = _labels(options, found)
+    parts = divide(labels, found)
+    yield from _checked(options.labels, parts.labels, found)
+    yield from _left_out(labels, found, parts)
+    videos = {i: found[i] for i in sorted(parts.labels.videos)}
+    device = options.device or default_device()
+    recipe, stream, algorithm = options.features
+    begins = begins_with(options.init)
+    settings = {**begins, **options.of_networks}
+    registry()  # before mmaction2 is imported elsewhere: quietly
+    preset = trainable(recipe, stream, {}, algorithm)
+    preset, configs = resolve(preset, dict.fromkeys(preset.streams, bool(begins)), settings, device)
+    if preset.algorithm:
+        choose_backend(preset.algorithm, "auto")
+    looked = _look(videos, preset.long_side)
+    request = request_id(_request(options, parts.labels, videos))
+    workspace = Workspace.beside(model)
+    before = workspace.read_plan()
+    begun = before is not None and before[0] == request
+    if before and begun:
+        plan = before[1]
+    else:
+        if before:
+            yield Notice("videos, labels or options are others than before: learning begins anew.", warning=False)
+        yield Notice("measuring this machine …", warning=False)
+        plan = _plan(options, parts, preset, configs, looked, videos, device)
+    return Prepared(model, workspace, videos, parts, settings, options.features, device, request, plan, begun)
+
+
+def checked_output(output: str | Path) -> Path:
+    """The path of the model file. Raises OutputError where something else has its name, or it is no name of a file."""
+    path = Path(output)
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder.", f"name a file: -o {path / 'model.lstr'}.")
+    if not path.suffix:
+        path = path.with_suffix(".lstr")
+    if path.exists() and not is_model(path):
+        raise OutputError(f"{path} is there, and is no model file.", "choose another name with -o.")
+    beside = Workspace.beside(path).path
+    if beside.is_dir() and any(beside.iterdir()) and not Workspace(beside).plan_file.is_file():
+        raise OutputError(f"{beside} is there, and no learning has made it.", "choose another name with -o.")
+    return path
+
+
+def begins_with(init: str | None) -> dict[str, str]:
+    """Settings of networks that begin with those of a model file or weights folder: as they were made, more gently."""
+    if init is None:
+        return {}
+    settings = {"optimiser": "adamw", "lr": "0.0003", "weight_decay": "0.05", "segments": "1", "batch_size": "24"}
+    settings |= {"mixup": "0.4", "partial_bn": "false", "epochs": "15"}
+    if is_model(init):
+        recipe = open_model(init).recipe
+        settings |= {"short_side": str(recipe.short_side), "crop": str(recipe.crop)}
+    return settings
+
+
+def _labels(options: LearnOptions, found: Mapping[str, Place]) -> Labels:
+    roots = [video for video in options.videos if Path(video).is_dir()]
+    return read_label_file(options.labels, roots, None, lenient=True, skip_missing=True, present=found)
+
+
+def _checked(source: str, labels: Labels, found: Mapping[str, Place]) -> Generator[Findings, None, None]:
+    """What is wrong or odd in the labels as they are learnt from. Raises LabelsError for what is wrong."""
+    findings = check(labels, footage=footage_of_files({name: found[name] for name in labels.videos}))
+    if findings:
+        yield Findings(source, findings)
+    stop_at_errors(findings, source)
+
+
+def _left_out(labels: Labels, found: Mapping[str, Place], parts: Parts) -> Generator[Notice, None, None]:
+    for ids, what in (
+        (sorted(labels.videos.keys() - found.keys()), "labelled and not among these videos"),
+        (sorted(found.keys() - labels.videos.keys()), "without labels"),
+        (sorted((labels.videos.keys() & found.keys()) - parts.labels.videos.keys()), "in other subsets"),
+    ):
+        if ids:
+            some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
+            yield Notice(f"left out, for {what}: {some} ({len(ids)} in all).")
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a video's header tells; no chunks of one that cannot be read."""
+
+    chunks: int
+    pixels: int
+    """Of an image at the size that flow is computed at"""
+
+
+def _look(videos: Mapping[str, Place], long_side: int) -> dict[str, Looked]:
+    """A look at each video. Raises VideoError where none can be read."""
+
+    def look(video: tuple[str, Place]) -> Looked:
+        source = video[1]
+        if isinstance(source, RemoteFile):
+            return Looked(int(announced_seconds(source) * FEATURES_PER_SECOND), long_side * long_side)
+        try:
+            probed = probe(source)
+        except (VideoError, MissingPathError):
+            return Looked(0, 0)
+        width, height = probed.size(long_side)
+        return Looked(probed.n_chunks, width * height)
+
+    looked = {video_id: found for (video_id, _), found in together(look, videos.items())}
+    if not any(found.chunks for found in looked.values()):
+        raise VideoError("None of the labelled videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
+    return looked
+
+
+def _request(options: LearnOptions, labels: Labels, videos: Mapping[str, Place]) -> dict[str, Any]:
+    """All that makes the result what it is."""
+    chosen = ("kind", "init", "seed", "seconds")
+    sizes = {i: source.stat().st_size if isinstance(source, Path) else str(source) for i, source in videos.items()}
+    return {
+        "options": {name: getattr(options, name) for name in chosen} | {"features": options.features},
+        "settings": dict(sorted(options.settings.items())),
+        "about": dict(options.about),
+        "classes": labels.classes,
+        "labels": {i: [v.subset, [s.to_dict() for s in v.segments]] for i, v in sorted(labels.videos.items())},
+        "videos": sizes,
+    }
+
+
+def _plan(
+    options: LearnOptions,
+    parts: Parts,
+    preset: Preset,
+    configs: Mapping[str, FinetuneConfig],
+    looked: Mapping[str, Looked],
+    videos: Mapping[str, Place],
+    device: str,
+) -> LearnPlan:
+    from pipelines.learning.pace import Pace, measure_chunks, measure_training  # brings mmaction2
+
+    chunks = {video_id: found.chunks for video_id, found in looked.items()}
+    by_subset: dict[str, int] = {}
+    for video_id, video in parts.labels.videos.items():
+        by_subset[video.subset] = by_subset.get(video.subset, 0) + chunks[video_id]
+    first = min((i for i in chunks if chunks[i]), key=lambda video_id: (chunks[video_id], video_id))
+    training = measure_training(preset, configs, len(parts.labels.classes), device)
+    pace = Pace(measure_chunks(videos[first], preset), training)
+    crops = {stream: preset.parts[stream].crops for stream in preset.streams}
+    costs = Costs(pace.chunk, pace.row(crops), pace.image)
+    learnt = by_subset[TRAINING]
+    draws = max(FEWEST_DRAWS, learnt)
+    if set_draws := max(config.draws for config in configs.values()):
+        draws = set_draws
+    wanted = {stream: config.epochs for stream, config in configs.items()}
+    n_models = 1 if by_subset.get(VALIDATION) else 1 + N_FOLDS
+    others = sum(step.seconds for step in make_steps(by_subset, costs, dict.fromkeys(wanted, 0), draws, n_models))
+    epochs, fitted = fit_epochs(options.seconds, others, costs, wanted, draws)
+    n_videos = {subset: len(parts.of(subset)) for subset in by_subset}
+    cached = [found for i, found in looked.items() if parts.labels.videos[i].subset != TESTING]
+    disk = sum(found.chunks * found.pixels * CHUNK_PLANES for found in cached)
+    disk += sum(by_subset.values()) * row_bytes(preset) + sum(NETWORK_BYTES[s] for s in preset.streams)
+    steps = make_steps(by_subset, costs, epochs, fitted, n_models)
+    n_classes = len(parts.labels.classes) - 1
+    return LearnPlan(n_videos, by_subset, n_classes, parts.sentence, steps, epochs, fitted, int(disk), options.seconds)
+
+
+def with_epochs(settings: Mapping[str, str], plan: LearnPlan) -> dict[str, str]:
+    """The settings of the networks with the epochs and draws of a plan."""
+    planned = {f"{stream}.epochs": str(n) for stream, n in plan.epochs.items()}
+    others = {name: value for name, value in settings.items() if name.rpartition(".")[2] not in ("epochs", "draws")}
+    return {**others, **planned, "draws": str(plan.draws)}
+
+
+def without_subset(parts: Parts, ids: Mapping[str, str]) -> Labels:
+    """The labels of some videos alone, in the subsets that `ids` names."""
+    videos = {i: replace(parts.labels.videos[i], subset=subset) for i, subset in ids.items()}
+    return replace(parts.labels, videos=videos)

@@ -1,0 +1,209 @@
+"""The steps of learning, each by its job, with the progress of all in one."""
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from lstr.batch import predict
+from lstr.checkpoint import Checkpoint, load
+from pipelines.datasets.dataset import read_split
+from pipelines.evaluation.job import EvaluateOptions, evaluate
+from pipelines.evaluation.thresholds import write_thresholds
+from pipelines.extraction.chunk_cache import find_cache
+from pipelines.extraction.job import extract
+from pipelines.extraction.options import ExtractOptions
+from pipelines.extraction.outcome import Outcome
+from pipelines.extraction.plan import Plan as ExtractPlan
+from pipelines.files.remote import place
+from pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, finetune
+from pipelines.finetuning.run_folder import SETTINGS
+from pipelines.learning.events import Doing
+from pipelines.learning.options import LearnOptions
+from pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
+from pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, PACK, SLOWER, THRESHOLDS, network_step
+from pipelines.learning.preparation import Prepared, with_epochs, without_subset
+from pipelines.learning.thresholds import Rule, Scored, by_class, choose_rule
+from pipelines.learning.workspace import write_labels
+from pipelines.networks.recipes import choose_recipe, weights_for
+from pipelines.progress import Failed, Finished, Notice, Progress
+from pipelines.training.log import Step
+from pipelines.training.train import TrainOptions, train
+
+Event = Doing | Notice | Failed
+
+
+class Steps:
+    """A learning on its way. `failed` are the videos that were left out."""
+
+    def __init__(self, prepared: Prepared, options: LearnOptions, started: float):
+        self.prepared, self.options, self.started = prepared, options, started
+        self.workspace, self.plan = prepared.workspace, prepared.plan
+        self.failed: dict[str, Failed] = {}
+
+    def run(self) -> Generator[Event, None, dict[str, Any]]:
+        """All steps but the last; returns what `evaluate` found."""
+        yield from self.train_networks()
+        yield from self.compute_features()
+        yield from self.train_model(self.workspace.labels, self.workspace.run, MODEL)
+        rule = yield from self.choose_thresholds()
+        document = yield from self.measure(rule)
+        yield from self.doing(PACK, [])
+        return document
+
+    def doing(self, name: str, events: Iterable[Progress]) -> Iterator[Doing]:
+        """Progress of a step as part of all."""
+        names = [step.name for step in self.plan.steps]
+        number, of = names.index(name) + 1, len(names)
+        seconds, after = self.plan.steps[number - 1].seconds, self.plan.after(name)
+        yield Doing(name, number, of, 0, 0, seconds + after)
+        for event in events:
+            left = seconds * (1 - event.done / max(1, event.total)) + after
+            yield Doing(name, number, of, event.done, event.total, left)
+
+    def train_networks(self) -> Generator[Event, None, None]:
+        """Chunks into the cache, and the feature networks."""
+        prepared, weights = self.prepared, self.workspace.weights
+        recipe, stream, algorithm = prepared.features
+        options = FinetuneOptions(
+            [str(source) for source in prepared.videos.values()],
+            str(self.workspace.labels),
+            weights,
+            root=self.options.root,
+            stream=stream,
+            init=self.options.init,
+            recipe=recipe,
+            algorithm=algorithm,
+            cache=self.options.cache,
+            settings=with_epochs(prepared.settings, self.plan),
+            seconds=self._seconds_of_networks(),
+            resume=(weights / SETTINGS).is_file(),
+            device=self.options.device,
+        )
+        total, done = 0, dict[str, int]()
+        with closing(finetune(options)) as events:
+            for event in events:
+                match event:
+                    case Filling(chunks):
+                        total = sum(chunks.values())
+                        yield from self.doing(CHUNKS, [])
+                    case Filled():
+                        total = 0
+                    case Progress(what, number, _) if total:
+                        done[what] = number
+                        yield from self._last(CHUNKS, sum(done.values()), total)
+                    case Progress(what, number, of):
+                        yield from self._last(network_step(what), number, of)
+                    case Outcome(id=video_id, chunks=n_chunks):
+                        done[video_id] = n_chunks
+                    case Failed():
+                        yield from self._fail(event)
+
+    def _last(self, name: str, done: int, total: int) -> Iterator[Doing]:
+        """The newest progress of a step alone."""
+        *_, newest = self.doing(name, [Progress(name, done, total)])
+        yield newest
+
+    def _seconds_of_networks(self) -> float | None:
+        """How long the networks may train, so that all is done in time; None without a bound."""
+        if self.plan.budget is None:
+            return None
+        names = [network_step(stream) for stream in self.plan.epochs]
+        rest = sum(step.seconds for step in self.plan.steps if step.name not in names)
+        return max(1.0, self.plan.budget - (perf_counter() - self.started) - SLOWER * rest)
+
+    def _fail(self, event: Failed) -> Iterator[Failed]:
+        if event.id not in self.failed:
+            self.failed[event.id] = event
+            yield event
+
+    def compute_features(self) -> Generator[Event, None, None]:
+        """Of all videos, by the trained networks, those in the cache without their flow."""
+        chosen = choose_recipe(str(self.workspace.weights))
+        cache = find_cache(str(self.options.cache) if self.options.cache else None)
+        weights = weights_for(chosen, rgb=None, flow=None)
+        options = ExtractOptions(
+            place(str(self.workspace.features)), weights, self.options.device, recipe=chosen, cache=cache
+        )
+        total, done = 0, dict[str, int]()
+        yield from self.doing(FEATURES, [])
+        with closing(extract(self.prepared.videos, options)) as events:
+            for event in events:
+                match event:
+                    case ExtractPlan():
+                        total = event.chunks
+                    case Progress(what, number, _):
+                        done[what] = number
+                        yield from self._last(FEATURES, sum(done.values()), total)
+                    case Failed():
+                        yield from self._fail(event)
+
+    def train_model(self, labels: Path, run: Path, step: str, share: tuple[int, int] = (0, 1)) -> Iterator[Doing]:
+        """The model that sees the features; its progress is a share (at, of) of a step."""
+        options = TrainOptions(
+            [self.workspace.features],
+            labels,
+            run,
+            settings=self.options.of_model,
+            skip_missing=True,
+            resume=(run / "resume.pt").exists(),
+            device=self.options.device,
+        )
+        at, of = share
+        yield from self._last(step, at, of)
+        for event in train(options):
+            if isinstance(event, Step):
+                yield from self._last(step, at * event.steps + event.step, of * event.steps)
+
+    def choose_thresholds(self) -> Generator[Event, None, Rule]:
+        """One rule, by the validation videos, else by models that have not seen the videos they are tried on."""
+        parts = self.prepared.parts
+        loaded = load(self.workspace.run / "checkpoint.pt")
+        if parts.of(VALIDATION):
+            scored = self._scored(loaded, self.workspace.labels, VALIDATION)
+            yield from self._last(THRESHOLDS, 1, 1)
+        else:
+            scored = yield from self._scored_by_folds(loaded)
+        rule = choose_rule(scored, loaded.classes)
+        write_thresholds(loaded, by_class(rule.thresholds, loaded.classes))
+        return rule
+
+    def _scored_by_folds(self, loaded: Checkpoint) -> Generator[Event, None, list[Scored]]:
+        training = [i for i in self.prepared.parts.of(TRAINING) if i not in self.failed]
+        folds = folds_of(training)
+        scored = []
+        for at, fold in enumerate(folds):
+            subsets = {i: VALIDATION if i in fold else TRAINING for i in training}
+            folder = self.workspace.fold(at + 1)
+            write_labels(folder / "labels.json", without_subset(self.prepared.parts, subsets))
+            yield from self.train_model(folder / "labels.json", folder / "run", THRESHOLDS, (at, len(folds)))
+            scored += self._scored(load(folder / "run" / "checkpoint.pt"), folder / "labels.json", VALIDATION)
+        return scored
+
+    def _scored(self, loaded: Checkpoint, labels: Path, subset: str) -> list[Scored]:
+        split = read_split(self.workspace.features, labels, subset, skip_missing=True).narrowed(loaded.config)
+        return [
+            Scored(predict(loaded.model, video.features[:]).numpy(), split.labels.videos[video.id].segments)
+            for video in split.videos
+        ]
+
+    def measure(self, rule: Rule) -> Generator[Event, None, dict[str, Any]]:
+        """Metrics and the report of the held-out videos."""
+        options = EvaluateOptions(
+            [self.workspace.run / "checkpoint.pt"],
+            [self.workspace.features],
+            self.workspace.labels,
+            subset=TESTING,
+            output=self.workspace.report,
+            skip_missing=True,
+            device=self.options.device,
+        )
+        document: dict[str, Any] = {}
+        for event in evaluate(options):
+            match event:
+                case Progress(_, done, total):
+                    yield from self._last(MEASURE, done, total)
+                case Finished(result):
+                    document = result.document
+        return document | {"thresholds_f1": rule.f1}

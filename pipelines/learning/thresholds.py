@@ -1,0 +1,96 @@
+"""One rule for all classes, by which most labelled actions are found with fewest false alarms."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.event_metrics import find, labelled_spans
+from lstr.labels import AMBIGUOUS, BACKGROUND, runs
+from lstr.segment import Segment
+from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
+from pipelines.evaluation.hysteresis import hysteresis
+
+LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
+SHARES = (0.7, 0.5)  # of `on`, tried as `off`
+LENGTHS = (0.0, 0.5, 0.75)  # seconds; each but the first delays what is reported by as much less a chunk
+GAPS = (0.0, 0.5)
+AS_GOOD = 0.03  # of F1: what is this near the best is as good
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A video's scores (L, C) and labelled segments."""
+
+    scores: NDArray[np.float32]
+    truth: Sequence[Segment]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The thresholds that were chosen, and their F1 on the videos they were chosen on, where there were labels."""
+
+    thresholds: Thresholds
+    f1: float | None
+
+
+def choose_rule(videos: Sequence[Scored], classes: Sequence[str]) -> Rule:
+    """The thresholds of the highest F1 of found actions (`lstr.event_metrics.find`) over all classes together.
+
+    One rule for all classes, for each has few examples; each F1 is the mean over neighbouring levels, so that no
+    single score decides. Of rules that are as good the one that delays least is taken, and then the nearest to the
+    default: networks score the videos they have seen higher than new ones, which asks for levels that are too high.
+    """
+    if not any(segment.label not in (BACKGROUND, AMBIGUOUS) for video in videos for segment in video.truth):
+        return Rule(DEFAULT, None)
+    found: list[tuple[float, float, Thresholds]] = []
+    for share, length, gap in product(SHARES, LENGTHS, GAPS):
+        rules = [Thresholds(level, round(level * share, 4), length, gap) for level in LEVELS]
+        scores = np.array([f1_of(videos, classes, rule) for rule in rules])
+        padded = np.pad(scores, 1, mode="edge")
+        smooth = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
+        found += [(float(s), float(exact), rule) for s, exact, rule in zip(smooth, scores, rules, strict=True)]
+    best = max(score for score, _, _ in found)
+    fitting = [entry for entry in found if entry[0] >= best - AS_GOOD]
+    _, exact, rule = min(fitting, key=lambda entry: (_delay(entry[2]), abs(entry[2].on - DEFAULT.on), -entry[0]))
+    return Rule(rule, exact)
+
+
+def _delay(rule: Thresholds) -> float:
+    return rule.delays()["started"] + rule.delays()["ended"] / 2
+
+
+def f1_of(videos: Iterable[Scored], classes: Sequence[str], rule: Thresholds) -> float:
+    """F1 of found actions over all classes and videos."""
+    n_labels = n_detections = n_found = 0
+    for video in videos:
+        for column, label in enumerate(classes):
+            if label in (BACKGROUND, AMBIGUOUS):
+                continue
+            truth = labelled_spans(video.truth, label, len(video.scores) * CHUNK_SECONDS)
+            detected = detected_spans(video.scores[:, column], rule)
+            n_labels, n_detections = n_labels + len(truth), n_detections + len(detected)
+            if len(truth) and len(detected):
+                n_found += len(find(truth, detected))
+    return 2 * n_found / max(1, n_labels + n_detections)
+
+
+def detected_spans(curve: NDArray[np.floating], rule: Thresholds) -> NDArray[np.float64]:
+    """Starts and ends (N, 2) in seconds of what `lstr.timeline.Timeline` makes of a class's scores (L,)."""
+    exact = curve.astype(np.float64)  # as the timeline compares them
+    on = hysteresis(exact, np.zeros(1, dtype=int), rule.on, rule.off) if len(curve) else np.zeros(0, dtype=bool)
+    joined: list[list[int]] = []
+    for start, stop in runs(on):
+        if joined and start - joined[-1][1] <= rule.gap_chunks:
+            joined[-1][1] = stop
+        else:
+            joined.append([start, stop])
+    kept = [run for run in joined if run[1] - run[0] >= rule.min_chunks]
+    return np.array(kept, dtype=np.float64).reshape(-1, 2) * CHUNK_SECONDS
+
+
+def by_class(rule: Thresholds, classes: Sequence[str]) -> dict[str, Thresholds]:
+    """The rule as a checkpoint carries it."""
+    return {label: replace(rule) for label in classes if label not in (BACKGROUND, AMBIGUOUS)}

@@ -1,0 +1,210 @@
+"""From labelled videos to one file, whole, and the same file however often it is stopped on the way."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from extractors.errors import OutputError
+from lstr.errors import ConfigError, LabelsError
+from pipelines.demo.scenes import SceneConfig, render_scenes
+from pipelines.detection.job import DetectOptions, detect_sources
+from pipelines.learning.events import Doing, Learnt, Planned
+from pipelines.learning.job import learn, plan
+from pipelines.learning.options import LearnOptions
+from pipelines.networks.model_file import open_model
+from pipelines.progress import Failed, Finished, Notice, result_of
+
+SMALL = {"epochs": "2", "draws": "48", "model.d_model": "32", "train.epochs": "4"}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory) -> Path:
+    """Six drawn videos, of which two are held out, in a folder with a space."""
+    root = tmp_path_factory.mktemp("drawn ones")
+    render_scenes(root, SceneConfig(n_videos=6, n_testing=2, seconds=5.0, width=96, height=64))
+    return root
+
+
+def options(videos: Path, output: Path, **others) -> LearnOptions:
+    changed = {"settings": SMALL, "cache": videos / "chunks", "device": "cpu", **others}
+    return LearnOptions([str(videos / "videos")], str(videos / "labels.json"), output, **changed)
+
+
+def run(chosen: LearnOptions) -> tuple[list, Learnt]:
+    events: list = []
+    return events, result_of(learn(chosen), events.append)
+
+
+@pytest.fixture(scope="module")
+def learnt(videos, tmp_path_factory) -> tuple[list, Learnt]:
+    return run(options(videos, tmp_path_factory.mktemp("learnt") / "drawn.lstr"))
+
+
+@pytest.mark.long
+def test_one_file_has_all_that_detection_needs(videos, learnt):
+    events, result = learnt
+    names = list(dict.fromkeys(event.step for event in events if isinstance(event, Doing)))
+    assert names == [
+        "compute frames and flow",
+        "train the flow network",
+        "compute features",
+        "train the model",
+        "choose thresholds",
+        "measure on held-out videos",
+        "write the model file",
+    ]
+    left = [event.left for event in events if isinstance(event, Doing)]
+    assert left[0] == max(left) and left[-1] == min(left)
+    model = open_model(result.model)
+    assert model.about["metrics"]["events"]["together"]["labels"] > 0
+    assert set(model.about["videos"].values()) == {"training", "testing"}
+    assert result.report.is_file()
+    caught, measured = result.lines()
+    assert "caught" in caught and "2 videos that the labels hold out" in measured
+    held_out = next(i for i, subset in model.about["videos"].items() if subset == "testing")
+    copy = result.model.parent / "elsewhere" / "copy.lstr"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copy(result.model, copy)
+    source = videos / "videos" / f"{held_out}.mp4"
+    detected = result_of(detect_sources([source], DetectOptions(copy, device="cpu")))
+    assert detected.timelines[held_out]["decided"] == 20
+
+
+@pytest.mark.long
+def test_the_same_again_has_nothing_to_do(videos, learnt):
+    before = learnt[1].model.read_bytes()
+    events, again = run(options(videos, learnt[1].model))
+    assert not [event for event in events if isinstance(event, Doing | Planned)]
+    assert again.about == learnt[1].about and learnt[1].model.read_bytes() == before
+
+
+@pytest.mark.long
+def test_stopped_in_every_step_it_ends_in_the_same_file(videos, learnt, tmp_path):
+    chosen = options(videos, tmp_path / "drawn.lstr")
+    for step in ("train the flow network", "compute features", "train the model", "choose thresholds", "measure"):
+        with closing(learn(chosen)) as events:
+            for event in events:
+                if isinstance(event, Doing) and event.step.startswith(step) and event.done:
+                    break
+        assert not (tmp_path / "drawn.lstr").exists()
+    _, result = run(chosen)
+    assert result.model.read_bytes() == learnt[1].model.read_bytes()
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments_it_ends_in_the_same_file(videos, learnt, tmp_path):
+    output = tmp_path / "drawn.lstr"
+    settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    words = [str(videos / "videos"), str(videos / "labels.json"), "-o", str(output), "--device", "cpu"]
+    command = [sys.executable, "-m", "lstr_cli.main", "learn", *words, "--cache", str(tmp_path / "chunks"), *settings]
+    moments = random.Random(0)
+    for _ in range(10):
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+            sleep(moments.uniform(2, 25))
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    subprocess.run(command, check=True)
+    assert output.read_bytes() == learnt[1].model.read_bytes()
+
+
+@pytest.mark.long
+def test_other_labels_begin_anew(videos, learnt, tmp_path):
+    shutil.copytree(learnt[1].model.parent / "drawn.learn", tmp_path / "drawn.learn")
+    labels = json.loads((videos / "labels.json").read_text())
+    first = next(entry for entry in labels["database"].values() if entry["subset"] == "training")
+    first["annotations"][0]["segment"][1] -= 0.5
+    changed = tmp_path / "labels.json"
+    changed.write_text(json.dumps(labels))
+    chosen = LearnOptions(
+        [str(videos / "videos")], str(changed), tmp_path / "drawn.lstr", settings=SMALL, cache=videos / "chunks"
+    )
+    with closing(learn(chosen)) as events:
+        seen = []
+        for event in events:
+            seen.append(event)
+            if isinstance(event, Doing) and event.step == "train the flow network":
+                break
+    assert any(isinstance(event, Notice) and "anew" in event.text for event in seen)
+    assert not (tmp_path / "drawn.learn" / "run").exists()
+
+
+@pytest.mark.long
+def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
+    shutil.copytree(videos / "videos", tmp_path / "videos")
+    labels = json.loads((videos / "labels.json").read_text())
+    bad = next(i for i, entry in labels["database"].items() if entry["subset"] == "training")
+    (tmp_path / "videos" / f"{bad}.mp4").write_bytes(b"no video")
+    chosen = LearnOptions(
+        [str(tmp_path / "videos")],
+        str(videos / "labels.json"),
+        tmp_path / "drawn.lstr",
+        settings=SMALL,
+        cache=videos / "chunks",
+    )
+    events, result = run(chosen)
+    assert [event.id for event in events if isinstance(event, Failed)] == [bad]
+    assert [one.id for one in result.failed] == [bad] and result.model.is_file()
+
+
+@pytest.mark.long
+def test_networks_whose_time_is_over_end_with_their_epoch(videos, tmp_path):
+    from pipelines.finetuning.finetune import FinetuneOptions, finetune
+    from pipelines.finetuning.run_folder import Epoch
+
+    chosen = FinetuneOptions(
+        [str(videos / "videos")],
+        str(videos / "labels.json"),
+        tmp_path / "weights",
+        stream="flow",
+        algorithm="dis",
+        settings={"epochs": "50", "draws": "48"},
+        cache=videos / "chunks",
+        seconds=0.01,
+        device="cpu",
+    )
+    events = list(finetune(chosen))
+    epochs = [event for event in events if isinstance(event, Epoch)]
+    assert [event.epoch for event in epochs] == [1] and epochs[0].lr < 1e-5
+    assert isinstance(events[-1], Finished)
+
+
+def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
+    planned = next(event for event in plan(options(videos, tmp_path / "x")) if isinstance(event, Planned))
+    assert planned.model == tmp_path / "x.lstr" and not planned.begun
+    assert planned.plan.videos == {"training": 4, "testing": 2} and planned.plan.seconds > 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda path: path.mkdir(), "is a folder"),
+        (lambda path: path.write_text("mine"), "no model file"),
+        (lambda path: (path.with_suffix(".learn").mkdir(), (path.with_suffix(".learn") / "x").touch()), "no learning"),
+    ],
+)
+def test_what_is_there_is_not_overwritten(videos, tmp_path, make, sentence):
+    make(tmp_path / "m.lstr")
+    with pytest.raises(OutputError, match=sentence) as caught:
+        list(plan(options(videos, tmp_path / "m.lstr")))
+    assert caught.value.hint
+
+
+def test_what_cannot_be_is_refused_before_anything_is_looked_at(videos, tmp_path):
+    with pytest.raises(ConfigError, match="kind"):
+        options(videos, tmp_path / "m.lstr", kind="gpt")
+    with pytest.raises(ConfigError, match="time"):
+        options(videos, tmp_path / "m.lstr", seconds=0)
+    labels = videos / "other.json"
+    labels.write_text(json.dumps({"database": {"nosuch": {"subset": "training", "annotations": []}}}))
+    with pytest.raises(LabelsError, match="None of the videos"):
+        list(plan(LearnOptions([str(videos / "videos")], str(labels), tmp_path / "m.lstr")))

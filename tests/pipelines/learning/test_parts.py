@@ -1,0 +1,93 @@
+"""Whole recordings are held out, so that each action stays among those that are learnt from."""
+
+import pytest
+
+from lstr.errors import LabelsError
+from lstr.labels import Labels, VideoLabels
+from lstr.segment import Segment
+from pipelines.learning.parts import TESTING, TRAINING, VALIDATION, divide, folds_of
+
+
+def labels_of(shown: dict[str, str], subset: str = TRAINING, **subsets: str) -> Labels:
+    """Videos that show the classes that each letter names."""
+    videos = {
+        name: VideoLabels(subsets.get(name, subset), 10.0, tuple(Segment(k, k + 1, c) for k, c in enumerate(classes)))
+        for name, classes in shown.items()
+    }
+    return Labels(("Background", *sorted({c for classes in shown.values() for c in classes})), videos)
+
+
+def test_subsets_of_the_labels_are_kept():
+    labels = labels_of({"a": "x", "b": "x", "c": "x", "d": "x"}, b=VALIDATION, c=TESTING, d="other")
+    parts = divide(labels, labels.videos)
+    assert [parts.of(subset) for subset in (TRAINING, VALIDATION, TESTING)] == [["a"], ["b"], ["c"]]
+    assert "the labels hold out" in parts.sentence and "1 video " in parts.sentence
+
+
+def test_validation_is_held_out_where_nothing_is_for_testing():
+    labels = labels_of({"a": "x", "b": "x"}, b=VALIDATION)
+    parts = divide(labels, labels.videos)
+    assert parts.of(TESTING) == ["b"] and not parts.of(VALIDATION)
+
+
+def test_one_subset_is_divided_by_whole_recordings():
+    shown = {f"seq{n}_clip{k}": "xy" for n in range(8) for k in range(3)}
+    parts = divide(labels_of(shown), shown)
+    held = parts.of(TESTING)
+    assert len({name.split("_")[0] for name in held}) == 2 and len(held) == 6
+    assert not {name.split("_")[0] for name in held} & {name.split("_")[0] for name in parts.of(TRAINING)}
+    assert "2 of 8 recordings" in parts.sentence
+    assert parts == divide(labels_of(shown), shown)
+
+
+def test_an_action_of_one_recording_stays_among_those_learnt_from():
+    shown = {"r0": "x", "r1": "xy", "r2": "xz", "r3": "xzw"}
+    parts = divide(labels_of(shown), shown)
+    learnt = {c for name in parts.of(TRAINING) for c in shown[name]}
+    assert learnt == set("xyzw") and parts.of(TESTING) in (["r0"], ["r2"])
+
+
+def test_the_held_out_show_as_many_actions_as_they_can():
+    shown = {f"r{n}": "xyz"[n % 3] for n in range(12)}
+    parts = divide(labels_of(shown), shown)
+    assert {shown[name] for name in parts.of(TESTING)} == set("xyz")
+
+
+def test_many_recordings_spare_some_to_choose_with():
+    shown = {f"r{n:02}": "xy" for n in range(24)}
+    parts = divide(labels_of(shown), shown)
+    assert [len(parts.of(subset)) for subset in (TRAINING, VALIDATION, TESTING)] == [15, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("shown", "sentence"),
+    [
+        ({"only_clip1": "x", "only_clip2": "x", "only 3": ""}, None),
+        ({"seq1_clip1": "x", "seq1_clip2": "x"}, "one recording"),
+        ({"a": "x", "b": "y"}, "alone"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(shown, sentence):
+    if sentence is None:
+        assert divide(labels_of(shown), shown).of(TESTING)
+        return
+    with pytest.raises(LabelsError, match=sentence) as caught:
+        divide(labels_of(shown), shown)
+    assert caught.value.hint
+
+
+def test_videos_without_labels_have_no_part():
+    labels = labels_of({"a": "x", "b": "x", "c": "x"})
+    assert set(divide(labels, ["a", "b", "z"]).labels.videos) == {"a", "b"}
+    with pytest.raises(LabelsError, match="None of the videos"):
+        divide(labels, ["z"])
+
+
+def test_folds_are_whole_recordings():
+    ids = [f"seq{n}_clip{k}" for n in range(4) for k in range(2)]
+    folds = folds_of(ids)
+    assert len(folds) == 3 and sorted(sum(folds, [])) == ids
+    for fold in folds:
+        others = {name.split("_")[0] for name in ids if name not in fold}
+        assert not {name.split("_")[0] for name in fold} & others
+    assert folds_of(["seq1_clip1", "seq1_clip2"]) == []

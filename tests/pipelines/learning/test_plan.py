@@ -1,0 +1,60 @@
+"""The plan keeps to a time: fewer epochs first, then fewer images, and no promise that cannot be kept."""
+
+import pytest
+
+from lstr.errors import ConfigError
+from pipelines.learning.plan import (
+    CHUNKS,
+    FEWEST_EPOCHS,
+    PACK,
+    SLOWER,
+    Costs,
+    LearnPlan,
+    fit_epochs,
+    make_steps,
+    network_step,
+)
+
+COSTS = Costs(chunk=0.01, row=0.003, image={"flow": 0.01})
+OF_BOTH = {"training": 400, "testing": 100}
+
+
+def planned(budget: float | None, epochs: int = 30, draws: int = 512) -> LearnPlan:
+    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, draws, 4))
+    fitted, images = fit_epochs(budget, others, COSTS, {"flow": epochs}, draws)
+    steps = make_steps(OF_BOTH, COSTS, fitted, images, 4)
+    return LearnPlan({"training": 4}, OF_BOTH, 2, "measured", steps, fitted, images, 10**6, budget)
+
+
+def test_without_a_time_all_epochs_are_trained():
+    plan = planned(None)
+    assert plan.epochs == {"flow": 30} and plan.draws == 512
+    assert plan.after(CHUNKS) < plan.seconds and plan.after(PACK) == 0
+    assert LearnPlan.from_dict(plan.to_dict()) == plan
+
+
+@pytest.mark.parametrize("budget", [300, 200, 150, 100, 80])
+def test_a_plan_keeps_to_its_time(budget):
+    plan = planned(budget)
+    assert SLOWER * plan.seconds <= budget + 3 * SLOWER
+    assert plan.epochs["flow"] >= FEWEST_EPOCHS
+
+
+def test_less_time_is_fewer_epochs_and_then_fewer_images():
+    plans = [planned(budget) for budget in (400, 200, 90, 70)]
+    images = [plan.epochs["flow"] * plan.draws for plan in plans]
+    assert images == sorted(images, reverse=True)
+    assert plans[1].epochs["flow"] < 30 and plans[1].draws == 512
+    assert plans[-1].epochs["flow"] == FEWEST_EPOCHS and plans[-1].draws < 512
+
+
+def test_a_time_that_cannot_be_kept_is_refused_with_the_least():
+    with pytest.raises(ConfigError, match="at least") as caught:
+        planned(10)
+    minutes = int(caught.value.hint.split("--time ")[1].split("m")[0])
+    planned(60 * minutes)
+
+
+def test_a_setting_of_few_epochs_is_no_time_too_short():
+    assert planned(1000, epochs=2).epochs == {"flow": 2}
+    assert network_step("rgb") == "train the RGB network"

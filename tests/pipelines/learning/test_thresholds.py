@@ -1,0 +1,59 @@
+"""The rule that is chosen finds planted actions, and its spans are those of the timeline."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from lstr.segment import Segment
+from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline
+from pipelines.learning.thresholds import Scored, by_class, choose_rule, detected_spans, f1_of
+
+CLASSES = ("Background", "hug")
+
+
+@given(
+    arrays.arrays(np.float32, st.integers(0, 60), elements=st.sampled_from([0.1, 0.3, 0.4, 0.5, 0.7, 0.9])),
+    st.sampled_from([0.3, 0.5, 0.7]),
+    st.sampled_from([1.0, 0.7, 0.5]),
+    st.sampled_from([0.0, 0.25, 0.5, 0.75]),
+    st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+)
+def test_spans_are_those_of_the_timeline(curve, on, share, length, gap):
+    rule = Thresholds(on, on * share, length, gap)
+    timeline = Timeline(CLASSES, rule)
+    for k, score in enumerate(curve):
+        timeline.push((k + 1) * CHUNK_SECONDS, np.array([0, score]))
+    timeline.finish(len(curve) * CHUNK_SECONDS)
+    assert detected_spans(curve, rule).tolist() == [[s.start, s.end] for s in timeline.segments]
+
+
+def scored(rng, flicker: bool) -> Scored:
+    """Two minutes with an action of 2 s every 10 s at a score of .6; and where it flickers single chunks of .9."""
+    scores = rng.uniform(0, 0.2, (480, 2)).astype(np.float32)
+    truth = []
+    for start in range(20, 440, 40):
+        scores[start : start + 8, 1] = 0.6
+        truth.append(Segment(start / 4, start / 4 + 2, "hug"))
+        if flicker:
+            scores[start + 20, 1] = 0.9
+    return Scored(scores, truth)
+
+
+def test_what_flickers_is_told_by_its_length():
+    videos = [scored(np.random.default_rng(seed), flicker=True) for seed in range(2)]
+    rule = choose_rule(videos, CLASSES)
+    assert rule.f1 == 1.0 and rule.thresholds.min_length == 0.5
+    assert f1_of(videos, CLASSES, DEFAULT) < 0.8
+
+
+def test_of_rules_that_are_as_good_the_quickest_is_taken():
+    rule = choose_rule([scored(np.random.default_rng(0), flicker=False)], CLASSES)
+    assert rule.thresholds.delays() == {"started": 0.0, "ended": 0.0}
+    assert rule.thresholds.on == DEFAULT.on
+
+
+def test_without_a_label_the_default_holds():
+    rule = choose_rule([Scored(np.zeros((8, 2), np.float32), [])], CLASSES)
+    assert rule.thresholds == DEFAULT and rule.f1 is None
+    assert by_class(rule.thresholds, CLASSES) == {"hug": DEFAULT}
