@@ -10,6 +10,7 @@ from lstr_cli.next_steps import after_convert
 from lstr_cli.options import data_options, events_options
 
 EXAMPLES = 2  # named per kind of finding in the table
+ONE = {"videos": "video", "segments": "segment", "classes": "class"}
 
 
 @click.group("labels", cls=Group)
@@ -153,7 +154,8 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
     labelled, findings = _checked(labels, features, dataset, (rgb, flow), skip_missing, subset)
     counts = counts_of(labelled)
-    title = f"{labels}: {', '.join(f'{count} {what}' for what, count in counts.items())}"
+    words = [f"{count} {ONE[what] if count == 1 else what}" for what, count in counts.items()]
+    title = f"{labels}: {', '.join(words)}"
     if as_json:
         console.show_json({**counts, "findings": [asdict(found) for found in findings]})
     elif findings:

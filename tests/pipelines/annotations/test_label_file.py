@@ -157,7 +157,7 @@ def test_the_check_in_words(small_set, tmp_path, lstr):
     text = tidy.read_text().replace("train", "training").replace("test", "testing")
     tidy.write_text(text)
     code, out, err = lstr("labels", "check", tidy)
-    assert (code, err) == (0, "") and out == f"{tidy}: 2 videos, 10 segments, 1 classes; nothing wrong was found\n"
+    assert (code, err) == (0, "") and out == f"{tidy}: 2 videos, 10 segments, 1 class; nothing wrong was found\n"
     code, out, _ = lstr("labels", "check", tidy, "--json")
     assert json.loads(out) == {"videos": 2, "segments": 10, "classes": 1, "findings": []}
     code, out, _ = lstr("labels", "check", tidy, small_set.videos, "--json")
