@@ -263,11 +263,6 @@ class TwoStream:
         self._fused.pop(stream, None)
 
 
-def default_device() -> str:
-    """`cuda` on a machine with a GPU, else `cpu`."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def build_twostream(preset: Preset, sources: WeightSources, device: str, precision: str | None = None) -> TwoStream:
     """The networks of a preset with their weights, and the recipe that follows from them.
 

@@ -3,16 +3,18 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoint import Checkpoint
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LstrError
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.segment import Segment
+
+if TYPE_CHECKING:  # it brings torch
+    from lstr.checkpoint import Checkpoint
 
 CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
 FORMAT = "lstr-timeline/1"
@@ -65,7 +67,13 @@ class Thresholds:
     merge_gap: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.off <= self.on:
+        if not (0 <= self.on <= 1 and 0 <= self.off <= 1):
+            wrong = self.off if 0 <= self.on <= 1 else self.on
+            raise ThresholdError(
+                f"A threshold of {wrong:g} is never crossed as meant: scores are from 0 to 1.",
+                "give scores, not percent, as in --on 0.5 --off 0.35.",
+            )
+        if self.off > self.on:
             raise ThresholdError(
                 f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
                 "let 0 <= off <= on, as in --on 0.5 --off 0.35.",
@@ -222,7 +230,7 @@ class Timeline:
         return [Event("lapsed", self.classes[c], time, *self._announced.pop(c))]
 
 
-def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
+def thresholds_of(loaded: "Checkpoint", overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
     """A checkpoint's thresholds, by class where `lstr evaluate --calibrate` wrote them, else the default ones.
 
     `overrides` (on, off, min_length, merge_gap; None overrides nothing) replace both, for all classes. Where only one

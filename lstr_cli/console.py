@@ -89,6 +89,11 @@ def is_terminal() -> bool:
     return _out.is_terminal
 
 
+def is_watched() -> bool:
+    """Whether standard error is a terminal."""
+    return _err.is_terminal
+
+
 def takes_unicode() -> bool:
     """Whether standard error can show more than ASCII."""
     return not _err.options.ascii_only

@@ -108,9 +108,14 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect game.mp4 | jq -c 'select(.event)'
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
+    from lstr_cli import console
+    from pipelines.detection.paths import by_kind
+
+    by_kind(sources)  # a path with a mistake is named at once; torch alone takes seconds to import
+    if console.is_watched():
+        console.say("loading networks…")
     from extractors.video.live_reader import LiveOptions
     from lstr.labels import read_labels
-    from lstr_cli import console
     from lstr_cli.view import View
     from pipelines.detection.job import DetectOptions, detect_sources
     from pipelines.detection.sources import Limits, NetworkOptions

@@ -5,6 +5,8 @@ import re
 
 import click
 
+from lstr_cli.mistakes import Device
+
 UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -16,7 +18,7 @@ def device_option(command):
     """`--device auto|cpu|cuda`, passed as a torch device name, None for auto."""
     return click.option(
         "--device",
-        type=click.Choice(["auto", "cpu", "cuda"]),
+        type=Device(["auto", "cpu", "cuda"]),
         default="auto",
         show_default=True,
         help="Where networks run; auto is the GPU, or the CPU without one.",

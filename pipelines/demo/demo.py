@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from extractors.presets import PRESETS
-from extractors.twostream import default_device
+from extractors.devices import default_device
 from extractors.video.inputs import find_videos
 from lstr.checkpoint import load
 from lstr.errors import LstrError

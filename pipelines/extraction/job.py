@@ -5,9 +5,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from extractors.devices import choose_device
 from extractors.flow.workers import choose_backend, flow_workers
 from extractors.recipe import Recipe
-from extractors.twostream import default_device
 from pipelines.extraction.chunk_cache import caches_of
 from pipelines.extraction.machine import Share, share, this_machine
 from pipelines.extraction.options import ExtractOptions
@@ -95,7 +95,7 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
             here = replace(options, device="cpu", flow_backend="auto")
             yield _Site(here, portion.device, partial(share_cluster, portion, most=options.workers), portion)
         return
-    device = options.device or default_device()
+    device = choose_device(options.device)
     sharing = partial(share, this_machine(device), processes=options.workers, threads=options.threads)
     yield _Site(replace(options, device=device), device, sharing)
 

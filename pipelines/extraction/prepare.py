@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
+from extractors.devices import choose_device
 from extractors.flow.workers import FlowWorkers
-from extractors.twostream import TwoStream, build_twostream, calibration_of, default_device, rebuild_twostream
+from extractors.twostream import TwoStream, build_twostream, calibration_of, rebuild_twostream
 from extractors.video.file_reader import open_chunks
 from extractors.video.probe import probe
 from lstr.labels import read_labels
@@ -102,7 +103,7 @@ def prepare(
     `workers` compute the recipe's flow. Raises RecipeError when the folder's recipe cannot be what the options are.
     """
     output, recipe, sources, calibrate = options.output, options.recipe, options.sources, options.calibrate
-    device = options.device or default_device()
+    device = choose_device(options.device)
     if isinstance(recipe, StoredRecipe):
         return _as_stored(recipe, options, device)
     existing = open_folder(output)

@@ -10,7 +10,7 @@ from extractors.flow.workers import choose_backend, flow_workers
 from extractors.networks.backbones import registry
 from extractors.networks.model_card import is_weights_folder
 from extractors.presets import Preset
-from extractors.twostream import default_device
+from extractors.devices import choose_device
 from extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.label_check import check
 from lstr.labels import Labels
@@ -142,7 +142,7 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
     CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
     """
     registry()  # before mmaction2 is imported elsewhere: quietly, or an error of ours
-    with join_ranks(options.device or default_device()) as (ranks, device):
+    with join_ranks(choose_device(options.device)) as (ranks, device):
         with closing(_events(options, device, ranks)) as events:
             yield from ranks.only_first(events)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from extractors.twostream import default_device
+from extractors.devices import choose_device
 from lstr import checkpoint
 from lstr.checkpoint import Checkpoint
 
@@ -11,9 +11,10 @@ from lstr.checkpoint import Checkpoint
 def open_checkpoint(
     path: str | Path, overrides: Mapping[str, str] | None = None, device: str | None = None
 ) -> Checkpoint:
-    """A checkpoint with its model on `device` (a GPU when there is one). Raises CheckpointError."""
+    """A checkpoint with its model on `device` (a GPU when there is one). Raises CheckpointError and DeviceError."""
+    place = choose_device(device)
     loaded = checkpoint.load(path, overrides)
-    loaded.model.to(device or default_device())
+    loaded.model.to(place)
     return loaded
 
 
