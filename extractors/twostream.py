@@ -299,9 +299,9 @@ def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> Tw
         want, have = recipe.parts[stream], twostream.recipe.parts[stream]
         if want.sha256 != have.sha256:
             raise WeightsError(
-                f"The {stream} network here is {have.weights} {have.sha256}, "
-                f"the features come from {want.weights} {want.sha256}.",
-                f"name the file they were made with by --{stream}-weights.",
+                f"The {stream} network here has the weights {have.weights!r} ({have.sha256}); "
+                f"the features were made with {want.weights!r} ({want.sha256}).",
+                f"name the file of those with --{stream}-weights.",
             )
     return twostream
 
@@ -316,8 +316,8 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
     for stream, want in recipe.parts.items():
         if want.weights != "random" and sources.files[stream] is None:
             raise WeightsError(
-                f"The features come from {want.weights} {want.network} weights, and no file of them was named.",
-                f"add `--{stream}-weights PATH`.",
+                f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
+                f"name it with --{stream}-weights FILE, or the folder that `lstr finetune` wrote.",
             )
         networks[stream], parts[stream] = build_network(stream, want, sources)
     return TwoStream(networks, replace(recipe, rgb=parts.get("rgb"), flow=parts.get("flow")), device, sources)

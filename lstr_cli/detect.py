@@ -1,5 +1,6 @@
 """`lstr detect`: a video to a causal timeline of actions."""
 
+import math
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -147,6 +148,8 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
             console.show_json(source.timeline)
         elif lines is None:
             _show(console, source.timeline)
+        if not source.timeline["segments"]:
+            _say_nothing_found(console, source.timeline)
         speed = source.timeline["speed"]
         console.say(f"{speed['decisions_per_second']} decisions a second, {speed['realtime_factor']} × real time")
         if source.page:
@@ -184,7 +187,27 @@ def _follow(job, view, screen) -> tuple[list, object]:
             job.throw(interrupted)
 
 
+def _say_nothing_found(console, timeline: dict) -> None:
+    """What came nearest to an action, and how to see it."""
+    best, thresholds = timeline.get("best"), timeline["thresholds"]
+    if not best:
+        console.say("nothing found: the model knows no action.")
+        return
+    rule = thresholds.get(best["label"], thresholds)
+    nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s"
+    lower = math.floor(100 * best["score"]) / 100
+    if best["score"] >= rule["on"]:
+        console.say(f"nothing found: {nearest}, for less than {rule['min_length']:g} s.\nhint: try a shorter --min-length.")
+    elif lower:
+        console.say(f"nothing found: {nearest}, below its threshold of {rule['on']:g}.\nhint: try --on {lower:g}")
+    else:
+        console.say(f"nothing found: {nearest}.\nhint: nothing here resembles what the model has learnt.")
+
+
 def _show(console, timeline: dict) -> None:
+    if not timeline["segments"] and console.is_terminal():  # a table without rows is an empty box
+        console.show(f"{timeline['source']}: {timeline['decided']} decisions, no action")
+        return
     rows = [(f"{s['start']:.2f}", f"{s['end']:.2f}", s["label"], f"{s['score']:.2f}") for s in timeline["segments"]]
     title = f"{timeline['source']}: {timeline['decided']} decisions, actions: {len(rows)}"
     console.show_table(title, ("start s", "end s", "action", "score"), rows, right=(0, 1, 3))

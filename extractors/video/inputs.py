@@ -40,7 +40,7 @@ def _videos_of(named: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, P
         if not paths:
             raise MissingPathError(
                 f"{named} holds no video.",
-                f"name a folder with {', '.join(list(suffixes)[:5])} … files, or `lstr extract --ext`.",
+                f"name the files, whatever their endings; in a folder, videos end in {', '.join(list(suffixes)[:5])} …",
             )
         yield from ((path, named) for path in paths)
     elif named.exists():
@@ -95,8 +95,8 @@ def _id_of(path: Path, beginning: Path) -> str:
 
 def _one_name(first: Path, second: Path, video_id: str) -> MissingPathError:
     if first.parent.resolve() == second.parent.resolve():
-        hint = f"keep one of them, or `lstr extract --ext {second.suffix[1:]}`."
+        hint = f"move one of them away, or name only the files of one ending: '{second.parent}/*{second.suffix}'."
     else:
         common = os.path.commonpath([os.path.abspath(first), os.path.abspath(second)])
-        hint = f"name '{common}' instead, or `lstr extract --root '{common}'`: ids then keep the folder names."
+        hint = f"name their common folder '{common}' instead: ids then keep the names of its folders."
     return MissingPathError(f"{first} and {second} would both be called {video_id!r}.", hint)

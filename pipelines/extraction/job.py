@@ -13,7 +13,7 @@ from pipelines.extraction.machine import Share, share, this_machine
 from pipelines.extraction.options import ExtractOptions
 from pipelines.extraction.outcome import Outcome, Summary
 from pipelines.extraction.plan import Plan, make_plan
-from pipelines.extraction.prepare import prepare
+from pipelines.extraction.prepare import as_begun, prepare
 from pipelines.extraction.processes import over_processes
 from pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from pipelines.extraction.resume import Engine, resume
@@ -50,6 +50,7 @@ class _Site:
 def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
     """What `extract` would do with videos {id: source}; makes nothing. Raises as `extract` does before its work."""
     with _site(options) as site:
+        as_begun(videos, site.options)
         return _plan(videos, site)
 
 
@@ -62,10 +63,12 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
     MissingPathError, OutputError, RecipeError or WeightsError for what concerns all videos.
     """
     with _site(options) as site:
+        begun = as_begun(videos, site.options)  # a folder of another recipe is refused before its videos are looked at
         planned = _plan(videos, site)
         yield planned
         with flow_workers(options.recipe.algorithm, options.threads, site.options.flow_backend) as flow:
-            twostream, folder = yield from prepare(videos, site.options, flow)
+            twostream, folder = begun or (yield from prepare(videos, site.options, flow))
+            del begun
             yield Prepared(folder.path, twostream.recipe)
             yield from _random_weights(twostream.recipe)
             engine = _engine(planned, options, site)

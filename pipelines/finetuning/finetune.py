@@ -161,7 +161,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     labels = yield from _labels(options)
     found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
     parts = parts_of(labels, found, options.subset, options.eval_subset)
-    yield from _left_out(parts, options)
+    yield from _left_out(parts, labels, options)
     used = {i: found[i] for i in (*parts.training, *parts.validation)}
 
     def pairs_of(present: Mapping[str, SoundVideo | Cached]) -> tuple[list[Pair], dict[str, int], str]:
@@ -217,14 +217,18 @@ def _labels(options: FinetuneOptions) -> Generator[Findings, None, Labels]:
     return labels
 
 
-def _left_out(parts: Parts, options: FinetuneOptions) -> Iterator[Notice]:
-    for ids, what in (
-        (parts.absent, f"labelled in {options.labels} and not among these videos"),
-        (parts.unlabelled, f"labelled neither as {options.subset} nor to choose the epoch"),
+def _left_out(parts: Parts, labels: Labels, options: FinetuneOptions) -> Iterator[Notice]:
+    """The videos that are not learnt from. Those of other subsets are kept unseen on purpose, so nobody is warned."""
+    others = [i for i in parts.unlabelled if i in labels.videos]
+    subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
+    for ids, what, warning in (
+        (parts.absent, f"labelled in {options.labels}, but not among the videos", True),
+        ([i for i in parts.unlabelled if i not in labels.videos], f"left out, because {options.labels} lacks them", True),
+        (others, f"kept unseen, because they are labelled as {subsets}", False),
     ):
         if ids:
             some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
-            yield Notice(f"left out, for {what}: {some} ({len(ids)} in all).")
+            yield Notice(f"{len(ids)} videos {what}: {some}", warning=warning)
 
 
 def _sound(
