@@ -8,6 +8,7 @@ from pathlib import Path
 
 import av
 
+from extractors.addresses import STDIN
 from extractors.errors import MissingPathError, VideoError
 from extractors.video.containers import best_video, open_container
 from extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
@@ -173,6 +174,8 @@ def unreadable(name: str, error: Exception) -> VideoError:
         return VideoError(f"The camera {name} cannot be read ({reason}).", hint)
     if "://" in name:
         return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")
+    if name == STDIN:
+        return VideoError(f"{name} is no readable video ({reason}).", "check what the command before the pipe writes.")
     hint = "play it with `ffplay`, or convert it with `ffmpeg`."
     return VideoError(f"{name} is not a readable video ({reason}).", hint)
 
