@@ -230,7 +230,9 @@ class Timeline:
         return [Event("lapsed", self.classes[c], time, *self._announced.pop(c))]
 
 
-def thresholds_of(loaded: "Checkpoint", overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
+def thresholds_of(
+    loaded: "Checkpoint", overrides: Mapping[str, Any] | None = None
+) -> Thresholds | dict[str, Thresholds]:
     """A checkpoint's thresholds, by class where `lstr evaluate --calibrate` wrote them, else the default ones.
 
     `overrides` (on, off, min_length, merge_gap; None overrides nothing) replace both, for all classes. Where only one

@@ -188,20 +188,21 @@ def _follow(job, view, screen) -> tuple[list, object]:
 
 
 def _say_nothing_found(console, timeline: dict) -> None:
-    """What came nearest to an action, and how to see it."""
+    """What came nearest to an action in a source, and how to see it."""
     best, thresholds = timeline.get("best"), timeline["thresholds"]
     if not best:
-        console.say("nothing found: the model knows no action.")
+        console.say(f"{timeline['source']}: nothing found, for the model knows no action.")
         return
     rule = thresholds.get(best["label"], thresholds)
-    nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s"
     lower = math.floor(100 * best["score"]) / 100
     if best["score"] >= rule["on"]:
-        console.say(f"nothing found: {nearest}, for less than {rule['min_length']:g} s.\nhint: try a shorter --min-length.")
+        why, hint = f"for less than {rule['min_length']:g} s", "try a shorter --min-length."
     elif lower:
-        console.say(f"nothing found: {nearest}, below its threshold of {rule['on']:g}.\nhint: try --on {lower:g}")
+        why, hint = f"below its threshold of {rule['on']:g}", f"try --on {lower:g}"
     else:
-        console.say(f"nothing found: {nearest}.\nhint: nothing here resembles what the model has learnt.")
+        why, hint = "which is next to nothing", "nothing here resembles what the model has learnt."
+    nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
+    console.say(f"{timeline['source']}: nothing found; {nearest}\nhint: {hint}")
 
 
 def _show(console, timeline: dict) -> None:

@@ -47,13 +47,15 @@ class Device(click.Choice):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            if gpu := re.fullmatch(r"(?:cuda|gpu):?(\d*)", value, re.IGNORECASE):
-                hint = "write --device cuda" + (f" and choose the GPU with CUDA_VISIBLE_DEVICES={gpu[1]}." * bool(gpu[1]))
-            elif near := difflib.get_close_matches(value.lower(), self.choices, 1, NEAR):
-                hint = f"did you mean --device {near[0]}?"
+            number = re.fullmatch(r"(?:cuda|gpu):?(\d*)", value, re.IGNORECASE)
+            near = difflib.get_close_matches(value.lower(), self.choices, 1, NEAR)
+            if number and number[1]:
+                hint = f"write --device cuda, and choose the GPU with CUDA_VISIBLE_DEVICES={number[1]}."
+            elif number or near:
+                hint = f"did you mean --device {'cuda' if number else near[0]}?"
             else:
                 hint = "networks run on cuda (a GPU of NVIDIA or AMD) and on cpu alone."
-            raise Mistake(error.message, hint.removesuffix(".") + "." * (hint[-1] != "?"), param=param, ctx=ctx) from None
+            raise Mistake(error.message, hint, param=param, ctx=ctx) from None
 
 
 def words_of(error: click.UsageError) -> tuple[str, str]:

@@ -25,7 +25,10 @@ def find_videos(
     pattern without videos, or two videos of one id.
     """
     found: dict[str, Path] = {}
-    for named in map(Path, inputs):
+    for text in inputs:
+        if not str(text):
+            raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
+        named = Path(text)
         for path, beginning in _videos_of(named, suffixes):
             video_id = _id_of(path, Path(root) if root else beginning)
             if found.setdefault(video_id, path).resolve() != path.resolve():

@@ -6,8 +6,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from extractors.presets import PRESETS
 from extractors.devices import default_device
+from extractors.presets import PRESETS
 from extractors.video.inputs import find_videos
 from lstr.checkpoint import load
 from lstr.errors import LstrError

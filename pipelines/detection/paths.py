@@ -18,6 +18,6 @@ def by_kind(sources: Iterable[str | Path]) -> tuple[list[Path], list[Input]]:
     if [str(source) for source in sources].count("-") > 1:
         raise MissingPathError("Standard input can be read once.", "name - once.")
     parsed = [(source, parse_live(source)) for source in sources]
-    recorded = [Path(source) for source, live in parsed if live is None]
-    find_videos(path for path in recorded if not path.is_dir())
-    return recorded, [live for _, live in parsed if live]
+    recorded = [source for source, live in parsed if live is None]
+    find_videos(source for source in recorded if not (str(source) and Path(source).is_dir()))
+    return [Path(source) for source in recorded], [live for _, live in parsed if live]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.devices import choose_device
+from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.twostream import TwoStream, build_twostream, calibration_of, rebuild_twostream
 from extractors.video.file_reader import open_chunks

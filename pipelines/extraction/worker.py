@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from extractors.devices import choose_device
 from extractors.errors import MissingPathError
 from extractors.flow.workers import default_workers, flow_workers
-from extractors.devices import choose_device
 from extractors.twostream import rebuild_twostream
 from pipelines.extraction.chunk_cache import caches_of
 from pipelines.extraction.options import WorkerConfig

@@ -5,12 +5,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from extractors.devices import choose_device
 from extractors.errors import VideoError
 from extractors.flow.workers import choose_backend, flow_workers
 from extractors.networks.backbones import registry
 from extractors.networks.model_card import is_weights_folder
 from extractors.presets import Preset
-from extractors.devices import choose_device
 from extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.label_check import check
 from lstr.labels import Labels
@@ -223,12 +223,16 @@ def _left_out(parts: Parts, labels: Labels, options: FinetuneOptions) -> Iterato
     subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
     for ids, what, warning in (
         (parts.absent, f"labelled in {options.labels}, but not among the videos", True),
-        ([i for i in parts.unlabelled if i not in labels.videos], f"left out, because {options.labels} lacks them", True),
-        (others, f"kept unseen, because they are labelled as {subsets}", False),
+        (
+            [i for i in parts.unlabelled if i not in labels.videos],
+            f"without a label in {options.labels} left out",
+            True,
+        ),
+        (others, f"labelled as {subsets} kept unseen", False),
     ):
         if ids:
             some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
-            yield Notice(f"{len(ids)} videos {what}: {some}", warning=warning)
+            yield Notice(f"{len(ids)} video{'s' * (len(ids) > 1)} {what}: {some}.", warning=warning)
 
 
 def _sound(
