@@ -225,14 +225,14 @@ def _left_out(parts: Parts, labels: Labels, options: FinetuneOptions) -> Iterato
         (parts.absent, f"labelled in {options.labels}, but not among the videos", True),
         (
             [i for i in parts.unlabelled if i not in labels.videos],
-            f"without a label in {options.labels} left out",
+            f"left out, having no label in {options.labels}",
             True,
         ),
-        (others, f"labelled as {subsets} kept unseen", False),
+        (others, f"kept unseen, being labelled as {subsets}", False),
     ):
         if ids:
             some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
-            yield Notice(f"{len(ids)} video{'s' * (len(ids) > 1)} {what}: {some}.", warning=warning)
+            yield Notice(f"{what}: {some} ({len(ids)} in all).", warning=warning)
 
 
 def _sound(
