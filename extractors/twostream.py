@@ -317,7 +317,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
         if want.weights != "random" and sources.files[stream] is None:
             raise WeightsError(
                 f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
-                f"name it with --{stream}-weights FILE, or the folder that `lstr finetune` wrote.",
+                f"add `--{stream}-weights PATH`.",
             )
         networks[stream], parts[stream] = build_network(stream, want, sources)
     return TwoStream(networks, replace(recipe, rgb=parts.get("rgb"), flow=parts.get("flow")), device, sources)
