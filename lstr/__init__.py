@@ -1,7 +1,7 @@
 """Long Short-Term Transformer for online action detection, from video to a causal timeline of actions.
 
     import lstr
-    for decision in lstr.detect("game.mp4", "run/checkpoint.pt"):
+    for decision in lstr.detect("game.mp4", "fall.lstr"):
         print(decision.time, decision.label, decision.score)
 
 This is the public face. A name is imported when it is first used, so that `import lstr` loads nothing.
@@ -17,14 +17,13 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from extractors.errors import ExtractorError as ExtractorError
     from extractors.video.live_reader import LiveOptions as LiveOptions
     from lstr.checkpoint import Checkpoint as Checkpoint
-    from lstr.checkpoint import load as load
     from lstr.errors import LstrError as LstrError
-    from lstr.labels import read_labels as read_labels
     from lstr.segment import Segment as Segment
     from lstr.streaming import create as create
     from lstr.streaming import step as step
     from lstr.timeline import Thresholds as Thresholds
     from lstr.timeline import Timeline as Timeline
+    from pipelines.annotations.label_file import read_label_file as read_labels  # noqa: F401
     from pipelines.calls import convert as convert
     from pipelines.calls import evaluate as evaluate
     from pipelines.calls import extract as extract
@@ -34,6 +33,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from pipelines.detection.detect import detect as detect
     from pipelines.detection.sources import Limits as Limits
     from pipelines.detection.sources import NetworkOptions as NetworkOptions
+    from pipelines.networks.checkpoints import load as load
 
 _NAMES = {
     "Checkpoint": ("lstr.checkpoint", "Checkpoint"),
@@ -52,8 +52,8 @@ _NAMES = {
     "evaluate": ("pipelines.calls", "evaluate"),
     "extract": ("pipelines.calls", "extract"),
     "finetune": ("pipelines.calls", "finetune"),
-    "load": ("lstr.checkpoint", "load"),
-    "read_labels": ("lstr.labels", "read_labels"),
+    "load": ("pipelines.networks.checkpoints", "load"),
+    "read_labels": ("pipelines.annotations.label_file", "read_label_file"),
     "step": ("lstr.streaming", "step"),
     "train": ("pipelines.calls", "train"),
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstr.errors import LabelsError
-from lstr.segment import Segment
+from lstr.segment import Segment, clock_seconds
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,20 @@ def _segment(where: str, item: Any, with_score: bool) -> Segment:
     label = item.get("label") if isinstance(item, dict) else None
     if not isinstance(label, str) or not label:
         raise LabelsError(f"{where}: the label is missing.", 'Write {"label": "Name", "segment": [start, end]}.')
-    times = item.get("segment")
-    if not isinstance(times, list) or len(times) != 2 or not all(_is_number(value) for value in times):
-        raise LabelsError(f"{where}: segment is {times!r}.", "Give [start, end] as two finite numbers of seconds.")
+    written = item.get("segment")
+    times = [_seconds(value) for value in written] if isinstance(written, list) else []
+    if len(times) != 2 or not all(_is_number(value) for value in times):
+        raise LabelsError(f"{where}: segment is {written!r}.", "Give [start, end] as two finite numbers of seconds.")
     score = item.get("score") if with_score else None
     if score is not None and not _is_number(score):
         raise LabelsError(f"{where}: score is {score!r}.", "Give a finite number, or leave score out.")
     return Segment(float(times[0]), float(times[1]), label, score)
+
+
+def _seconds(value: Any) -> Any:
+    """A time as it stands, or the seconds of "0:01:02.5"."""
+    seconds = clock_seconds(value) if isinstance(value, str) else None
+    return value if seconds is None else seconds
 
 
 def _is_number(value: Any) -> bool:

@@ -1,56 +1,125 @@
 """What is wrong or odd in the labels of a data set, all of it, before anything is trained on them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import PurePath
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.errors import LabelsError
+from lstr.label_balance import few_examples, never_trained, one_subset, split_recordings
+from lstr.label_units import FRAMES, MILLISECONDS, TAIL, Footage, Unit, footage_of, odd_units, whole_numbers
 from lstr.labels import Labels, VideoLabels
 from lstr.segment import Segment, mistake
-
-TAIL = 1 / FEATURES_PER_SECOND
-"""Seconds that a segment may reach past the last whole chunk: extraction drops a shorter tail."""
 
 TARGETS_TOLERANCE = 4
 """Chunks by which per-chunk targets and features may differ: ends are rounded in more than one way."""
 
-ERROR, WARNING = "error", "warning"
+ERROR, WARNING, NOTE = "error", "warning", "note"
+SEVERITIES = (ERROR, WARNING, NOTE)
+UNITS = (FRAMES, MILLISECONDS)
+"""Kinds of findings that say that times are no seconds."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found: an error stops training, a warning does not."""
+    """One thing found: an error stops training, a warning does not, a note says how something was taken."""
 
     severity: str
     kind: str
     video: str
+    """Its id; empty where the finding is about all videos."""
     detail: str
+
+    @property
+    def sentence(self) -> str:
+        """The video, if it is about one, and the detail."""
+        return f"{self.video}: {self.detail}" if self.video else self.detail
 
 
 def check(
-    labels: Labels, lengths: Mapping[str, int] | None = None, subsets: Collection[str] = (), skip_missing: bool = False
+    labels: Labels,
+    lengths: Mapping[str, int] | None = None,
+    subsets: Collection[str] = (),
+    skip_missing: bool = False,
+    footage: Mapping[str, Footage] | None = None,
 ) -> list[Finding]:
     """Everything found in labels (read leniently), errors first, then by kind and video.
 
     lengths: chunks of each video that has features; None leaves features out of it. subsets: whose videos must have
-    features; empty means all. skip_missing: a video without features is a warning.
+    features; empty means all. skip_missing: a video without features is a warning. footage: what is known of the video
+    files by id, where they are at hand.
     """
-    findings = [finding for name, video in labels.videos.items() for finding in _video(labels, name, video, lengths)]
+    known = footage_of(labels.videos, footage or {}, lengths or {})
+    units = odd_units(labels.videos, known)
+    findings = list(check_set(labels))
+    for name, video in labels.videos.items():
+        findings += _video(labels, name, video, known.get(name), units.get(name))
+        findings += _targets(name, video, (lengths or {}).get(name))
+    if not known and (question := whole_numbers(labels.videos.values())):
+        findings.append(Finding(WARNING, "whole numbers", "", question))
     if lengths is not None:
-        severity = WARNING if skip_missing else ERROR
-        wanted = (name for name, video in labels.videos.items() if not subsets or video.subset in subsets)
-        findings += [Finding(severity, "no features", name, "labelled") for name in wanted if name not in lengths]
+        wanted = [name for name, video in labels.videos.items() if not subsets or video.subset in subsets]
+        findings += missing(wanted, lengths, "features", WARNING if skip_missing else ERROR)
         findings += [
             Finding(WARNING, "no labels", name, f"{lengths[name]} chunks of features")
             for name in lengths
             if name not in labels.videos
         ]
-    return sorted(findings, key=lambda found: (found.severity, found.kind, found.video))
+    return in_order(findings)
 
 
-def _video(labels: Labels, name: str, video: VideoLabels, lengths: Mapping[str, int] | None) -> Iterator[Finding]:
-    length = (lengths or {}).get(name)
-    seconds = video.duration if length is None else length / FEATURES_PER_SECOND
+def check_set(labels: Labels) -> Iterator[Finding]:
+    """What is found in the labels as a whole: subsets, classes and recordings."""
+    yield from (Finding(NOTE, note.kind, "", note.sentence) for note in labels.notes)
+    yield from (Finding(WARNING, "never trained", "", sentence) for _, sentence in never_trained(labels))
+    yield from (Finding(WARNING, "few examples", "", sentence) for sentence in few_examples(labels))
+    yield from (Finding(WARNING, "one recording", "", sentence) for sentence in split_recordings(labels))
+    if sentence := one_subset(labels):
+        yield Finding(WARNING, "one subset", "", sentence)
+
+
+def missing(wanted: Iterable[str], present: Collection[str], what: str, severity: str) -> Iterator[Finding]:
+    """The ids that have no labels, features or video (`what`), each with the id that may be meant."""
+    by_name = {PurePath(name).name: name for name in present}
+    for name in wanted:
+        if name not in present:
+            path = PurePath(name)
+            meant = by_name.get(path.name) or by_name.get(path.stem)
+            hint = f"; do you mean {meant!r}? An id is the path in the folder without the ending" if meant else ""
+            yield Finding(severity, f"no {what}", name, f"not found{hint}")
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors first, then warnings, then notes; by kind and video."""
+    return sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), found.kind, found.video))
+
+
+def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
+    """Raise LabelsError when the findings in the label file `source` hold an error."""
+    errors = [found for found in findings if found.severity == ERROR]
+    if not errors:
+        return
+    first, file = errors[0], shlex.quote(source)
+    hint = f"`lstr labels check {file} --json` names each; correct them and go on."
+    if all(found.kind == "no features" for found in errors):
+        hint = "extract them with `lstr extract`, or leave them out with --skip-missing."
+    elif first.kind in UNITS:
+        rate = first.detail.rpartition("/")[2].partition(" ")[0]
+        hint = f"if so, make seconds of them: lstr labels convert {file} --frames {rate} -o seconds.json"
+    what = "error" if len(errors) == 1 else "errors"
+    raise LabelsError(
+        f"{source} has {len(errors)} {what}, first {first.kind} in {first.video!r} ({first.detail}).", hint
+    )
+
+
+def _video(
+    labels: Labels, name: str, video: VideoLabels, footage: Footage | None, unit: Unit | None
+) -> Iterator[Finding]:
+    if not video.subset:
+        yield Finding(ERROR, "no subset", name, "other videos have one")
     sound = []
     for segment in video.segments:
         if wrong := mistake(segment, labels.classes):
@@ -59,8 +128,12 @@ def _video(labels: Labels, name: str, video: VideoLabels, lengths: Mapping[str, 
         sound.append(segment)
         if segment.start == segment.end:
             yield Finding(WARNING, "zero length", name, _written(segment))
-        if seconds is not None and segment.end > seconds + TAIL:
-            yield Finding(WARNING, "past the end", name, f"{_written(segment)} of {seconds:g} s")
+        if footage and not unit and segment.end > footage.seconds + TAIL:
+            yield Finding(WARNING, "past the end", name, f"{_written(segment)} of {footage.seconds:g} s")
+    if footage and unit and sound:
+        first = min(sound, key=lambda segment: segment.start or segment.end)
+        question = unit.question(first.start or first.end)
+        yield Finding(ERROR, unit.kind, name, f"{_written(first)} of {footage.seconds:.2f} s; {question}")
     for first, second in pairwise(sorted(sound, key=_order)):
         if first == second:
             yield Finding(WARNING, "duplicate", name, _written(second))
@@ -70,6 +143,10 @@ def _video(labels: Labels, name: str, video: VideoLabels, lengths: Mapping[str, 
         if segment.start < last_end:
             yield Finding(WARNING, "overlap in one class", name, _written(segment))
         by_class[segment.label] = max(segment.end, last_end)
+
+
+def _targets(name: str, video: VideoLabels, length: int | None) -> Iterator[Finding]:
+    """Whether per-chunk targets are as many as the features."""
     if length is not None and video.n_chunks is not None and length != video.n_chunks:
         severity = ERROR if abs(length - video.n_chunks) > TARGETS_TOLERANCE else WARNING
         yield Finding(severity, "other length", name, f"{video.n_chunks} rows of targets, {length} of features")

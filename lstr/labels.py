@@ -1,16 +1,18 @@
 """Labels of a data set, and the per-chunk targets made of them."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.activitynet import read_activitynet
+from lstr.activitynet import ActivityNet, read_activitynet
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.segment import Segment, mistake
@@ -24,6 +26,17 @@ THUMOS_CLASSES = (
     "PoleVault", "Shotput", "SoccerPenalty", "TennisSwing", "ThrowDiscus", "VolleyballSpiking", AMBIGUOUS,
 )  # fmt: skip
 """Columns of the published THUMOS'14 model."""
+
+SUBSET_NAMES = {
+    "train": "training",
+    "trn": "training",
+    "val": "validation",
+    "valid": "validation",
+    "dev": "validation",
+    "test": "testing",
+    "tst": "testing",
+}
+"""Other names of the three subsets, as data sets of the field use them."""
 
 TOLERANCE = 1e-6
 """Chunks. A time this near a chunk's edge is on it: 0.1 + 0.2 s is 0.3 s, and must not label one chunk more."""
@@ -41,11 +54,25 @@ class VideoLabels:
 
 
 @dataclass(frozen=True)
+class Note:
+    """Something in a label file that was taken otherwise than it is written: its kind, and a sentence."""
+
+    kind: str
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Labels:
     """A data set. `classes` begins with "Background"; its order is that of the score columns."""
 
     classes: tuple[str, ...]
     videos: dict[str, VideoLabels]
+    has_subsets: bool = True
+    """False where the file names no subset at all: then every video is in "training"."""
+    lists_classes: bool = True
+    """False where the classes are only those of the segments, so that their order says nothing."""
+    notes: tuple[Note, ...] = field(default=(), compare=False)
+    """What was taken otherwise than it is written; `lstr.label_check.check` lists it."""
 
 
 def read_labels(path: str | Path, lenient: bool = False) -> Labels:
@@ -55,24 +82,46 @@ def read_labels(path: str | Path, lenient: bool = False) -> Labels:
     Raises LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, for
     `lstr.label_check.check` to name them all.
     """
-    path = Path(path)
-    content = read_activitynet(read_json(path), str(path))
-    videos = {}
+    return labels_of(read_activitynet(read_json(Path(path)), str(path)), str(path), lenient)
+
+
+def labels_of(content: ActivityNet, where: str, lenient: bool = False) -> Labels:
+    """The labels of videos that were read from the file `where`.
+
+    Subsets get their usual names ("train" is "training"); where no video has one, all are in "training". Raises
+    LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, and "" for a subset
+    that is missing.
+    """
+    has_subsets = any(entry.subset for entry in content.videos.values())
+    videos, renamed = {}, {}
     for name, entry in content.videos.items():
-        if entry.subset is None:
+        if not entry.subset and has_subsets and not lenient:
             raise LabelsError(
-                f"{path}, video {name!r}: the subset is missing.", 'Give "training", "validation" or "testing".'
+                f"{where}, video {name!r}: the subset is missing.", 'Give "training", "validation" or "testing".'
             )
-        videos[name] = VideoLabels(entry.subset, entry.duration, entry.segments)
+        subset = subset_named(entry.subset or "") if has_subsets else "training"
+        if entry.subset and subset != entry.subset:
+            renamed[entry.subset] = subset
+        videos[name] = VideoLabels(subset, entry.duration, entry.segments)
     names = content.classes
     if names is None:
         names = tuple(sorted({segment.label for video in videos.values() for segment in video.segments}))
-    labels = Labels((BACKGROUND, *(name for name in names if name != BACKGROUND)), videos)
+    notes = [Note("subset name", f"{old!r} is taken as {new!r}") for old, new in renamed.items()]
+    if videos and not has_subsets:
+        notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
+    classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
+    labels = Labels(classes, videos, has_subsets or not videos, content.classes is not None, tuple(notes))
     for name, video in videos.items() if not lenient else ():
         for i, segment in enumerate(video.segments):
-            if wrong := mistake(segment, labels.classes):
-                raise LabelsError(f"{path}, video {name!r}, annotation {i}: {wrong.sentence}", wrong.hint)
+            if wrong := mistake(segment, classes):
+                raise LabelsError(f"{where}, video {name!r}, annotation {i}: {wrong.sentence}", wrong.hint)
     return labels
+
+
+def subset_named(name: str) -> str:
+    """The subset that a name means: "training" of "train" or "Training", otherwise the name itself."""
+    lower = name.strip().casefold()
+    return SUBSET_NAMES.get(lower, lower if lower in SUBSET_NAMES.values() else name)
 
 
 def read_json(path: Path) -> Any:
@@ -83,7 +132,7 @@ def read_json(path: Path) -> Any:
         raise LabelsError(f"There is no label file {path}.", "Check the path of --labels.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise LabelsError(
-            f"The label file {path} cannot be read ({error}).", "Give a readable UTF-8 JSON file."
+            f"The label file {path} cannot be read ({error}).", "Give a readable file in UTF-8, such as JSON or CSV."
         ) from error
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: _object(path, pairs))
@@ -95,6 +144,7 @@ def read_json(path: Path) -> Any:
 
 def select(labels: Labels, subset: str) -> Labels:
     """The videos of one subset, with all classes. Raises LabelsError when there is none."""
+    subset = subset_named(subset)
     videos = {name: video for name, video in labels.videos.items() if video.subset == subset}
     if not videos:
         known = sorted({video.subset for video in labels.videos.values()})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+CLOCK = re.compile(r"(?:(\d+):([0-5]?\d)|(\d+)):([0-5]?\d(?:[.,]\d+)?)")
+"""h:mm:ss or m:ss, seconds with or without a fraction."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,15 @@ class Segment:
     def from_dict(cls, entry: Mapping[str, Any]) -> Segment:
         """From a JSON object as of `to_dict`. Raises KeyError where one of its names is missing."""
         return cls(entry["start"], entry["end"], entry["label"], entry.get("score"))
+
+
+def clock_seconds(text: str) -> float | None:
+    """Seconds of a time such as 1:02:03.5 or 2:03, also with a decimal comma; None where it is no such time."""
+    found = CLOCK.fullmatch(text.strip())
+    if not found:
+        return None
+    hours, minutes, only_minutes, seconds = found.groups()
+    return (int(hours or 0) * 60 + int(minutes or only_minutes)) * 60 + float(seconds.replace(",", "."))
 
 
 @dataclass(frozen=True)

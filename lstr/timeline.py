@@ -1,5 +1,7 @@
 """Scores to events and segments, causally."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,7 +15,7 @@ from lstr.errors import LstrError
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.segment import Segment
 
-if TYPE_CHECKING:  # it brings torch
+if TYPE_CHECKING:  # it brings torch, which reading labels does not need
     from lstr.checkpoint import Checkpoint
 
 CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
@@ -230,10 +232,8 @@ class Timeline:
         return [Event("lapsed", self.classes[c], time, *self._announced.pop(c))]
 
 
-def thresholds_of(
-    loaded: "Checkpoint", overrides: Mapping[str, Any] | None = None
-) -> Thresholds | dict[str, Thresholds]:
-    """A checkpoint's thresholds, by class where `lstr evaluate --calibrate` wrote them, else the default ones.
+def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
+    """A checkpoint's thresholds, by class where `lstr evaluate --choose-thresholds` wrote them, else the default ones.
 
     `overrides` (on, off, min_length, merge_gap; None overrides nothing) replace both, for all classes. Where only one
     of `on` and `off` is overridden and contradicts the other, the other follows it. Raises ThresholdError.

@@ -16,8 +16,8 @@ def command():
 
     \b
     Examples:
-      lstr labels check labels.json features
-      lstr labels convert annotations/*.eaf --to activitynet --subset training -o labels.json
+      lstr labels convert annotations/*.eaf -o labels.json
+      lstr labels check labels.json videos
     """
 
 
@@ -51,7 +51,12 @@ PATH = click.Path(path_type=Path)
 
 @command.command("convert")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--to", required=True, metavar="FORMAT", callback=_choice("writable"), help="What to make of them.")
+@click.option(
+    "--to",
+    metavar="FORMAT",
+    callback=_choice("writable"),
+    help="What to make of them.  [default: by the ending of -o; .json is activitynet]",
+)
 @click.option(
     "--from",
     "source_format",
@@ -65,6 +70,12 @@ PATH = click.Path(path_type=Path)
 @click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
 @click.option("--features", type=PATH, metavar="DIR", help="perframe: make as many chunks as these features have.")
 @click.option("--name", default="LSTR", show_default=True, help="perframe: the data set's name in data_info.json.")
+@click.option(
+    "--frames",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="FPS",
+    help="The sources count frames, so many a second, where seconds belong: make seconds of them.",
+)
 @click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
 @click.option("--video", type=PATH, metavar="PATH", help="mp4, html: the video, or the folder of videos.")
 @events_options
@@ -77,7 +88,8 @@ def convert(sources, to, output, events, **options):
 
     \b
     Examples:
-      lstr labels convert annotations/ --to activitynet --subset training -o labels.json
+      lstr labels convert annotations/*.eaf -o labels.json
+      lstr labels convert labels.csv --frames 30 -o labels.json
       lstr labels convert timeline/game.json --to vtt > game.vtt
       lstr labels convert labels.json --to perframe --features features -o features
       lstr labels convert timeline/game.scores.npy --to csv --on 0.3 --off 0.2
@@ -86,23 +98,23 @@ def convert(sources, to, output, events, **options):
     from lstr_cli import console
     from pipelines.annotations.convert import convert as job
     from pipelines.annotations.format import ConvertOptions
-    from pipelines.annotations.formats import FORMATS
     from pipelines.reports.fonts import illegible_warning
 
+    if str(output) == "-":
+        output = None
     done = job(sources, to, output, ConvertOptions(thresholds=changed({}, events), **options))
     if done.text is not None:
         click.echo(done.text, nl=False)
     if done.lost:
-        console.warn(f"{to} has no place for {', '.join(sorted(done.lost))}.")
+        console.warn(f"{done.form.name} has no place for {', '.join(sorted(done.lost))}.")
     if done.left_out:
         console.warn(f"{len(done.left_out)} videos have no features and were left out: {', '.join(done.left_out[:3])}.")
-    form = FORMATS[to]
-    if form.paints_text and (text := illegible_warning(done.annotated.classes)):
+    if done.form.paints_text and (text := illegible_warning(done.annotated.classes)):
         console.warn(text)
     held = done.annotated.held()
-    if to == "activitynet" and not held & {"scores", "subsets"}:
-        console.warn("no video has a subset, which training needs: add --subset training.")
-    if form.holds_with_scores and "scores" in held:
+    if done.form.name == "activitynet" and not held & {"scores", "subsets"}:
+        console.say("No video has a subset: all are for training. Name them in the source, or with --subset testing.")
+    if done.form.holds_with_scores and "scores" in held:
         console.say("With their scores these are results to evaluate; --as-labels makes labels of them.")
     segments = sum(len(v.segments) for v in done.annotated.videos.values())
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
@@ -111,42 +123,61 @@ def convert(sources, to, output, events, **options):
 
 @command.command("check")
 @click.argument("labels", metavar="LABELS")
-@click.argument("features", metavar="[FEATURES]...", nargs=-1)
+@click.argument("features", metavar="[FEATURES|VIDEOS]...", nargs=-1)
 @data_options
 @click.option("--subset", help="Subset whose videos must have features.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document that names every finding.")
 def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
-    """List what is wrong or odd in LABELS: an ActivityNet JSON, or a data_info.json with target_perframe.
+    """List what is wrong or odd in LABELS: a file or a folder of any form that `lstr labels convert` reads.
 
-    Errors stop training, warnings do not: unknown class, negative or zero length, past the end, duplicate, overlap of
-    one class; with FEATURES also videos without features, features without labels, targets of another length.
+    Errors stop training: unknown class, negative length, before the start, no subset, times that are frame numbers.
+    Warnings do not: zero length, past the end, duplicate, overlap of one class; classes that are tested and never
+    trained, fewer than 5 examples of a class, all videos in one subset, clips of one recording in two. With FEATURES or
+    VIDEOS also what is missing there or has no labels; real durations and frame rates find more.
 
     \b
     Examples:
       lstr labels check labels.json
+      lstr labels check annotations/ videos
       lstr labels check labels.json features --subset training
       lstr labels check data/data_info.json data/THUMOS --rgb rgb_anet_resnet50 --flow flow_anet_resnet50
     """
     from dataclasses import asdict
 
-    from lstr.label_check import check as check_labels
+    from lstr.label_check import stop_at_errors
     from lstr_cli import console
-    from pipelines.datasets.dataset import read_dataset, read_label_file, stop_at_errors
+    from pipelines.annotations.summary import counts_of
 
-    if features:
-        read = read_dataset(features, labels, (rgb, flow), dataset, lenient=True, skip_missing=skip_missing)
-        labelled, findings = read.labels, read.check((subset,) if subset else (), skip_missing)
-    else:
-        labelled = read_label_file(labels, dataset=dataset, lenient=True, skip_missing=skip_missing)
-        findings = check_labels(labelled)
-    segments = sum(len(video.segments) for video in labelled.videos.values())
-    counts = {"videos": len(labelled.videos), "segments": segments, "classes": len(labelled.classes)}
+    labelled, findings = _checked(labels, features, dataset, (rgb, flow), skip_missing, subset)
+    counts = counts_of(labelled)
+    title = f"{labels}: {', '.join(f'{count} {what}' for what, count in counts.items())}"
     if as_json:
         console.show_json({**counts, "findings": [asdict(found) for found in findings]})
+    elif findings:
+        console.show_table(title, *table_of(findings))
     else:
-        title = ", ".join(f"{count} {what}" for what, count in counts.items())
-        console.show_table(f"{labels}: {title}", *table_of(findings))
+        console.show(f"{title}; nothing wrong was found")
     stop_at_errors(findings, labels)
+
+
+def _checked(source, at_hand, dataset, streams, skip_missing, subset) -> tuple:
+    """The labels, and what is found in them: beside features, beside videos, or alone."""
+    from lstr.label_check import WARNING, check, in_order, missing
+    from pipelines.annotations.footage import footage_of_files, videos_among
+    from pipelines.annotations.label_file import read_label_file
+
+    videos = videos_among(at_hand)
+    if at_hand and not videos:
+        from pipelines.datasets.dataset import read_dataset  # brings torch
+
+        read = read_dataset(at_hand, source, streams, dataset, lenient=True, skip_missing=skip_missing)
+        return read.labels, read.check((subset,) if subset else (), skip_missing)
+    labels = read_label_file(source, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)
+    findings = check(labels, footage=footage_of_files(videos))
+    if videos:
+        findings += missing(labels.videos, videos, "video", WARNING)
+        findings += missing(videos, labels.videos, "labels", WARNING)
+    return labels, in_order(findings)
 
 
 def table_of(findings) -> tuple:
@@ -154,6 +185,6 @@ def table_of(findings) -> tuple:
     rows = []
     for (severity, kind), group in groupby(findings, key=lambda found: (found.severity, found.kind)):
         members = list(group)
-        some = "; ".join(f"{found.video}: {found.detail}" for found in members[:EXAMPLES])
+        some = "; ".join(found.sentence for found in members[:EXAMPLES])
         rows.append((severity, kind, len(members), some + (" …" if len(members) > EXAMPLES else "")))
-    return ("", "found", "count", "examples"), rows or [("", "nothing", 0, "")], (2,)
+    return ("", "found", "count", "examples"), rows, (2,)

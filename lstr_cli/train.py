@@ -7,7 +7,9 @@ from lstr_cli.options import data_options, device_option, set_option
 
 @click.command("train")
 @click.argument("features", metavar="FEATURES...", nargs=-1, required=True)
-@click.option("--labels", required=True, metavar="FILE", help="ActivityNet JSON, or a published data_info.json.")
+@click.option(
+    "--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a published data_info.json."
+)
 @click.option("-o", "--output", required=True, metavar="RUN", help="Folder for the checkpoint and the log.")
 @click.option(
     "--preset",
@@ -98,9 +100,9 @@ def _train(options, make_default: bool) -> None:
     console.say(f"curves: {trained.curves}")
     console.say(f"checkpoint: {trained.checkpoint}")
     if make_default:
-        from pipelines.detection.checkpoint import leave_default
+        from pipelines.detection.checkpoint import make_default
 
-        console.say(f"default checkpoint: {leave_default(trained.checkpoint)}")
+        console.say(f"default model: {make_default(trained.checkpoint)}")
 
 
 def _means(evaluation: dict | None) -> str:

@@ -1,31 +1,32 @@
-"""What a path holds, as one flat description."""
+"""What a path holds, as one flat description. What brings torch is imported late: videos and labels need none."""
 
 import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from extractors.errors import MissingPathError, WeightsError
-from extractors.networks.model_card import ModelCard, is_weights_folder, read_card
 from extractors.video.file_reader import FrameReader
 from extractors.video.inputs import find_videos
 from extractors.video.probe import probe
-from lstr import checkpoint
 from lstr.config import FEATURES_PER_SECOND
 from lstr.timeline import FORMAT
-from pipelines.datasets.seen_videos import count_seen, training_seen
-from pipelines.features.folder import is_feature_folder, open_features
-from pipelines.features.norms import norms, plot_norms
-from pipelines.features.verify import verify
+from pipelines.annotations.formats import recognise
+from pipelines.annotations.label_file import is_label_file
+from pipelines.annotations.summary import describe_labels
 from pipelines.files.json_files import read_jsonl
-from pipelines.networks.checkpoint_recipe import recipe_of
-from pipelines.networks.weights_folder import open_weights
 from pipelines.progress import Tell
+
+if TYPE_CHECKING:
+    from extractors.networks.model_card import ModelCard
+
+ZIP = b"PK\x03\x04"
 
 
 def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict:
-    """What a video, feature folder, checkpoint, weights folder or file, or timeline holds; `kind` says which it is.
+    """What a video, feature folder, checkpoint, model, weights folder or file, timeline or label file holds, by kind.
 
     A feature folder is read whole, and `faults` names what is wrong with it. `settings` are what a published
     checkpoint does not tell. Raises the typed error of that kind.
@@ -33,21 +34,48 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     path = Path(path)
     if not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
-    if is_weights_folder(path):
-        return _weights_folder(path)
-    if is_feature_folder(path):
-        return _features(path, progress)
     if path.is_dir():
-        found = find_videos([path])
-        return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
+        return _folder(path, progress)
+    if _is_zip(path):
+        from pipelines.networks.model_file import is_meant_as_model
+
+        if is_meant_as_model(path):
+            return _model_file(path)
     if path.suffix in (".pt", ".pth", ".tar"):
+        from extractors.networks.model_card import read_card
+
         with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
             if path.is_file() and (card := read_card(path)):
                 return _weights_file(path, card)
         return _checkpoint(path, settings)
-    if path.suffix == ".json":
+    if path.suffix == ".json" and not _is_labels(path):
         return _timeline(path)
-    return _video(path)
+    return describe_labels(path) if is_label_file(path) else _video(path)
+
+
+def _folder(path: Path, progress: Tell) -> dict:
+    from extractors.networks.model_card import is_weights_folder
+    from pipelines.features.folder import is_feature_folder
+
+    if is_weights_folder(path):
+        return _weights_folder(path)
+    if is_feature_folder(path):
+        return _features(path, progress)
+    try:
+        found = find_videos([path])
+    except MissingPathError:
+        if is_label_file(path):
+            return describe_labels(path)
+        raise
+    return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
+
+
+def _is_labels(path: Path) -> bool:
+    """Whether a JSON file holds labels, and not one of our timelines."""
+    if not is_label_file(path):
+        return False
+    form = recognise(path)
+    return form is None or form.name != "json"
 
 
 def _video(path: Path) -> dict:
@@ -71,6 +99,10 @@ def _video(path: Path) -> dict:
 
 
 def _features(path: Path, progress: Tell) -> dict:
+    from pipelines.datasets.seen_videos import count_seen
+    from pipelines.features.folder import open_features
+    from pipelines.features.verify import verify
+
     folder = open_features(path)
     found = verify(folder, progress)
     lengths = found.chunks.values()
@@ -105,12 +137,19 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
     Raises MissingPathError when `path` is no feature folder or does not hold the video, OutputError for a picture that
     cannot be written.
     """
+    from pipelines.features.folder import open_features
+    from pipelines.features.norms import norms, plot_norms
+
     folder = open_features(path)
     video_id, rows = norms(folder, video_id)
     plot_norms(picture, f"{video_id}: {', '.join(folder.names)}", rows)
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
+    from lstr import checkpoint
+    from pipelines.datasets.seen_videos import training_seen
+    from pipelines.networks.checkpoint_recipe import recipe_of
+
     loaded = checkpoint.load(path, settings)
     recipe, seen = recipe_of(loaded), training_seen(loaded)
     return {
@@ -132,11 +171,47 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
     }
 
 
+def _is_zip(path: Path) -> bool:
+    """Whether a file begins as a model file does, or has the name of one."""
+    with path.open("rb") as file:
+        return file.read(len(ZIP)) == ZIP or path.suffix == ".lstr"
+
+
+def _model_file(path: Path) -> dict:
+    from pipelines.networks.model_description import actions_of, is_demo, network_of
+    from pipelines.networks.model_file import open_model
+
+    model = open_model(path)
+    about = model.about
+    metrics, measured = about["metrics"], about["metrics"].get("lstr")
+    means = {name: measured.get(name) for name in ("mAP", "mcAP")} if isinstance(measured, dict) else {}
+    return {
+        "kind": "model file",
+        "title": about["title"],
+        "format": about["format"],
+        **({"demo": True} if is_demo(about) else {}),
+        "actions": actions_of(about),
+        "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
+        "recipe_id": model.recipe.id,
+        "model": about["config"].get("kind"),
+        "preset": about["checkpoint"]["extra"].get("preset", "not recorded"),
+        "measured": {**means, "videos": metrics.get("videos")} if means else "not recorded",
+        **({"events": metrics["events"]["together"]} if "together" in (metrics.get("events") or {}) else {}),
+        "thresholds": _thresholds(about["thresholds"]) if about["thresholds"] else "the usual ones",
+        "trained_on": list(about["seen"]),
+        "bytes": model.path.stat().st_size,
+        "lstr": about["lstr"],
+        "versions": about["checkpoint"]["versions"],
+    }
+
+
 def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     return {label: f"on {rules['on']:.3f}, off {rules['off']:.3f}" for label, rules in stored.items()}
 
 
 def _weights_folder(path: Path) -> dict:
+    from pipelines.networks.weights_folder import open_weights
+
     folder = open_weights(path)
     about = {name: value for name, value in folder.about.items() if name != "training"}
     return {
@@ -149,7 +224,7 @@ def _weights_folder(path: Path) -> dict:
     }
 
 
-def _weights_file(path: Path, card: ModelCard) -> dict:
+def _weights_file(path: Path, card: "ModelCard") -> dict:
     return {"kind": "weights file", **asdict(card), "seen": list(card.seen)}
 
 
@@ -160,7 +235,8 @@ def _timeline(path: Path) -> dict:
             raise ValueError
     except (ValueError, KeyError, TypeError) as error:
         raise MissingPathError(
-            f"{path} is no timeline of {FORMAT}.", "give an ID.json that `lstr detect` wrote."
+            f"{path} is no timeline of {FORMAT} and no label file.",
+            "give an ID.json that `lstr detect` wrote, or labels in ActivityNet's form.",
         ) from error
     segments = timeline.pop("segments")
     shown = [

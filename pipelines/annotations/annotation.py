@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from extractors.errors import ExtractorError
-from lstr.labels import BACKGROUND
+from lstr.labels import BACKGROUND, subset_named
 from lstr.segment import Segment
 
 
@@ -32,7 +32,10 @@ def sound(segment: Segment) -> Segment:
 
 @dataclass(frozen=True)
 class AnnotatedVideo:
-    """The segments of one video, by start; what a format does not hold is None. Raises AnnotationError."""
+    """The segments of one video, by start; what a format does not hold is None.
+
+    They may be wrong, as files are: `AnnotationSet.checked` raises.
+    """
 
     segments: tuple[Segment, ...] = ()
     subset: str | None = None
@@ -43,7 +46,7 @@ class AnnotatedVideo:
     fps: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "segments", tuple(sorted(map(sound, self.segments), key=_order)))
+        object.__setattr__(self, "segments", tuple(sorted(self.segments, key=_order)))
 
     @property
     def end(self) -> float:
@@ -86,10 +89,33 @@ class AnnotationSet:
         new = tuple(name for name in other.classes if name not in self.classes)
         return AnnotationSet({**self.videos, **other.videos}, self.classes + new)
 
+    def checked(self) -> "AnnotationSet":
+        """The set itself. Raises AnnotationError where a segment is no piece of time or has no label."""
+        for name, video in self.videos.items():
+            for segment in video.segments:
+                try:
+                    sound(segment)
+                except AnnotationError as error:
+                    raise AnnotationError(f"Video {name!r}: {error}", error.hint) from error
+        return self
+
     def with_subsets(self, subsets: Mapping[str | None, str]) -> "AnnotationSet":
-        """With subsets renamed; the name for None goes to videos that have none."""
+        """With subsets renamed; the name for None goes to videos that have none.
+
+        Names that are not renamed get the usual form: "train" is "training".
+        """
+        names = {old: subsets.get(old, old and subset_named(old)) for old in {v.subset for v in self.videos.values()}}
+        videos = {name: replace(video, subset=names[video.subset]) for name, video in self.videos.items()}
+        return replace(self, videos=videos)
+
+    def in_seconds(self, rate: float) -> "AnnotationSet":
+        """With times divided by `rate`, because they count frames, so many a second. Durations stay."""
         videos = {
-            name: replace(video, subset=subsets.get(video.subset, video.subset)) for name, video in self.videos.items()
+            name: replace(
+                video,
+                segments=tuple(replace(s, start=s.start / rate, end=s.end / rate) for s in video.segments),
+            )
+            for name, video in self.videos.items()
         }
         return replace(self, videos=videos)
 

@@ -6,8 +6,8 @@ from glob import escape
 from pathlib import Path
 
 from pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from pipelines.annotations.format import DEFAULTS, ConvertOptions
-from pipelines.annotations.formats import format_named, read_annotations
+from pipelines.annotations.format import DEFAULTS, ConvertOptions, Format
+from pipelines.annotations.formats import format_for, format_named, read_annotations
 
 
 @dataclass
@@ -15,6 +15,8 @@ class Conversion:
     """What came of it: the files written or the text, and what the new form has no place for."""
 
     annotated: AnnotationSet
+    form: Format
+    """What it was written in."""
     files: list[Path] = field(default_factory=list)
     text: str | None = None
     lost: set[str] = field(default_factory=set)
@@ -23,14 +25,15 @@ class Conversion:
 
 
 def convert(
-    sources: Iterable[str | Path], to: str, output: Path | None = None, options: ConvertOptions = DEFAULTS
+    sources: Iterable[str | Path], to: str | None, output: Path | None = None, options: ConvertOptions = DEFAULTS
 ) -> Conversion:
     """Read every source, apply the changes of `options`, and write all of it in the format `to`.
 
-    Without `output` the result is the text, where one text holds it. Raises AnnotationError, MissingPathError,
+    Where `to` is None, the ending of `output` tells it. Without `output` the result is the text, where one text holds
+    it. Raises AnnotationError, MissingPathError,
     OutputError, and for `mp4` VideoError.
     """
-    form = format_named(to)
+    form = format_for(output) if to is None else format_named(to)
     annotated = AnnotationSet({})
     for source in sources:
         annotated = annotated.merged(read_annotations(Path(source), options))
@@ -38,7 +41,7 @@ def convert(
     for video_id in annotated.videos:
         if Path(video_id).is_absolute() or ".." in Path(video_id).parts:
             raise AnnotationError(f"The video {video_id!r} would be written outside the folder.", "rename it.")
-    result = Conversion(annotated, lost=form.lost(annotated))
+    result = Conversion(annotated, form, lost=form.lost(annotated))
     if output is None:
         result.text = form.render(annotated, options)
     else:

@@ -29,6 +29,10 @@ class ConvertOptions:
     """Name of the sources' format; None recognises each."""
     as_labels: bool = False
     """Drop the scores: what was detected becomes labels to train on."""
+    lenient: bool = False
+    """Leave wrong segments in, for `lstr.label_check.check` to name them all."""
+    frames: float | None = None
+    """The times of the sources are no seconds but numbers of frames, of which a second has so many."""
     subsets: Mapping[str | None, str] = field(default_factory=dict)
     """New names of subsets; the one for None goes to videos that have none."""
     classes: tuple[str, ...] = ()

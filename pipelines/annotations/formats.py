@@ -62,6 +62,23 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
+def format_for(output: Path | None) -> Format:
+    """The format that the name of a file to write means; `.json` is `activitynet`, which `--labels` takes.
+
+    Raises AnnotationError where the name does not tell.
+    """
+    name = output.name.lower() if output else ""
+    forms = [form for form in FORMATS.values() if form.writes and not form.is_folder and form.name != "json"]
+    endings = {form.suffix: form for form in forms} | {f".{form.name}": form for form in forms}
+    for ending in sorted(endings, key=len, reverse=True):
+        if name.endswith(ending):
+            return endings[ending]
+    if name.endswith(".json"):
+        return FORMATS["activitynet"]
+    what = f"{output} does not tell the format" if output else "Without -o nothing tells the format"
+    raise AnnotationError(f"{what}.", f"name it with --to: {', '.join(writable())}.")
+
+
 def recognise(path: Path) -> Format | None:
     """The format that a file has by its name and beginning; None for one that holds no annotations.
 
@@ -76,6 +93,16 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
 
     Raises AnnotationError and MissingPathError.
     """
+    annotated = _read(path, options)
+    if options.frames:
+        annotated = annotated.in_seconds(options.frames)
+    try:
+        return annotated if options.lenient else annotated.checked()
+    except AnnotationError as error:
+        raise AnnotationError(f"{path}: {error}", error.hint) from error
+
+
+def _read(path: Path, options: ConvertOptions) -> AnnotationSet:
     if not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     chosen = format_named(options.source_format) if options.source_format else None

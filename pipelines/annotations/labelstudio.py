@@ -9,6 +9,7 @@ from xml.sax.saxutils import quoteattr
 
 from lstr.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.footage import footage_at
 from pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, Detection, File, TextFormat
 from pipelines.annotations.timeline_json import to_text
 from pipelines.files.atomic import write_text
@@ -40,7 +41,8 @@ class LabelStudio(TextFormat):
     def write_detection(self, path: Path, detection: Detection) -> None:
         """The task, and beside it the configuration of a project that takes it."""
         video_id, video = detection.annotated.first
-        fps = frame_rate(detection.video) if detection.video else None
+        footage = footage_at(detection.video) if detection.video else None
+        fps = footage.rate if footage else None
         timed = replace(detection.annotated, videos={video_id: replace(video, fps=fps)})
         write_text(path, self.text(timed, DEFAULTS))
         write_text(path.with_suffix(".xml"), to_labelstudio_config(timed.classes, fps or DEFAULT_FPS))
@@ -123,19 +125,3 @@ def to_labelstudio_config(classes: Sequence[str], fps: float) -> str:
         f'<View>\n  <TimelineLabels name="{CONTROL}" toName="{OBJECT}">\n{labels}  </TimelineLabels>\n'
         f'  <Video name="{OBJECT}" value="${OBJECT}" frameRate="{rate}"/>\n</View>\n'
     )
-
-
-def frame_rate(video: Path) -> float | None:
-    """Frames a second that a file states, on average; None where it does not."""
-    # Here, because annotations alone need no video stack.
-    import av
-
-    from extractors.video.containers import open_container
-
-    try:
-        with open_container(video) as container:
-            stream = container.streams.best("video")
-            rate = (stream.average_rate or stream.guessed_rate) if stream else None
-    except (av.error.FFmpegError, OSError):
-        return None
-    return float(rate) if rate else None

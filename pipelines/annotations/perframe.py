@@ -13,7 +13,6 @@ from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json
 from lstr.perframe_labels import SUBSETS, TARGETS, is_data_info, read_data_info
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.format import EVERYTHING, ConvertOptions, Format, Written
-from pipelines.features.folder import open_features
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
 
@@ -42,6 +41,9 @@ class PerFrame(Format):
 
 def lengths_of(features: Path) -> dict[str, int]:
     """Chunks of each video of a feature folder. Raises RecipeError or MissingPathError."""
+    # Here, because it brings torch, which labels alone do not need.
+    from pipelines.features.folder import open_features
+
     folder = open_features(features)
     return {video_id: len(folder.load(video_id)[0]) for video_id in folder.ids()}
 

@@ -2,20 +2,21 @@
 
 import csv
 import io
+import math
 import re
 from typing import Any
 
-from lstr.segment import Segment
+from lstr.segment import Segment, clock_seconds
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, File, TextFormat
 
 COLUMNS = {
-    "video": ("video", "video_id", "id", "file", "filename", "video-id"),
-    "subset": ("subset", "split"),
+    "video": ("video", "video_id", "video_name", "id", "file", "filename", "video-id", "media file name"),
+    "subset": ("subset", "split", "set"),
     "duration": ("duration",),
-    "start": ("start", "begin", "t-start", "start_time", "start (s)"),
-    "end": ("end", "stop", "t-end", "end_time", "stop (s)"),
-    "label": ("label", "class", "action", "behavior", "category"),
+    "start": ("start", "begin", "from", "onset", "t-start", "start_time", "start_sec", "start (s)", "start_seconds"),
+    "end": ("end", "stop", "to", "offset", "t-end", "end_time", "end_sec", "end (s)", "stop (s)", "end_seconds"),
+    "label": ("label", "class", "action", "activity", "behavior", "behaviour", "category", "event"),
     "score": ("score", "confidence", "conf"),
 }
 """Names that a column may have; in milliseconds where `_ms` follows."""
@@ -25,7 +26,7 @@ TIMES = re.compile(r"[-+\d.,eE ]+\t[-+\d.,eE ]+(\t|$)")
 
 
 class Csv(TextFormat):
-    """A table with commas, times in seconds."""
+    """A table with commas, times in seconds or as h:mm:ss."""
 
     name, suffix = "csv", ".csv"
     holds = EVERYTHING - {"classes without segments"}
@@ -120,9 +121,9 @@ def from_csv(text: str, name: str) -> AnnotationSet:
             if row.get("subset"):
                 entry["subset"] = row["subset"]
             if row.get("duration"):
-                entry["duration"] = number_of(row["duration"], line) / scales["duration"]
+                entry["duration"] = seconds_of(row["duration"], line, scales["duration"])
             if row["label"]:
-                start, end = (number_of(row[key], line) / scales[key] for key in ("start", "end"))
+                start, end = (seconds_of(row[key], line, scales[key]) for key in ("start", "end"))
                 score = number_of(row["score"], line) if row.get("score") else None
                 entry["segments"].append(Segment(start, end, row["label"], score))
     except csv.Error as error:
@@ -159,10 +160,19 @@ def number_text(value: float | None, scale: int = 1) -> str:
 
 
 def number_of(text: str, line: int) -> float:
-    """The number that a cell of a line holds, also with a decimal comma. Raises AnnotationError."""
+    """The finite number that a cell of a line holds, also with a decimal comma. Raises AnnotationError."""
     try:
-        return float(text.strip().replace(",", "."))
-    except ValueError as error:
+        number = float(text.strip().replace(",", "."))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
         raise AnnotationError(
-            f"Line {line}: {text!r} is no number.", "write times as seconds, such as 12.5."
-        ) from error
+            f"Line {line}: {text!r} is no number.", "write times as seconds, such as 12.5, or as 0:00:12.5."
+        )
+    return number
+
+
+def seconds_of(text: str, line: int, scale: float = 1) -> float:
+    """The seconds of a cell: h:mm:ss, or a number of which a second has `scale`. Raises AnnotationError."""
+    seconds = clock_seconds(text)
+    return number_of(text, line) / scale if seconds is None else seconds

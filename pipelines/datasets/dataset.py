@@ -1,6 +1,5 @@
 """Feature folders and label file together: labelled videos for training and evaluation."""
 
-import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extractors.errors import RecipeError
-from lstr.config import LSTRConfig
+from lstr.config import FEATURES_PER_SECOND, LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
-from lstr.label_check import ERROR, Finding, check
-from lstr.labels import Labels, read_json, read_labels, select, targets
-from lstr.perframe_labels import is_data_info, read_data_info
+from lstr.label_check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
+from lstr.labels import Labels, select, subset_named, targets
+from pipelines.annotations.label_file import read_label_file
 from pipelines.features.folder import FeatureFolder, seen_streams
 from pipelines.features.joined_folders import FeatureFolders, StoredArray, open_roots, stored
+from pipelines.progress import Notice
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -90,10 +90,15 @@ def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> s
     Raises LabelsError when the labels have no such subset.
     """
     present = sorted({video.subset for video in labels.videos.values()})
-    choices = [wanted] if wanted else ["testing", "validation"]
+    choices = [subset_named(wanted)] if wanted else ["testing", "validation"]
     for subset in choices:
         if subset in present:
             return subset
+    if not labels.has_subsets:
+        raise LabelsError(
+            f"The label file names no subsets, so that all its videos are for training, none {' or '.join(choices)}.",
+            f"give it subsets, or take all of its videos with {option} training.",
+        )
     raise LabelsError(
         f"The label file has no {' or '.join(choices)} subset (it has: {', '.join(present) or 'none'}).",
         f"name one of them with {option}.",
@@ -109,11 +114,28 @@ class Dataset:
     source: str
     """The label file, for messages."""
 
+    def with_classes(self, classes: tuple[str, ...]) -> "Dataset":
+        """With the classes of a model, in its order, where the label file lists none and has no others."""
+        if self.labels.lists_classes or not set(self.labels.classes) <= set(classes):
+            return self
+        return replace(self, labels=replace(self.labels, classes=classes))
+
+    def with_durations(self) -> "Dataset":
+        """With the durations of features where the label file states none, as a table of segments does not."""
+        present = set(self.folder.ids())
+        videos = {
+            name: replace(video, duration=len(self.folder.load(name)[0]) / FEATURES_PER_SECOND)
+            for name, video in self.labels.videos.items()
+            if video.duration is None and video.n_chunks is None and name in present
+        }
+        return replace(self, labels=replace(self.labels, videos={**self.labels.videos, **videos}))
+
     def lengths(self, subsets: Collection[str] = ()) -> dict[str, int]:
         """Chunks of each video that has features: of all, or of some subsets and of the videos without labels.
 
         Raises RecipeError where the two streams of a video do not fit.
         """
+        subsets = {subset_named(subset) for subset in subsets}
         others = {name for name, video in self.labels.videos.items() if subsets and video.subset not in subsets}
         return {
             video_id: len(self.folder.load(video_id)[0]) for video_id in self.folder.ids() if video_id not in others
@@ -157,7 +179,23 @@ class Dataset:
 
     def check(self, subsets: Collection[str] = (), skip_missing: bool = False) -> list[Finding]:
         """Everything wrong or odd in the labels, and between them and the features of some subsets, or of all."""
+        subsets = {subset_named(subset) for subset in subsets}
         return check(self.labels, self.lengths(subsets), subsets, skip_missing)
+
+    def notices(self, split: "Split") -> list[Notice]:
+        """What to know of the labels before scores on a split of them are believed.
+
+        Raises LabelsError where the times of its videos are no seconds.
+        """
+        lengths = {video.id: len(video.features) for video in split.videos}
+        known = replace(self.labels, videos={name: self.labels.videos[name] for name in lengths})
+        stop_at_errors([found for found in check(known, lengths) if found.kind in UNITS], self.source)
+        kinds = ("never trained", "one recording")
+        return [
+            Notice(f"{self.source}: {finding.sentence}.", warning=finding.severity != NOTE)
+            for finding in in_order(check_set(self.labels))
+            if finding.severity == NOTE or finding.kind in kinds
+        ]
 
 
 def read_dataset(
@@ -168,46 +206,15 @@ def read_dataset(
     lenient: bool = False,
     skip_missing: bool = False,
 ) -> Dataset:
-    """One or several feature folders and a label file of either form (ActivityNet JSON, published data_info.json).
+    """One or several feature folders and a label file of any form, see `read_label_file`.
 
     streams: folder names of RGB and flow where a root has several. dataset: which of a data_info.json. lenient: leave
     wrong segments in, for `Dataset.check`. Raises MissingPathError, RecipeError and LabelsError.
     """
     roots = [features] if isinstance(features, str | Path) else list(features)
     folder = open_roots(roots, *streams)
-    read = read_label_file(labels, roots, dataset, lenient, skip_missing)
+    read = read_label_file(labels, roots, dataset, lenient, skip_missing, folder.ids())
     return Dataset(folder, read, str(labels))
-
-
-def read_label_file(
-    path: str | Path,
-    roots: Sequence[str | Path] = (),
-    dataset: str | None = None,
-    lenient: bool = False,
-    skip_missing: bool = False,
-) -> Labels:
-    """Labels of either form; `roots` are where the targets of the published form may be. Raises LabelsError."""
-    content = read_json(Path(path)) if Path(path).exists() else {}
-    if is_data_info(content):
-        return read_data_info(Path(path), content, [Path(root) for root in roots], dataset, skip_missing)
-    if dataset is not None:
-        raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out --dataset.")
-    return read_labels(path, lenient)
-
-
-def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
-    """Raise LabelsError when the findings hold an error."""
-    errors = [found for found in findings if found.severity == ERROR]
-    if not errors:
-        return
-    first = errors[0]
-    hint = f"`lstr labels check {shlex.quote(source)} --json` names each; correct them and go on."
-    if all(found.kind == "no features" for found in errors):
-        hint = "extract them with `lstr extract`, or leave them out with --skip-missing."
-    what = "error" if len(errors) == 1 else "errors"
-    raise LabelsError(
-        f"{source} has {len(errors)} {what}, first {first.kind} in {first.video!r} ({first.detail}).", hint
-    )
 
 
 def read_split(features: Paths, labels: str | Path, subset: str | None, skip_missing: bool = False) -> Split:

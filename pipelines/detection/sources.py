@@ -21,6 +21,7 @@ from extractors.video.inputs import find_videos
 from lstr.checkpoint import Checkpoint
 from lstr.errors import ConfigError
 from lstr.timeline import TOLERANCE
+from pipelines.detection.checkpoint import warnings_of_source
 from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 from pipelines.networks.published_weights import find_weights
@@ -193,6 +194,7 @@ def open_recorded(
         stored += [(folder, video_id, warnings) for video_id in folder.ids()]
     for folder, video_id, warnings in stored:
         try:
+            warnings = [*warnings, *warnings_of_source(loaded, video_id)]
             yield open_stored_source(folder, video_id, warnings, limits)
         except VideoError as error:
             yield Unreadable(video_id, error)
@@ -203,7 +205,9 @@ def open_recorded(
                 if made is None:
                     limits.of(probe_chunks(path).n_chunks, str(path))  # networks take seconds: not for what is no video
                     made = stack.enter_context(open_networks(loaded, networks))
-                yield open_video_source(video_id, path, *made, limits)
+                twostream, pool, warnings = made
+                known = [*warnings, *warnings_of_source(loaded, video_id, path)]
+                yield open_video_source(video_id, path, twostream, pool, known, limits)
             except VideoError as error:
                 yield Unreadable(video_id, error)
 

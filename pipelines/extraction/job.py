@@ -24,6 +24,7 @@ from pipelines.features.remote_folder import Features
 from pipelines.files.atomic import check_writable
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
+from pipelines.networks.known_weights import record_weights
 from pipelines.progress import Failed, Finished, Notice, Progress
 
 
@@ -73,6 +74,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
         with flow_workers(options.recipe.algorithm, options.threads, site.options.flow_backend) as flow:
             twostream, folder = begun or (yield from prepare(videos, site.options, flow))
             del begun
+            record_weights(folder, twostream.sources.files)
             yield Prepared(folder.path, twostream.recipe)
             yield from _random_weights(twostream.recipe)
             engine = _engine(planned, options, site)

@@ -14,7 +14,7 @@ from extractors.flow.workers import FlowWorkers
 from extractors.twostream import TwoStream, build_twostream, calibration_of, rebuild_twostream
 from extractors.video.file_reader import open_chunks
 from extractors.video.probe import probe
-from lstr.labels import read_labels
+from pipelines.annotations.label_file import is_label_file, read_label_file
 from pipelines.extraction.options import ExtractOptions
 from pipelines.features.remote_folder import Features, create_folder, open_folder
 from pipelines.files.remote import Place, place
@@ -26,14 +26,15 @@ CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance p
 
 
 def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
-    """Ids to calibrate on: the training subset of a label file (.json), or the lines of a text file.
+    """Ids to calibrate on: the training subset of labels of any form, or the lines of a text file.
 
     Raises MissingPathError when the file does not exist or names none of the videos.
     """
-    if not calibrate.is_file():
-        raise MissingPathError(f"{calibrate} is not a file.", "give --calibrate a label file or a list of videos.")
-    if calibrate.suffix == ".json":
-        named = [i for i, video in read_labels(calibrate).videos.items() if video.subset == "training"]
+    if not calibrate.exists():
+        raise MissingPathError(f"{calibrate} does not exist.", "give --calibrate a label file or a list of videos.")
+    if calibrate.suffix == ".json" or (calibrate.suffix != ".txt" and is_label_file(calibrate)):
+        labels = read_label_file(calibrate, present=videos)
+        named = [i for i, video in labels.videos.items() if video.subset == "training"]
     else:
         named = [line.strip() for line in calibrate.read_text().splitlines() if line.strip()]
     by_path = {path.resolve(): video_id for video_id, path in videos.items()}

@@ -12,9 +12,10 @@ from extractors.networks.backbones import registry
 from extractors.networks.model_card import is_weights_folder
 from extractors.presets import Preset
 from extractors.video.inputs import VIDEO_SUFFIXES
-from lstr.label_check import check
+from lstr.label_check import check, stop_at_errors
 from lstr.labels import Labels
-from pipelines.datasets.dataset import read_label_file, stop_at_errors
+from pipelines.annotations.footage import footage_of_files
+from pipelines.annotations.label_file import read_label_file
 from pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
 from pipelines.extraction.outcome import Outcome
 from pipelines.files.home import home
@@ -38,7 +39,7 @@ class FinetuneOptions:
     videos: Sequence[str]
     """Files, folders, patterns, URLs."""
     labels: str
-    """ActivityNet JSON, or a published data_info.json."""
+    """Labels of any form, see `read_label_file`."""
     output: str | Path
     """Folder for the weights."""
     lists: Sequence[str] = ()
@@ -158,8 +159,8 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         yield Finished(Finetuned(open_weights(output)))
         return
     networks = _networks(options, device)
-    labels = yield from _labels(options)
     found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
+    labels = yield from _labels(options, found)
     parts = parts_of(labels, found, options.subset, options.eval_subset)
     yield from _left_out(parts, labels, options)
     used = {i: found[i] for i in (*parts.training, *parts.validation)}
@@ -206,11 +207,12 @@ def _networks(options: FinetuneOptions, device: str) -> _Networks:
     return _Networks(preset, configs, initial)
 
 
-def _labels(options: FinetuneOptions) -> Generator[Findings, None, Labels]:
+def _labels(options: FinetuneOptions, found: Mapping[str, Place]) -> Generator[Findings, None, Labels]:
     """The labels, once they have no errors."""
     roots = [video for video in options.videos if Path(video).is_dir()]
-    labels = read_label_file(options.labels, roots, options.dataset, lenient=True, skip_missing=True)
-    findings = check(labels)
+    labels = read_label_file(options.labels, roots, options.dataset, lenient=True, skip_missing=True, present=found)
+    footage = footage_of_files({name: found[name] for name in labels.videos if name in found})
+    findings = check(labels, footage=footage)
     if findings:
         yield Findings(options.labels, findings)
     stop_at_errors(findings, options.labels)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from extractors.errors import WeightsError
 from lstr.errors import ConfigError, LabelsError
-from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, subset_named
 from pipelines.finetuning.initial_weights import Initial
 
 HELD_OUT = 5  # one training video in so many chooses the epoch, where none is labelled for validation
@@ -75,6 +75,7 @@ def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: 
 
     Raises LabelsError where no video is in a subset that was named.
     """
+    subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
     if subset == eval_subset:
         raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another --eval-subset, or none.")
     of = {name: {i for i, v in labels.videos.items() if v.subset == name} for name in (subset, eval_subset or DEFAULT)}

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from extractors.devices import choose_device
-from lstr.label_check import Finding
-from pipelines.datasets.dataset import Dataset, Split, read_dataset, stop_at_errors
+from lstr.label_check import Finding, stop_at_errors
+from pipelines.datasets.dataset import Dataset, Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in, seen_phrase
 from pipelines.progress import Finished, Notice
 from pipelines.provenance import make_reproducible
@@ -24,7 +24,7 @@ class TrainOptions:
     features: Sequence[str | Path]
     """Feature folders."""
     labels: str | Path
-    """ActivityNet JSON, or a published data_info.json."""
+    """Labels of any form, see `read_label_file`."""
     output: str | Path
     """The folder of the run."""
     preset: str = "thumos14"

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from lstr.label_check import check
+from lstr.errors import LabelsError
+from lstr.label_check import check, missing, stop_at_errors
+from lstr.label_units import Footage
 from lstr.labels import Labels, VideoLabels, read_labels
 from lstr.segment import Segment
 
@@ -15,7 +17,8 @@ def labels(*segments, **given):
 
 
 def found(*arguments, **given):
-    return [(f.severity, f.kind, f.video) for f in check(*arguments, **given)]
+    """What is found in single videos."""
+    return [(f.severity, f.kind, f.video) for f in check(*arguments, **given) if f.video]
 
 
 @pytest.mark.parametrize(
@@ -71,3 +74,105 @@ def test_the_published_thumos_labels_are_usable(shared):
     findings = check(read_labels(shared / "data" / "thumos14" / "thumos14_segments.json", lenient=True))
     assert {f.severity for f in findings} == {"warning"}
     assert "video_test_0000270" in {f.video for f in findings if f.kind == "past the end"}
+
+
+def timed(unit: float, n_videos: int = 3, duration: float | None = 6.0) -> Labels:
+    """Videos of two segments each, their times multiplied by `unit`; the last one ends with its video, after 6 s."""
+    videos = {
+        f"v{i}": VideoLabels(
+            "training", duration, (Segment(1 * unit, 2 * unit, "A"), Segment(2.5 * unit, (4 + i) * unit, "B"))
+        )
+        for i in range(n_videos)
+    }
+    return Labels(("Background", "A", "B"), videos)
+
+
+@pytest.mark.parametrize(
+    "unit, footage, words",
+    [
+        (1, {}, None),
+        (30, {}, "are these frames? 30/30 = 1.00 s"),
+        (60, {}, "are these frames? 60/60 = 1.00 s"),
+        (1000, {}, "are these milliseconds? 1000/1000 = 1.00 s"),
+        (10, {"v0": Footage(6.0, 10.0), "v1": Footage(6.0, 10.0), "v2": Footage(6.0, 10.0)}, "10/10 = 1.00 s"),
+    ],
+)
+def test_times_that_are_no_seconds(unit, footage, words):
+    findings = [f for f in check(timed(unit), footage=footage) if f.video]
+    if words is None:
+        assert findings == []
+        return
+    assert {(f.severity, f.video) for f in findings} == {("error", "v0"), ("error", "v1"), ("error", "v2")}
+    assert len(findings) == 3 and words in findings[0].detail, "one each, not every segment past the end too"
+    with pytest.raises(LabelsError) as caught:
+        stop_at_errors(findings, "my labels.csv")
+    assert f"lstr labels convert 'my labels.csv' --frames {findings[0].detail.split('/')[1].split()[0]} -o" in str(
+        caught.value.hint
+    )
+
+
+def test_a_slip_is_no_frame_number():
+    slip = Labels(("Background", "A"), {"v": VideoLabels("training", 6.0, (Segment(1, 2, "A"), Segment(3, 40, "A")))})
+    assert found(slip) == [("warning", "past the end", "v")]
+    halves = VideoLabels("training", 6.0, (Segment(82.5, 112, "A"), Segment(120, 150, "A")))
+    assert {kind for _, kind, _ in found(Labels(("Background", "A"), {"v": halves}))} == {"past the end"}
+    one = timed(1, 3).videos | {"w": VideoLabels("training", 6.0, (Segment(31, 40, "A"),))}
+    assert found(Labels(("Background", "A", "B"), one)) == [("warning", "past the end", "w")], "one of many videos"
+
+
+def test_whole_numbers_of_videos_that_nobody_knows():
+    kinds = [f.kind for f in check(timed(30, duration=None)) if f.severity == "warning"]
+    assert "whole numbers" in kinds
+    assert "whole numbers" not in {f.kind for f in check(timed(1.01, duration=None))}
+    assert "frame numbers" in {f.kind for f in check(timed(30, duration=None), {f"v{i}": 24 for i in range(3)})}
+
+
+def subsets(**of: dict[str, int]) -> Labels:
+    """By id "subset_id" how many examples of each class a video has."""
+    videos = {
+        name: VideoLabels(
+            name.split("_")[0],
+            100.0,
+            tuple(Segment(k + 0.5, k + 1.0, label) for label, n in counts.items() for k in range(n)),
+        )
+        for name, counts in of.items()
+    }
+    return Labels(("Background", "A", "B", "Ambiguous"), videos)
+
+
+@pytest.mark.parametrize(
+    "labels, expected",
+    [
+        (subsets(training_a={"A": 5, "B": 5}, testing_b={"A": 1}), []),
+        (subsets(training_a={"A": 5, "B": 4}, testing_b={"A": 1}), ["few examples: B: 4 examples in training"]),
+        (subsets(training_a={"A": 5}, testing_b={"B": 1}), ["never trained: B: 1 in testing, none in training"]),
+        (subsets(training_a={"A": 5}, testing_b={"A": 9}), ["few examples: B: no examples in training"]),
+        (
+            subsets(training_a={"A": 5, "B": 5}, training_b={}),
+            ["one subset: all 2 videos are in training: nothing is left to test on"],
+        ),
+        (subsets(testing_a={"A": 5, "B": 1}), ["few examples: B: 1 example"]),
+        (subsets(validation_a={"A": 5}, testing_b={"B": 2}), ["never trained: B: 2 in testing, none in validation"]),
+    ],
+)
+def test_what_the_set_can_teach_and_test(labels, expected):
+    assert [f"{f.kind}: {f.sentence}" for f in check(labels)] == expected
+
+
+def test_clips_of_one_recording_in_two_subsets():
+    videos = {f"game1_clip{i}": VideoLabels("training" if i < 3 else "testing", 10.0, ()) for i in range(5)}
+    findings = [f.sentence for f in check(Labels(("Background",), videos))]
+    assert findings == ["game1: game1_clip0 in training, game1_clip3 in testing"]
+    for video in ("game1_clip3", "game1_clip4"):
+        del videos[video]
+    assert "one recording" not in {f.kind for f in check(Labels(("Background",), videos))}
+
+
+def test_a_missing_video_is_named_with_what_may_be_meant():
+    (finding,) = missing(["videos/fall-01.avi"], {"fall-01": 8, "fall-02": 8}, "features", "error")
+    assert "'fall-01'" in finding.detail and finding.kind == "no features"
+
+
+def test_real_labels_are_clean(shared):
+    for name in ("urfall", "ut_interaction"):
+        assert check(read_labels(shared / "data" / name / "labels.json", lenient=True)) == []

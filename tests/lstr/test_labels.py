@@ -106,7 +106,8 @@ def test_targets_hold_several_classes_and_ambiguous_is_no_background():
         ({"v1": entry((3, 0, 1))}, ["v1", "label"]),
         ({"v1": {"subset": "training", "annotations": [{"label": "A"}]}}, ["v1", "segment"]),
         ({"v1": {"subset": "training", "annotations": {}}}, ["v1", "annotations"]),
-        ({"v1": {"annotations": []}}, ["v1", "subset"]),
+        ({"v1": {"annotations": []}, "v2": entry()}, ["v1", "subset"]),
+        ({"v1": entry(("A", "0:61", 1))}, ["v1", "0:61"]),
         ({"v1": entry(duration=-1)}, ["v1", "duration"]),
         ({"v1": []}, ["v1"]),
         ([], ["database"]),
@@ -165,3 +166,37 @@ def test_segments_of_chunks():
 def test_runs_of_chunks():
     assert runs(np.array([1, 1, 0, 1, 0, 0, 1], dtype=bool)) == [(0, 2), (3, 4), (6, 7)]
     assert runs(np.zeros(0, dtype=bool)) == []
+
+
+@pytest.mark.parametrize(
+    "written, subset",
+    [
+        ("train", "training"),
+        ("Test", "testing"),
+        ("VAL", "validation"),
+        ("dev", "validation"),
+        ("Training", "training"),
+    ],
+)
+def test_other_names_of_the_subsets(tmp_path, written, subset):
+    labels = read_labels(write(tmp_path, {"v": entry(("A", 0, 1), subset=written), "w": entry(subset="extra")}))
+    assert labels.videos["v"].subset == subset and labels.videos["w"].subset == "extra"
+    assert [note.sentence for note in labels.notes] == [f"{written!r} is taken as {subset!r}"]
+    assert select(labels, written).videos.keys() == {"v"}, "as a person types it"
+
+
+def test_a_file_without_subsets_is_all_training(tmp_path):
+    videos = {"v": entry(("A", 0, 1)), "w": entry()}
+    for video in videos.values():
+        del video["subset"]
+    labels = read_labels(write(tmp_path, videos))
+    assert not labels.has_subsets and {video.subset for video in labels.videos.values()} == {"training"}
+    assert "all are taken as" in labels.notes[0].sentence
+    videos["v"]["subset"] = "testing"
+    lenient = read_labels(write(tmp_path, videos), lenient=True)
+    assert lenient.has_subsets and lenient.videos["w"].subset == "", "one of several is missing: the check names it"
+
+
+def test_times_as_a_clock_shows_them(tmp_path):
+    labels = read_labels(write(tmp_path, {"v": entry(("A", "0:01.5", "1:02:03"))}))
+    assert labels.videos["v"].segments == (Segment(1.5, 3723.0, "A"),)

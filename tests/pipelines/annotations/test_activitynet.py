@@ -67,7 +67,6 @@ def test_what_labels_do_not_need():
         {"database": {"v": {"annotations": [{"label": "jump", "segment": [1]}]}}},
         {"database": {"v": {"annotations": [{"label": "jump", "segment": ["1", 2]}]}}},
         {"results": {"v": [{"label": "jump", "segment": [1, 2], "score": "high"}]}},
-        {"results": {"v": [{"label": "jump", "segment": [2, 1], "score": 0.5}]}},
         {"results": [], "external_data": {}},
         [],
         3,

@@ -14,7 +14,7 @@ from pipelines.annotations.activitynet import to_activitynet
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.convert import convert
 from pipelines.annotations.format import ConvertOptions, File, TextFormat
-from pipelines.annotations.formats import FORMATS, read_annotations, readable, recognise, writable
+from pipelines.annotations.formats import FORMATS, format_for, read_annotations, readable, recognise, writable
 from pipelines.annotations.tables import from_csv
 from pipelines.annotations.timeline_json import to_text
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments
@@ -159,7 +159,7 @@ def test_subsets_and_classes(labels, tmp_path, lstr):
     assert read.videos["day 1/game"].subset == "validation" and read.videos["other"].subset == "testing"
     convert([labels], "vtt", tmp_path / "vtt")
     _, _, err = lstr("labels", "convert", tmp_path / "vtt", "--to", "activitynet", "-o", target)
-    assert "no video has a subset" in err and "--subset training" in err
+    assert "No video has a subset" in err and "--subset testing" in err
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,68 @@ def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, code, words):
     Path("mixed/up.csv").write_text("video,start,end,label\n../up,1,2,jump\n")
     result, out, err = lstr("labels", "convert", *[str(labels) if a == "LABELS" else a for a in arguments])
     assert (result, out) == (code, "") and words in err and "hint: " in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "start,end,label\n2,1,jump\n"),
+        ("a.vtt", "WEBVTT\n\n00:00:02.000 --> 00:00:01.000\njump\n"),
+        ("a.json", '{"results": {"a": [{"label": "jump", "segment": [2, 1], "score": 0.5}]}}'),
+        ("a.txt", "2\t1\tjump\n"),
+    ],
+)
+def test_a_wrong_segment_is_named_with_its_video(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(AnnotationError, match="Video 'a': The segment of 'jump' from 2 to 1 s is none") as caught:
+        read_annotations(tmp_path / name)
+    assert caught.value.hint
+    kept = read_annotations(tmp_path / name, ConvertOptions(lenient=True)).videos["a"].segments
+    assert [(s.start, s.end) for s in kept] == [(2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("output", "form"),
+    [
+        ("labels.json", "activitynet"),
+        ("LABELS.JSON", "activitynet"),
+        ("a.labelstudio.json", "labelstudio"),
+        ("a.activitynet.json", "activitynet"),
+        ("a.csv", "csv"),
+        ("a.jsonl", "jsonl"),
+        ("a.audacity.txt", "audacity"),
+        ("a.mp4", "mp4"),
+        ("a.lanes.mp4", "mp4"),
+        ("a.txt", None),
+        ("folder", None),
+        (None, None),
+    ],
+)
+def test_the_ending_tells_the_format(output, form):
+    if form:
+        assert format_for(Path(output)).name == form
+        return
+    with pytest.raises(AnnotationError) as caught:
+        format_for(output and Path(output))
+    assert "--to" in caught.value.hint
+
+
+def test_the_first_command_of_a_newcomer(labels, tmp_path, lstr):
+    """Files of ELAN to one JSON, without a word about formats; frames become seconds on the way."""
+    assert lstr("labels", "convert", labels, "--to", "eaf", "-o", tmp_path / "eaf")[0] == 0
+    files = sorted((tmp_path / "eaf").rglob("*.eaf"))
+    target = tmp_path / "new.json"
+    code, out, err = lstr("labels", "convert", *files, "-o", target)
+    assert (code, out) == (0, "") and "error" not in err, err
+    assert json.loads(target.read_text())["database"].keys() == {"game", "other"}
+    (tmp_path / "frames.csv").write_text("video,split,start,end,label\na,train,82,112,jump\n")
+    code, out, err = lstr("labels", "convert", tmp_path / "frames.csv", "--frames", 30, "-o", target)
+    assert code == 0, err
+    video = read_labels(target).videos["a"]
+    assert video.subset == "training" and video.segments == (Segment(82 / 30, 112 / 30, "jump"),)
+    assert json.loads(target.read_text())["database"]["a"]["subset"] == "training", "not only when it is read"
+    code, out, _ = lstr("labels", "convert", target, "--to", "csv", "-o", "-")
+    assert code == 0 and out.startswith("video,subset,start,end")
 
 
 def test_a_failed_conversion_leaves_nothing(tmp_path):

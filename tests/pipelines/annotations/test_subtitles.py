@@ -81,7 +81,6 @@ def test_what_others_write():
     [
         (from_vtt, "1\n00:00:01.000 --> 00:00:02.000\nx", "begin with WEBVTT"),
         (from_vtt, "WEBVTT\n\nlate --> later\nx", "no cue's times"),
-        (from_vtt, "WEBVTT\n\n00:00:02.000 --> 00:00:01.000\nx", "is none"),
         (from_srt, "a letter", "no cue"),
         (from_ass, "a letter", r"no \[Events\]"),
         (from_ass, "[Events]\nDialogue: 1,2", "lacks fields"),

@@ -58,6 +58,13 @@ def test_audacity_lines_are_three_cells_and_frequencies_are_left_out():
     assert from_audacity("1.0\t2.0\tjump\n\\\t100.0\t200.0\n").segments == (Segment(1, 2, "jump"),)
 
 
+def test_times_as_a_clock_shows_them():
+    text = 'video,duration,start,end,label\ngame,1:00:00,0:01.5,1:02:03.25,jump\ngame,,"2:03,5",200,wave\n'
+    video = from_csv(text, "").videos["game"]
+    assert segments(video) == [(1.5, 3723.25, "jump"), (123.5, 200.0, "wave")] and video.duration == 3600
+    assert from_csv("start_ms,end_ms,label\n0:01,2500,jump\n", "a").videos["a"].segments == (Segment(1, 2.5, "jump"),)
+
+
 def test_tables_of_others():
     """BORIS, semicolons with decimal commas, other names of the columns, one video a file."""
     text = "\ufeffBehavior;Start (s);Stop (s);Comment\njump;1,5;2,25;no\n"
@@ -70,7 +77,8 @@ def test_tables_of_others():
         ("video,start,end\nx,1,2\n", "no column label"),
         ("", "no column end, label, start"),
         ("start,end,label\nsoon,2,jump\n", "'soon' is no number"),
-        ("start,end,label\n3,2,jump\n", "from 3 to 2 s is none"),
+        ("start,end,label\n1,inf,jump\n", "'inf' is no number"),
+        ("start,end,label\n1,0:75,jump\n", "'0:75' is no number"),
     ],
 )
 def test_broken_tables(text, words):

@@ -168,12 +168,16 @@ def test_the_check_by_command(lstr, tmp_path):
     assert rows == [
         ["error", "negative length", "2"],
         ["error", "no features", "1"],
+        ["warning", "few examples", "1"],
         ["warning", "no labels", "1"],
+        ["warning", "one subset", "1"],
         ["warning", "past the end", "1"],
     ]
     assert code == 2 and "has 3 errors" in err and "hint: " in err
     code, out, _ = lstr("labels", "check", path, "--json")
-    assert code == 2 and {f["kind"] for f in json.loads(out)["findings"]} == {"negative length"}
+    assert code == 2 and {f["kind"] for f in json.loads(out)["findings"] if f["severity"] == "error"} == {
+        "negative length"
+    }
     code, out, err = lstr("train", root, "--labels", path, "-o", tmp_path / "run")
     assert code == 2 and out == "" and "negative length" in err and not (tmp_path / "run").exists()
     video["annotations"] = [{"label": "A", "segment": [1, 3]}]

@@ -154,7 +154,7 @@ def test_ctrl_c_leaves_the_lines_alone(small_set, tmp_path):
 
 def test_a_video_is_opened_again_only_where_frames_count(tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr("pipelines.annotations.labelstudio.frame_rate", lambda video: opened.append(video))
+    monkeypatch.setattr("pipelines.annotations.labelstudio.footage_at", lambda video: opened.append(video))
     timeline = {"segments": [], "duration": 1.0, "classes": ["Background", "kick"], "chunks": 4, "source": "v.mp4"}
     for formats, times in ((["json", "npy", "vtt", "eaf", "csv"], 0), (["labelstudio"], 1)):
         write_outputs(tmp_path, Detection("v", timeline, np.zeros((4, 2)), [], tmp_path / "v.mp4"), formats)

@@ -145,7 +145,7 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
     mistake(finetune(out, "--set", "epoch=3"), 2, "no setting 'epoch'")
     mistake(finetune(out, "--set", "crop=40"), 2, "multiple of 32")
     mistake(finetune(out, "--set", "depth.lr=1"), 2, "'depth.lr' is no setting")
-    mistake(finetune(out, "--subset", "train"), 2, "labelled as train", "training")
+    mistake(finetune(out, "--subset", "other"), 2, "labelled as other", "training")
     mistake(finetune(out, "--eval-subset", "training"), 2, "would train and choose")
     mistake(lstr("finetune", "--labels", acted[1], "-o", out), 2, "Give a video")
     told = (("one training video", only, acted[1], ()), ("labels no action", acted[0], tmp_path / "nothing.json", ()))

@@ -64,7 +64,7 @@ def test_what_each_video_is_for():
     assert (parts.training, parts.validation, parts.unlabelled, parts.absent) == (("a",), ("c",), ("d", "x"), ("b",))
     assert parts_of(labels, ["a", "d"], "training", None).validation == ()
     assert parts_of(labels, ["a", "d"], "training", "testing").validation == ("d",)
-    for subset, evaluated, given_ids in (("train", None, "a"), ("training", "testing", "a"), ("training", None, "x")):
+    for subset, evaluated, given_ids in (("other", None, "a"), ("training", "testing", "a"), ("training", None, "x")):
         with pytest.raises(LabelsError, match="None of the 1 videos"):
             parts_of(labels, [given_ids], subset, evaluated)
     with pytest.raises(ConfigError, match="would train and choose"):

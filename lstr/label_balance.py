@@ -1,0 +1,84 @@
+"""What a set of labels can teach and test: examples per class, subsets, and clips of one recording."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
+from lstr.recordings import recording_of
+
+FEW = 5
+"""Examples of a class; fewer teach little, and tell less in a test."""
+
+TESTED = ("testing", "validation")
+
+
+def actions_of(labels: Labels) -> tuple[str, ...]:
+    """The classes but for background and ambiguous stretches."""
+    return tuple(name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS))
+
+
+def training_subset(labels: Labels) -> str | None:
+    """The subset to train on: "validation" where only that and testing are, as in THUMOS'14; None for neither."""
+    present = {video.subset for video in labels.videos.values()}
+    if "training" in present:
+        return "training"
+    return "validation" if {"validation", "testing"} <= present else None
+
+
+def never_trained(labels: Labels) -> Iterator[tuple[str, str]]:
+    """Classes that are tested and have no example in training, each with a sentence."""
+    trained = training_subset(labels)
+    if trained is None:
+        return
+    taught = _examples(labels, trained)
+    tested = {subset: _examples(labels, subset) for subset in TESTED if subset != trained}
+    for name in actions_of(labels):
+        counts = [f"{count[name]} in {subset}" for subset, count in tested.items() if count[name]]
+        if counts and not taught[name]:
+            yield name, f"{name}: {', '.join(counts)}, none in {trained}"
+
+
+def few_examples(labels: Labels) -> Iterator[str]:
+    """Classes with fewer than FEW examples to learn from; of labels that train nothing, in all of them."""
+    trained = training_subset(labels)
+    counts = _examples(labels, trained)
+    untaught = {name for name, _ in never_trained(labels)}
+    for name in actions_of(labels):
+        if counts[name] < FEW and name not in untaught:
+            number = f"{counts[name] or 'no'} {'example' if counts[name] == 1 else 'examples'}"
+            yield f"{name}: {number}" + (f" in {trained}" if trained else "")
+
+
+def one_subset(labels: Labels) -> str:
+    """A sentence where the file puts several videos all into one subset; else empty."""
+    subsets = {video.subset for video in labels.videos.values()}
+    if len(labels.videos) < 2 or len(subsets) != 1 or not labels.has_subsets:
+        return ""
+    (subset,) = subsets
+    missing = "nothing is left to test on" if subset == "training" else "nothing is left to train on"
+    return f"all {len(labels.videos)} videos are in {subset}: {missing}"
+
+
+def split_recordings(labels: Labels) -> Iterator[str]:
+    """Recordings whose clips are in more than one subset, each as a sentence."""
+    clips: dict[str, list[str]] = defaultdict(list)
+    for name in labels.videos:
+        clips[recording_of(name)].append(name)
+    for recording, names in clips.items():
+        first: dict[str, str] = {}
+        for name in names:
+            first.setdefault(labels.videos[name].subset, name)
+        if len(first) > 1:
+            yield f"{recording}: " + ", ".join(f"{name} in {subset}" for subset, name in first.items())
+
+
+def _examples(labels: Labels, subset: str | None) -> Counter[str]:
+    """Segments of each class in a subset, or in all."""
+    return Counter(
+        segment.label
+        for video in labels.videos.values()
+        if subset in (None, video.subset)
+        for segment in video.segments
+    )

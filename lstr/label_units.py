@@ -1,0 +1,125 @@
+"""Times in a label file that are no seconds: numbers of frames, or milliseconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from lstr.config import FEATURES_PER_SECOND
+from lstr.labels import VideoLabels
+
+TAIL = 1 / FEATURES_PER_SECOND
+"""Seconds that a segment may reach past the last whole chunk: extraction drops a shorter tail."""
+
+FAR = 1.5
+"""A last time this many times the duration is no inexact end any more."""
+
+RATES = (15, 24, 25, 30, 50, 60, 100, 120, 240)
+"""Usual numbers of frames a second."""
+USUAL = 30
+FRAMES, MILLISECONDS = "frame numbers", "milliseconds"
+"""Kinds of times that are no seconds."""
+
+LONG = 60
+"""Whole numbers up to this may well be seconds, of a video whose duration nobody knows."""
+ENOUGH = 4
+"""Times, all of them whole numbers, that are too many for chance."""
+
+
+@dataclass(frozen=True)
+class Footage:
+    """What a video file says of itself: its seconds, and its frames per second where it states them."""
+
+    seconds: float
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What the times of a video seem to be: `name`, and how many are a second."""
+
+    name: str
+    kind: str
+    rate: float
+
+    def question(self, time: float) -> str:
+        """Such as "are these frames? 82/30 = 2.73 s"."""
+        return f"are these {self.name}? {time:g}/{self.rate:g} = {time / self.rate:.2f} s"
+
+
+def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage]) -> dict[str, Unit]:
+    """By video, what its times seem to be where they are no seconds.
+
+    Such a video has whole numbers only, of which most are past its end, and which fit once they are divided by its
+    rate, or by a usual one that suits all such videos. `footage`: what is known of the videos; others are left out.
+    """
+    labelled = {name: times_of([video]) for name, video in videos.items() if name in footage and video.segments}
+    far = {name: max(times) for name, times in labelled.items() if _is_far(times, footage[name].seconds)}
+    if 2 * len(far) < len(labelled):  # one time of a few may be a slip; of several in one video it is none
+        far = {name: last for name, last in far.items() if len(labelled[name]) >= ENOUGH}
+    # of frames, what is left is at least this many a second
+    needed = {name: last / (footage[name].seconds + TAIL) for name, last in far.items()}
+    usual = _usual(max(needed.values(), default=0))
+    units = {}
+    for name, least in needed.items():
+        rate = footage[name].rate
+        if rate and least <= rate:
+            units[name] = Unit("frames", FRAMES, round(rate, 3))
+        elif usual:
+            units[name] = usual
+    return units
+
+
+def whole_numbers(videos: Iterable[VideoLabels]) -> str:
+    """A question, where all times are whole numbers too large to pass for seconds; else empty.
+
+    For labels of which nobody knows how long the videos are.
+    """
+    times = times_of(videos)
+    if len(times) < ENOUGH or max(times) <= LONG or not _are_whole(times):
+        return ""
+    return f"all times are whole numbers, up to {max(times):g}: seconds or frames? With the videos it can be told"
+
+
+def times_of(videos: Iterable[VideoLabels]) -> list[float]:
+    """All starts and ends."""
+    return [time for video in videos for segment in video.segments for time in (segment.start, segment.end)]
+
+
+def _is_far(times: list[float], seconds: float) -> bool:
+    """Whether the times are whole numbers, most of them past the end, and the last by far."""
+    past = sum(time > seconds + TAIL for time in times)
+    return max(times) > FAR * seconds + 1 and 2 * past > len(times) and _are_whole(times)
+
+
+def _are_whole(times: Iterable[float]) -> bool:
+    return all(float(time).is_integer() for time in times)
+
+
+def _usual(needed: float) -> Unit | None:
+    """The unit that has at least so many a second."""
+    rate = next((rate for rate in RATES if rate >= math.floor(needed)), None)
+    if rate is None:
+        return Unit(MILLISECONDS, MILLISECONDS, 1000) if needed <= 1000 else None
+    # labels that end early say little about the rate; then it is the most usual one
+    return Unit("frames", FRAMES, USUAL if rate < USUAL and needed < 0.9 * rate else rate)
+
+
+def footage_of(
+    videos: Mapping[str, VideoLabels], known: Mapping[str, Footage], lengths: Mapping[str, int]
+) -> dict[str, Footage]:
+    """What is known of each labelled video: from its file, else its chunks of features, else the label file."""
+    return dict(_footage(videos, known, lengths))
+
+
+def _footage(
+    videos: Mapping[str, VideoLabels], known: Mapping[str, Footage], lengths: Mapping[str, int]
+) -> Iterator[tuple[str, Footage]]:
+    for name, video in videos.items():
+        length = lengths.get(name)
+        seconds = video.duration if length is None else length / FEATURES_PER_SECOND
+        if name in known:
+            yield name, known[name]
+        elif seconds is not None:
+            yield name, Footage(seconds)

@@ -1,0 +1,52 @@
+"""How long videos are and how many frames a second they have, from their headers alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from extractors.errors import VideoError
+from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
+from lstr.label_units import Footage
+
+RECIPE = "recipe.json"  # of a feature folder
+
+
+def footage_at(video: Path) -> Footage | None:
+    """What a file states of itself; None where it cannot be read or states no duration."""
+    # Here, because annotations alone need no video stack.
+    import av
+
+    from extractors.video.containers import open_container
+
+    try:
+        with open_container(video) as container:
+            stream = container.streams.best("video")
+            if stream is None:
+                return None
+            rate = stream.average_rate or stream.guessed_rate
+            seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
+            seconds = seconds or (container.duration or 0) / av.time_base
+    except (av.error.FFmpegError, VideoError, OSError):
+        return None
+    return Footage(seconds, float(rate) if rate else None) if seconds > 0 else None
+
+
+def videos_among(inputs: Sequence[str | Path]) -> dict[str, Path]:
+    """The videos by id that files and folders hold; none where one of them is a feature folder or holds none.
+
+    Raises MissingPathError for two videos of one id.
+    """
+    paths = list(map(Path, inputs))
+    folders = [path for path in paths if path.is_dir()]
+    files = [path for path in paths if path.is_file() and is_video_name(path, VIDEO_SUFFIXES)]
+    if len(folders) + len(files) < len(paths) or any((path / RECIPE).exists() for path in folders):
+        return {}
+    if not all(any(is_video_name(p, VIDEO_SUFFIXES) for p in path.rglob("*")) for path in folders):
+        return {}
+    return find_videos(paths)
+
+
+def footage_of_files(videos: Mapping[str, Any]) -> dict[str, Footage]:
+    """What the files by video id state of themselves; those that cannot be read, or are elsewhere, are left out."""
+    found = {name: footage_at(path) for name, path in videos.items() if isinstance(path, Path)}
+    return {name: footage for name, footage in found.items() if footage}

@@ -1,0 +1,109 @@
+"""The labels of a data set out of any file or folder of annotations: what every `--labels` takes."""
+
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from extractors.errors import ExtractorError
+from extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.activitynet import ActivityNet, Entry
+from lstr.errors import LabelsError
+from lstr.labels import Labels, Note, labels_of, read_json, read_labels
+from lstr.perframe_labels import is_data_info, read_data_info
+from pipelines.annotations.annotation import AnnotationSet
+from pipelines.annotations.format import ConvertOptions, File
+from pipelines.annotations.formats import read_annotations, recognise
+from pipelines.annotations.perframe import INFO
+
+
+def read_label_file(
+    path: str | Path,
+    roots: Sequence[str | Path] = (),
+    dataset: str | None = None,
+    lenient: bool = False,
+    skip_missing: bool = False,
+    present: Collection[str] = (),
+) -> Labels:
+    """Labels of any form: ActivityNet JSON, a published data_info.json, or whatever `lstr labels convert` reads.
+
+    roots: where the targets of the published form may be. dataset: which of a data_info.json. lenient: leave wrong
+    segments in, for `lstr.label_check.check`. present: ids of the features or videos at hand, as which an id with a
+    folder or an ending is taken. Scores are left out. Raises LabelsError.
+    """
+    path = Path(path)
+    info = path / INFO if (path / INFO).is_file() else path
+    content = read_json(info) if info.suffix.lower() == ".json" and info.is_file() else {}
+    if is_data_info(content):
+        return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing)
+    if dataset is not None:
+        raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out --dataset.")
+    return _with_plain_ids(_read(path, lenient), present)
+
+
+def is_label_file(path: Path) -> bool:
+    """Whether a file or a folder looks like labels, by its name and beginning."""
+    if path.is_dir():
+        return (path / INFO).is_file() or any(map(is_label_file, sorted(p for p in path.iterdir() if p.is_file())))
+    try:
+        if path.suffix.lower() == ".json" and is_data_info(read_json(path)):
+            return True
+        return recognise(path) is not None
+    except (LabelsError, ExtractorError):
+        return False
+
+
+def _read(path: Path, lenient: bool) -> Labels:
+    try:
+        form = recognise(path) if path.is_file() else None
+        if not path.exists() or (path.is_file() and form is None):
+            return read_labels(path, lenient)
+        if form and form.name == "activitynet" and "database" in File(path).json:
+            return read_labels(path, lenient)  # which finds a video that is in it twice
+        annotated = read_annotations(path, ConvertOptions(lenient=lenient))
+    except ExtractorError as error:
+        hint = error.hint
+        if "--fps" in hint or "--from" in hint:  # options of the conversion
+            hint = f"convert it first: lstr labels convert {shlex.quote(str(path))} -o labels.json; {hint}"
+        raise LabelsError(str(error), hint) from error
+    return labels_from(annotated, str(path), lenient)
+
+
+def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> Labels:
+    """The labels that annotations make; `where` names them in messages. Raises LabelsError."""
+    entries = {
+        name: Entry(video.segments, video.subset, video.duration)
+        for name, video in annotated.without_scores().videos.items()
+    }
+    labels = replace(labels_of(ActivityNet(entries, annotated.classes), where, lenient), lists_classes=False)
+    if "scores" not in annotated.held():
+        return labels
+    note = Note("scores", "its segments have scores, as of a detector; they are taken as labels")
+    return replace(labels, notes=(*labels.notes, note))
+
+
+def _with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
+    """Labels whose ids are without the endings of video files, and without folders that none at hand has.
+
+    An id stays where it is at hand as it is, or where two would become one.
+    """
+    plain = {name: _plain_id(name, present) for name in labels.videos}
+    meant = list(plain.values())
+    renamed = {old: new for old, new in plain.items() if new != old and meant.count(new) == 1}
+    if not renamed:
+        return labels
+    videos = {renamed.get(name, name): video for name, video in labels.videos.items()}
+    (old, new), *others = renamed.items()
+    more = f", and {len(others)} more so" if others else ""
+    text = f"{old!r} is taken as {new!r}{more}: an id is the path in the folder without the ending"
+    return replace(labels, videos=videos, notes=(*labels.notes, Note("id with ending", text)))
+
+
+def _plain_id(name: str, present: Collection[str]) -> str:
+    if name in present:
+        return name
+    path = PurePath(name)
+    ends = path.suffix.lower() in VIDEO_SUFFIXES
+    plain = name[: -len(path.suffix)] if ends else name
+    last = path.stem if ends else path.name
+    return last if plain not in present and last in present else plain

@@ -1,0 +1,198 @@
+"""What every --labels takes: any form, subsets by any name, ids as people write them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from extractors.video.inputs import find_videos
+from lstr.errors import LabelsError
+from lstr.label_check import check
+from lstr.labels import Labels, VideoLabels, read_labels
+from lstr.segment import Segment
+from pipelines.annotations.convert import convert
+from pipelines.annotations.footage import footage_at, footage_of_files, videos_among
+from pipelines.annotations.format import ConvertOptions
+from pipelines.annotations.formats import FORMATS
+from pipelines.annotations.label_file import read_label_file
+
+VIDEOS = {
+    "a": VideoLabels("training", 6.0, (Segment(1.0, 2.0, "jump"), Segment(2.5, 4.0, "wave"))),
+    "b": VideoLabels("testing", 5.0, (Segment(0.5, 1.5, "jump"),)),
+}
+
+
+@pytest.fixture
+def labels(tmp_path) -> Path:
+    """Two videos in our own form."""
+    path = tmp_path / "labels.json"
+    database = {
+        name: {
+            "subset": video.subset,
+            "duration": video.duration,
+            "annotations": [{"label": s.label, "segment": [s.start, s.end]} for s in video.segments],
+        }
+        for name, video in VIDEOS.items()
+    }
+    path.write_text(json.dumps({"classes": ["jump", "wave"], "database": database}))
+    return path
+
+
+@pytest.mark.parametrize("form", [name for name, form in FORMATS.items() if form.reads and form.writes])
+def test_every_form_that_converts_is_taken(labels, tmp_path, form):
+    """One file, or a folder of one file per video; what a form has no place for is missing, and no more than that."""
+    output = tmp_path / "converted"
+    if getattr(FORMATS[form], "holds_many", False):
+        output = output / f"all{FORMATS[form].suffix}"
+    convert([labels], form, output, ConvertOptions(fps=20.0))
+    read = read_label_file(output)
+    assert read.classes == ("Background", "jump", "wave") and read.videos.keys() == {"a", "b"}
+    for name, video in read.videos.items():
+        times = [(s.label, round(s.start, 6), round(s.end, 6), s.score) for s in video.segments]
+        assert sorted(times) == [(s.label, s.start, s.end, None) for s in VIDEOS[name].segments]
+        subset = VIDEOS[name].subset if read.has_subsets else "training"
+        assert video.subset == subset and read.has_subsets == ("subsets" in FORMATS[form].holds)
+    assert any(note.kind == "no subsets" for note in read.notes) != read.has_subsets
+
+
+def write(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["video,split,start,end,label", *rows]) + "\n")
+    return path
+
+
+def test_a_table_as_people_write_it(tmp_path):
+    path = write(tmp_path / "labels.csv", "a.mp4,Train,0:01.5,0:00:03,jump", "clips/b.MOV,test,0:01,2,jump")
+    read = read_label_file(path)
+    assert read.videos == {
+        "a": VideoLabels("training", None, (Segment(1.5, 3.0, "jump"),)),
+        "clips/b": VideoLabels("testing", None, (Segment(1.0, 2.0, "jump"),)),
+    }
+    assert {note.kind for note in read.notes} == {"subset name", "id with ending"}
+    assert [f.severity for f in check(read)].count("note") == 3
+    assert read_label_file(path, present=["a", "b"]).videos.keys() == {"a", "b"}, "no folder where none is at hand"
+    assert read_label_file(path, present=["a.mp4", "b"]).videos.keys() == {"a.mp4", "b"}, "as the features call it"
+
+
+def test_two_videos_do_not_become_one(tmp_path):
+    path = write(tmp_path / "labels.csv", "a.mp4,train,1,2,jump", "a.avi,train,1,2,jump", "c.avi,train,1,2,jump")
+    assert read_label_file(path).videos.keys() == {"a.mp4", "a.avi", "c"}
+
+
+def test_detections_are_labels_without_their_scores(tmp_path):
+    path = tmp_path / "found.csv"
+    path.write_text("video,start,end,label,score\na,1,2,jump,0.5\n")
+    read = read_label_file(path)
+    assert read.videos["a"].segments[0].score is None and "scores" in {note.kind for note in read.notes}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "hint"),
+    [
+        ("missing.csv", None, "no label file", "--labels"),
+        ("a.csv", "video,start,end\na,1,2\n", "no column label", "video,start,end,label"),
+        ("a.csv", "video,start,end,label\na,3,2,jump\n", "Video 'a'", "start"),
+        ("a.json", "{}", 'no object "database"', "database"),
+        ("a.json", '{"database": {"a": {}, "a": {}}}', "twice", "Join"),
+        ("a.json", '[{"data": {"video": "a.mp4"}, "annotations": [{"result": [{"type": "timelinelabels"}]}]}]',
+         "counts frames", "lstr labels convert"),
+        ("a.xyz", "?", "is not JSON", "lstr labels convert"),
+        ("a.mp4", b"\0\0\0\xff\xd8", "cannot be read", "CSV"),
+    ],
+)  # fmt: skip
+def test_what_is_no_label_file(tmp_path, name, content, words, hint):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(LabelsError, match=words) as caught:
+        read_label_file(path)
+    assert hint in caught.value.hint and caught.value.exit_code == 2
+
+
+def test_every_wrong_segment_of_a_table_is_found(tmp_path):
+    path = write(tmp_path / "labels.csv", "a,train,3,2,jump", "a,train,-1,2,jump", "b,,1,2,wave")
+    kinds = [f.kind for f in check(read_label_file(path, lenient=True)) if f.severity == "error"]
+    assert kinds == ["before the start", "negative length", "no subset"]
+
+
+def test_what_a_video_says_of_itself(small_set, tmp_path):
+    videos = videos_among([small_set.videos])
+    assert videos == find_videos([small_set.videos]) and len(videos) == 4
+    footage = footage_of_files(videos)
+    assert footage.keys() == videos.keys()
+    assert all(abs(one.seconds - 5.0) < 0.2 and one.rate and one.rate >= 10 for one in footage.values())
+    assert videos_among([small_set.features]) == videos_among([]) == videos_among([small_set.videos, "nothing"]) == {}
+    (tmp_path / "no.mp4").write_text("?")
+    assert footage_at(tmp_path / "no.mp4") is None
+
+
+def test_frame_numbers_are_found_by_the_rate_of_the_videos(small_set, tmp_path, lstr):
+    footage = footage_of_files(find_videos([small_set.videos]))
+    labels, rows = read_labels(small_set.labels), []
+    for name, video in labels.videos.items():
+        times = [(round(s.start * footage[name].rate), round(s.end * footage[name].rate)) for s in video.segments]
+        rows += [f"{name},training,{start},{end},walk" for start, end in times]
+    path = write(tmp_path / "frames.csv", *rows)
+    code, out, _ = lstr("labels", "check", path)
+    assert code == 0 and "seconds or frames?" in out, "nobody knows how long the videos are"
+    for others in (small_set.videos, small_set.features):
+        code, out, err = lstr("labels", "check", path, others)
+        assert code == 2 and "are these frames?" in out and "frame numbers in 'scene_00'" in err, (out, err)
+    code, out, err = lstr("labels", "check", path, small_set.videos)
+    rate = f"{footage['scene_00'].rate:g}"
+    assert f"--frames {rate} " in err
+    mended = tmp_path / "mended.json"
+    assert lstr("labels", "convert", path, "--frames", rate, "-o", mended)[0] == 0
+    assert lstr("labels", "check", mended, small_set.videos)[0] == 0
+    for command in (("train", small_set.features, "-o", tmp_path / "run"), ("evaluate", small_set.checkpoint,
+                    small_set.features, "--subset", "training")):  # fmt: skip
+        code, _, err = lstr(*command, "--labels", path)
+        assert code == 2 and "frame numbers" in err and "hint: " in err, err
+
+
+def test_the_check_in_words(small_set, tmp_path, lstr):
+    tidy = write(tmp_path / "tidy.csv", *(f"v{i},{s},{k + 0.5},{k + 1},jump" for i, s in enumerate(("train", "test"))
+                                          for k in range(5)))  # fmt: skip
+    text = tidy.read_text().replace("train", "training").replace("test", "testing")
+    tidy.write_text(text)
+    code, out, err = lstr("labels", "check", tidy)
+    assert (code, err) == (0, "") and out == f"{tidy}: 2 videos, 10 segments, 1 classes; nothing wrong was found\n"
+    code, out, _ = lstr("labels", "check", tidy, "--json")
+    assert json.loads(out) == {"videos": 2, "segments": 10, "classes": 1, "findings": []}
+    code, out, _ = lstr("labels", "check", tidy, small_set.videos, "--json")
+    kinds = [(f["severity"], f["kind"]) for f in json.loads(out)["findings"]]
+    assert code == 0 and kinds == [("warning", "no labels")] * 4 + [("warning", "no video")] * 2
+
+
+def test_a_description(small_set, tmp_path, lstr):
+    code, out, _ = lstr("info", small_set.labels, "--json")
+    found = json.loads(out)
+    labels: Labels = read_labels(small_set.labels)
+    assert code == 0 and (found["kind"], found["videos"]) == ("label file", 4)
+    assert found["subsets"] == {"training": 3, "testing": 1} and found["durations"]["stated"] == 4
+    for name, facts in found["per_class"].items():
+        own = [s for video in labels.videos.values() for s in video.segments if s.label == name]
+        assert facts["segments"] == len(own) and facts["seconds"] == pytest.approx(sum(s.end - s.start for s in own))
+    assert found["segments"] == sum(facts["segments"] for facts in found["per_class"].values())
+    path = write(tmp_path / "labels.csv", "a,train,3,2,jump", "a,train,1,2,jump")
+    code, out, _ = lstr("info", path)
+    assert code == 0 and "label file" in out and "jump segments 2, seconds 1, videos 1" in out
+    (tmp_path / "eaf").mkdir()
+    convert([small_set.labels], "eaf", tmp_path / "eaf")
+    assert json.loads(lstr("info", tmp_path / "eaf", "--json")[1])["videos"] == 4
+    (tmp_path / "none.json").write_text("[1")
+    code, out, err = lstr("info", tmp_path / "none.json")
+    assert (code, out) == (2, "") and "no label file" in err
+
+
+@pytest.mark.parametrize("command", [["labels", "check", "LABELS"], ["labels", "check", "LABELS", "VIDEOS"],
+                                     ["labels", "convert", "LABELS", "--to", "csv"], ["info", "LABELS"]])  # fmt: skip
+def test_labels_need_no_torch(small_set, command):
+    words = {"LABELS": str(small_set.labels), "VIDEOS": str(small_set.videos)}
+    argv = ["lstr", *(words.get(word, word) for word in command)]
+    code = f"import sys; sys.argv = {argv!r}\nfrom lstr_cli.main import main\n"
+    code += "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+    code += "print([m for m in ('torch', 'sklearn', 'mmengine') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "[]"
