@@ -18,6 +18,9 @@ SECRET = re.compile(
 )
 
 
+STDIN = "standard input"
+
+
 def without_credentials(text: str) -> str:
     """`text` with what must not be shown taken out of each URL in it: user and password, and secret parameters.
 
@@ -36,7 +39,8 @@ def shown(source: object) -> str:
     """The name of a source for messages: a path as it is, an address without credentials, a stream by its name."""
     if isinstance(source, str | Path):
         return WHOLE.sub(_masked, str(source)) if WHOLE.match(str(source)) else str(source)
-    return str(getattr(source, "name", "the stream"))
+    name = str(getattr(source, "name", "the stream"))
+    return STDIN if name == "<stdin>" else name
 
 
 def _masked(url: re.Match) -> str:

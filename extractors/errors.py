@@ -35,6 +35,12 @@ class OutputError(ExtractorError):
     exit_code = 2
 
 
+class DeviceError(ExtractorError):
+    """A device for networks that this machine lacks."""
+
+    exit_code = 2
+
+
 class FlowError(ExtractorError):
     """No usable optical flow on this machine, or a worker that died."""
 

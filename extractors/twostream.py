@@ -263,11 +263,6 @@ class TwoStream:
         self._fused.pop(stream, None)
 
 
-def default_device() -> str:
-    """`cuda` on a machine with a GPU, else `cpu`."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def build_twostream(preset: Preset, sources: WeightSources, device: str, precision: str | None = None) -> TwoStream:
     """The networks of a preset with their weights, and the recipe that follows from them.
 
@@ -304,9 +299,9 @@ def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> Tw
         want, have = recipe.parts[stream], twostream.recipe.parts[stream]
         if want.sha256 != have.sha256:
             raise WeightsError(
-                f"The {stream} network here is {have.weights} {have.sha256}, "
-                f"the features come from {want.weights} {want.sha256}.",
-                f"name the file they were made with by --{stream}-weights.",
+                f"The {stream} network here has the weights {have.weights!r} ({have.sha256}); "
+                f"the features were made with {want.weights!r} ({want.sha256}).",
+                f"name the file of those with --{stream}-weights.",
             )
     return twostream
 
@@ -321,7 +316,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
     for stream, want in recipe.parts.items():
         if want.weights != "random" and sources.files[stream] is None:
             raise WeightsError(
-                f"The features come from {want.weights} {want.network} weights, and no file of them was named.",
+                f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
                 f"add `--{stream}-weights PATH`.",
             )
         networks[stream], parts[stream] = build_network(stream, want, sources)

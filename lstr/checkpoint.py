@@ -174,7 +174,13 @@ def read(path: str | Path) -> Any:
     path = Path(path)
     again = "Fetch or copy the file again."
     if path.is_dir():
-        raise CheckpointError(f"{path} is a folder, not a checkpoint.", f"Give a file, such as {path / 'best.pt'}.")
+        inside = next((path / name for name in ("checkpoint.pt", "best.pt") if (path / name).is_file()), None)
+        hint = (
+            f"Give a file, such as {inside}."
+            if inside
+            else "Give the checkpoint.pt of a folder that `lstr train` wrote."
+        )
+        raise CheckpointError(f"{path} is a folder, not a checkpoint.", hint)
     try:
         with path.open("rb") as file:
             head = file.read(2)

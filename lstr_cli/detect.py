@@ -1,5 +1,6 @@
 """`lstr detect`: a video to a causal timeline of actions."""
 
+import math
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -122,7 +123,9 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
     from lstr_cli import console
+    from pipelines.detection.paths import by_kind
 
+    by_kind(sources)  # a path with a mistake is named at once; torch alone takes seconds to import
     console.say_waiting("loading networks…")
     from extractors.video.live_reader import LiveOptions
     from lstr_cli.view import View
@@ -157,6 +160,8 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
             console.show_json(source.timeline)
         elif lines is None:
             _show(console, source.timeline)
+        if not source.timeline["segments"]:
+            _say_nothing_found(console, source.timeline)
         speed = source.timeline["speed"]
         console.say(f"{speed['decisions_per_second']} decisions a second, {speed['realtime_factor']} × real time")
         if source.page:
@@ -194,7 +199,28 @@ def _follow(job, view, screen) -> tuple[list, object]:
             job.throw(interrupted)
 
 
+def _say_nothing_found(console, timeline: dict) -> None:
+    """What came nearest to an action in a source, and how to see it."""
+    best, thresholds = timeline.get("best"), timeline["thresholds"]
+    if not best:
+        console.say(f"{timeline['source']}: nothing found, for the model knows no action.")
+        return
+    rule = thresholds.get(best["label"], thresholds)
+    lower = math.floor(100 * best["score"]) / 100
+    if best["score"] >= rule["on"]:
+        why, hint = f"for less than {rule['min_length']:g} s", "try a shorter --min-length."
+    elif lower:
+        why, hint = f"below its threshold of {rule['on']:g}", f"try --on {lower:g}"
+    else:
+        why, hint = "which is next to nothing", "nothing here resembles what the model has learnt."
+    nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
+    console.say(f"{timeline['source']}: nothing found; {nearest}\nhint: {hint}")
+
+
 def _show(console, timeline: dict) -> None:
+    if not timeline["segments"] and console.is_terminal():  # a table without rows is an empty box
+        console.show(f"{timeline['source']}: {timeline['decided']} decisions, no action")
+        return
     rows = [(f"{s['start']:.2f}", f"{s['end']:.2f}", s["label"], f"{s['score']:.2f}") for s in timeline["segments"]]
     title = f"{timeline['source']}: {timeline['decided']} decisions, actions: {len(rows)}"
     console.show_table(title, ("start s", "end s", "action", "score"), rows, right=(0, 1, 3))

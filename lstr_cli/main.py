@@ -78,8 +78,9 @@ def main() -> None:
         click.echo(error.format_message(), err=True)
         code = error.exit_code
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "lstr"
-        code = _fail(error.format_message(), f"`{command} --help` shows how it is used.", error.exit_code)
+        from lstr_cli.mistakes import words_of
+
+        code = _fail(*words_of(error), error.exit_code)
     except click.ClickException as error:
         code = _fail(error.format_message(), "", error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -4,6 +4,7 @@ import functools
 
 import click
 
+from lstr_cli.mistakes import Device
 from lstr_cli.quantities import Seconds
 
 
@@ -15,7 +16,7 @@ def device_option(command):
     """`--device auto|cpu|cuda`, passed as a torch device name, None for auto."""
     return click.option(
         "--device",
-        type=click.Choice(["auto", "cpu", "cuda"]),
+        type=Device(["auto", "cpu", "cuda"]),
         default="auto",
         show_default=True,
         help="Where networks run; auto is the GPU, or the CPU without one.",
@@ -69,7 +70,7 @@ def weights_options(command):
 
 
 def recipe_options(command):
-    """How features are made: `--recipe` and what changes it, passed as `recipe`, `rgb_weights` and `flow_weights`.
+    """How features are made: `--recipe` and what changes it, passed as `recipe`, `precision` and the weights by stream.
 
     `recipe` is an `extractors.presets.Preset` or a `pipelines.networks.recipes.StoredRecipe`.
     """
@@ -90,7 +91,8 @@ def recipe_options(command):
         networks = {"rgb": rgb_network, "flow": flow_network}
         recipe = choose_recipe(recipe, streams, networks, algorithm, precision)
         paths = weights_for(recipe, rgb_weights, flow_weights)
-        return command(*args, recipe=recipe, rgb_weights=paths["rgb"], flow_weights=paths["flow"], **options)
+        weights = {f"{stream}_weights": path for stream, path in paths.items()}
+        return command(*args, recipe=recipe, precision=precision, **weights, **options)
 
     with_recipe = weights_options(with_recipe)
     for stream in ("flow", "rgb"):

@@ -128,16 +128,22 @@ def read_chunks(reader: Reader, long_side: int) -> Iterator[Chunk]:
     return chunks_of(reader.frames(long_side))
 
 
-def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator[Chunk]]:
-    """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
-
-    Raises MissingPathError or VideoError, also when it is shorter than one chunk.
-    """
+def probe_chunks(path: Path) -> Video:
+    """A video's facts. Raises MissingPathError or VideoError, also when it is shorter than one chunk."""
     video = probe(path)
     if video.n_chunks == 0:
         raise VideoError(
             f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 per second.",
             "choose a video of at least a quarter of a second.",
         )
+    return video
+
+
+def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator[Chunk]]:
+    """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
+
+    Raises as `probe_chunks`.
+    """
+    video = probe_chunks(path)
     reader = FrameReader(video, allow_damaged)
     return video, reader, read_chunks(reader, long_side)

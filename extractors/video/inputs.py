@@ -25,7 +25,10 @@ def find_videos(
     pattern without videos, or two videos of one id.
     """
     found: dict[str, Path] = {}
-    for named in map(Path, inputs):
+    for text in inputs:
+        if not str(text):
+            raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
+        named = Path(text)
         for path, beginning in _videos_of(named, suffixes):
             video_id = _id_of(path, Path(root) if root else beginning)
             if found.setdefault(video_id, path).resolve() != path.resolve():
@@ -40,7 +43,7 @@ def _videos_of(named: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, P
         if not paths:
             raise MissingPathError(
                 f"{named} holds no video.",
-                f"name a folder with {', '.join(list(suffixes)[:5])} … files, or `lstr extract --ext`.",
+                f"name the files, whatever their endings; in a folder, videos end in {', '.join(list(suffixes)[:5])} …",
             )
         yield from ((path, named) for path in paths)
     elif named.exists():
@@ -95,8 +98,8 @@ def _id_of(path: Path, beginning: Path) -> str:
 
 def _one_name(first: Path, second: Path, video_id: str) -> MissingPathError:
     if first.parent.resolve() == second.parent.resolve():
-        hint = f"keep one of them, or `lstr extract --ext {second.suffix[1:]}`."
+        hint = f"move one of them away, or name only the files of one ending: '{second.parent}/*{second.suffix}'."
     else:
         common = os.path.commonpath([os.path.abspath(first), os.path.abspath(second)])
-        hint = f"name '{common}' instead, or `lstr extract --root '{common}'`: ids then keep the folder names."
+        hint = f"name their common folder '{common}' instead: ids then keep the names of its folders."
     return MissingPathError(f"{first} and {second} would both be called {video_id!r}.", hint)

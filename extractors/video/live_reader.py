@@ -111,6 +111,11 @@ class LiveReader:
         return self._counted[1] + (self._reader.decode_errors if self._reader else 0)
 
     @property
+    def note(self) -> str:
+        """What a person should know who waits for the first frame; empty where there is nothing."""
+        return self._reader.note if self._reader else ""
+
+    @property
     def link(self) -> str:
         """connecting, reading, stalled, lost or ended."""
         if self.ended:

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import av
 
+from extractors.addresses import STDIN
 from extractors.errors import MissingPathError, VideoError
 from extractors.video.containers import best_video, open_container
 from extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
 AVERAGE_RATE = "average rate"
+LABELS = "labels are given with --labels; name the video itself."
+OTHERS = dict.fromkeys((".pt", ".pth"), "checkpoints and weights have options of their own; name the video itself.")
+OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
+"""Hints by the ending of what is no video."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,9 @@ def unreadable(name: str, error: Exception) -> VideoError:
         return VideoError(f"The camera {name} cannot be read ({reason}).", hint)
     if "://" in name:
         return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")
-    hint = "play it with `ffplay`, or convert it with `ffmpeg`."
+    if name == STDIN:
+        return VideoError(f"{name} is no readable video ({reason}).", "check what the command before the pipe writes.")
+    hint = OTHERS.get(Path(name).suffix.lower(), "play it with `ffplay`, or convert it with `ffmpeg`.")
     return VideoError(f"{name} is not a readable video ({reason}).", hint)
 
 

@@ -4,6 +4,7 @@ import math
 import os
 import select
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from extractors.addresses import shown
 from extractors.errors import StalledError, VideoError
 from extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
 from extractors.video.frames import SourceFrame, shrink, upright, working_size
+from extractors.video.piped_mp4 import FASTSTART, Looked, keep, look
 from extractors.video.probe import (
     AVERAGE_RATE,
     Ending,
@@ -67,6 +69,8 @@ class PyAVReader:
         """Once opened: whether the source declares how long it is."""
         self.timeless = False
         """Once opened: whether its frames come without times, so that FFmpeg makes some up."""
+        self.note = ""
+        """What a person should know who waits for the first frame."""
 
     def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
         """Each frame, its image at the working size of the first one.
@@ -74,7 +78,7 @@ class PyAVReader:
         Raises VideoError where the source cannot be read or is damaged, StalledError after `timeout`.
         """
         try:
-            with open_container(self._source, self._opening) as container:
+            with self._at_hand() as source, open_container(source, self._opening) as container:
                 self.finite = bool(container.duration) or (container.size > 0 and container.format.name != "hls")
                 self.timeless = container.format.name in TIMELESS
                 yield from self._frames(container, long_side)
@@ -86,6 +90,31 @@ class PyAVReader:
             raise damaged(self.name, "not one frame of it is whole")
         if self.decoded == 0:
             raise VideoError(f"{self.name} holds no decodable frame.", "record or download the file again.")
+
+    @contextmanager
+    def _at_hand(self) -> Iterator[Source]:
+        """The source as FFmpeg can read it: of an MP4 with its index at the end, which it cannot, a whole copy."""
+        if not isinstance(self._source, _Arriving):
+            yield self._source
+            return
+        head, index_last = look(self._source.read)
+        if not head:
+            raise VideoError(f"Nothing came from {self.name}.", "check the command before the pipe.")
+        if not index_last:
+            yield Looked(self.name, head, self._source.read)
+            return
+        self.note = f"{self.name} is an MP4 with its index at the end: nothing is decided before it has come whole. "
+        self.note += f"To decide at once, {FASTSTART}, or name the file."
+        with keep(head, self._source.read, self.name) as copy:
+            try:
+                yield copy
+            except av.error.FFmpegError as error:
+                if self.decoded:
+                    raise
+                raise VideoError(
+                    f"{self.name} is an MP4 that ended before its index came: it was cut off.",
+                    "check the command before the pipe, or name the file.",
+                ) from error
 
     def _frames(self, container: av.container.InputContainer, long_side: int) -> Iterator[SourceFrame]:
         stream = best_video(container, self.name)

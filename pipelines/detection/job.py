@@ -5,18 +5,30 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from extractors.errors import ExtractorError, MissingPathError, StalledError, VideoError
-from extractors.video.live_input import Input, parse_live
+from extractors.devices import choose_device
+from extractors.errors import ExtractorError, StalledError, VideoError
+from extractors.video.live_input import Input
 from extractors.video.live_reader import LiveOptions
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import Thresholds
 from pipelines.detection.checkpoint import load_checkpoint, warnings_of, warnings_of_source
 from pipelines.detection.events import Detected, SourceEvent, failed
 from pipelines.detection.live import ChainOptions, LiveChain, open_live, run_live
+from pipelines.detection.paths import by_kind
 from pipelines.detection.recorded import run_recorded
-from pipelines.detection.sources import ALL, Limits, NetworkOptions, Unreadable, open_networks, open_sources
+from pipelines.detection.sources import (
+    ALL,
+    Limits,
+    NetworkOptions,
+    Recorded,
+    Unreadable,
+    find_recorded,
+    open_networks,
+    open_recorded,
+)
 from pipelines.detection.thresholds import ThresholdChoice, choose_thresholds, delay_of
 from pipelines.detection.writer import NO_FILES, OutputOptions, truth_of
+from pipelines.files.atomic import check_writable
 from pipelines.progress import Failed, Finished, Notice
 from pipelines.reports.fonts import illegible_warning
 from pipelines.reports.index_page import write_index
@@ -59,6 +71,12 @@ def detect_sources(
     Raises the typed errors of `lstr.errors` and `extractors.errors`: of what all sources need, of outputs that cannot
     be written, and of a live source that is the only one.
     """
+    paths, live = by_kind(sources)
+    found = find_recorded(paths)
+    delay_of(options.thresholds)  # contradictions are named before the seconds that a checkpoint takes
+    choose_device(options.device)
+    if options.output.folder:
+        check_writable(options.output.folder)
     checkpoint = options.checkpoint
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = load_checkpoint(checkpoint, options.settings, options.device)
@@ -66,20 +84,10 @@ def detect_sources(
     yield from run.notices(warnings_of(checkpoint))
     run.thresholds = choose_thresholds(checkpoint, options.thresholds)
     yield from run.notices_of_options()
-    recorded, live = _by_kind(sources)
-    yield from run.recorded(recorded)
+    yield from run.recorded(found)
     if live:
         yield from run.live(live)
     yield Finished(run.result())
-
-
-def _by_kind(sources: Iterable[str | Path]) -> tuple[list[str | Path], list[Input]]:
-    """Recorded and live sources, each in order. Raises MissingPathError as `parse_live`, and for two times `-`."""
-    sources = list(sources)
-    if [str(source) for source in sources].count("-") > 1:
-        raise MissingPathError("Standard input can be read once.", "name - once.")
-    parsed = [(source, parse_live(source)) for source in sources]
-    return [source for source, live in parsed if live is None], [live for _, live in parsed if live]
 
 
 @dataclass
@@ -118,10 +126,10 @@ class _Run:
         if output.folder and {"mp4", "png"} & {*output.formats} and (text := illegible_warning(self.loaded.classes)):
             yield from self.notices([text])
 
-    def recorded(self, sources: list[str | Path]) -> Iterator[Notice | SourceEvent]:
+    def recorded(self, found: Recorded) -> Iterator[Notice | SourceEvent]:
         """One after the other, each to its end."""
         output = self.options.output
-        with closing(open_sources(sources, self.loaded, self.networks, self.options.limits)) as opened:
+        with closing(open_recorded(found, self.loaded, self.networks, self.options.limits)) as opened:
             for source in opened:
                 try:
                     if isinstance(source, Unreadable):

@@ -28,6 +28,7 @@ from pipelines.detection.events import Decided, Ended, Opened, SourceEvent, fail
 from pipelines.detection.sources import ALL, Limits
 from pipelines.detection.status import Status
 from pipelines.detection.writer import OutputOptions, SourceWriter
+from pipelines.progress import Notice
 
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
@@ -153,16 +154,20 @@ class LiveChain:
     def __exit__(self, *exception: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def decisions(self) -> Iterator[tuple[LiveSource, Decision | None]]:
+    def decisions(self) -> Iterator[tuple[LiveSource, Decision | Notice | None]]:
         """Each decision with its source, as they are made, and None when a source is over, until all are.
 
-        What ended a source is its `error`.
+        A Notice, once, where a source lets one wait for the first. What ended a source is its `error`.
         """
+        noticed = set()
         while not all(source.over for source in self.sources):
             with self._changed:
                 self._changed.wait_for(self._has_work, REFRESH_SECONDS)
             for source in self.sources:
                 source.refresh()
+                if source.reader.note and source.id not in noticed:
+                    noticed.add(source.id)
+                    yield source, Notice(source.reader.note)
             while len(self._flying) <= self._threads and (ready := self._ready()):
                 self._begin(ready)
             while self._flying and self._flying[0].rows.done():
@@ -249,7 +254,7 @@ def _stacked(features: list[NDArray[np.float32] | None]) -> NDArray[np.float32] 
 
 def run_live(
     chain: LiveChain, output: OutputOptions, warnings: Sequence[str] = (), keep_going: bool = True
-) -> Generator[SourceEvent, None, dict[str, dict]]:
+) -> Generator[SourceEvent | Notice, None, dict[str, dict]]:
     """Detect on live sources, writing as it goes: each decision comes after its line is out. Returns timelines by id.
 
     The files of a source are written as soon as it is over, also where it failed or the run is interrupted; one
@@ -274,6 +279,9 @@ def run_live(
             for source in chain.sources:
                 yield Opened(source.id, source.refresh(), chain.loaded.classes, source.refresh)
             for source, decision in chain.decisions():
+                if isinstance(decision, Notice):
+                    yield decision
+                    continue
                 if decision:
                     writers[source.id].take(decision)
                     yield Decided(source.id, decision)

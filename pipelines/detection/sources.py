@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from extractors.devices import choose_device
 from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers, flow_workers
 from extractors.prefetch import closed_after, torch_threads
-from extractors.twostream import FeatureRow, TwoStream, default_device
-from extractors.video.file_reader import open_chunks
+from extractors.twostream import FeatureRow, TwoStream
+from extractors.video.file_reader import open_chunks, probe_chunks
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from extractors.video.inputs import find_videos
 from lstr.checkpoint import Checkpoint
@@ -150,39 +151,61 @@ def open_stored_source(
     return Source(video_id, name, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, list(warnings))
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """What is recorded of the sources: feature folders, and videos by id."""
+
+    features: tuple[Path, ...]
+    videos: Mapping[str, Path]
+
+
+def find_recorded(paths: Iterable[str | Path]) -> Recorded:
+    """The feature folders among paths, and the videos that the others are or hold. Raises as `find_videos`."""
+    named = [Path(path) for path in paths]
+    features = tuple(path for path in named if is_feature_folder(path))
+    return Recorded(features, find_videos(path for path in named if path not in features))
+
+
 def open_sources(
     paths: Iterable[str | Path],
     loaded: Checkpoint,
     networks: NetworkOptions = NetworkOptions(),
     limits: Limits = ALL,
 ) -> Generator[Source | Unreadable, None, None]:
-    """Videos, folders of videos and feature folders as sources, in order.
+    """Videos, folders of videos and feature folders as sources. Raises as `find_recorded` and `open_recorded`."""
+    yield from open_recorded(find_recorded(paths), loaded, networks, limits)
 
-    Networks and flow workers are made when the first video needs them, and end with the generator. Raises
-    MissingPathError for a path that does not exist, RecipeError for features of another recipe, FlowError where this
-    machine lacks the backend.
+
+def open_recorded(
+    found: Recorded,
+    loaded: Checkpoint,
+    networks: NetworkOptions = NetworkOptions(),
+    limits: Limits = ALL,
+) -> Generator[Source | Unreadable, None, None]:
+    """What was found as sources: of each feature folder its videos, then the videos, in order.
+
+    Networks and flow workers are made when the first readable video needs them, and end with the generator. Raises
+    RecipeError for features of another recipe, FlowError where this machine lacks the backend.
     """
-    raw: list[Path] = []
     stored: list[tuple[FeatureFolder, str, list[str]]] = []
-    for path in map(Path, paths):
-        if is_feature_folder(path):
-            folder = open_features(path)
-            warnings = check_recipe(loaded, folder.recipe, path, networks.allow_mismatch)
-            stored += [(folder, video_id, warnings) for video_id in folder.ids()]
-        else:
-            raw.append(path)
-    videos = find_videos(raw)
+    for path in found.features:
+        folder = open_features(path)
+        warnings = check_recipe(loaded, folder.recipe, path, networks.allow_mismatch)
+        stored += [(folder, video_id, warnings) for video_id in folder.ids()]
     for folder, video_id, warnings in stored:
         try:
             warnings = [*warnings, *warnings_of_source(loaded, video_id)]
             yield open_stored_source(folder, video_id, warnings, limits)
         except VideoError as error:
             yield Unreadable(video_id, error)
-    if not videos:
-        return
-    with open_networks(loaded, networks) as (twostream, pool, warnings):
-        for video_id, path in videos.items():
+    with ExitStack() as stack:
+        made: tuple[TwoStream, FlowWorkers | None, list[str]] | None = None
+        for video_id, path in found.videos.items():
             try:
+                if made is None:
+                    limits.of(probe_chunks(path).n_chunks, str(path))  # networks take seconds: not for what is no video
+                    made = stack.enter_context(open_networks(loaded, networks))
+                twostream, pool, warnings = made
                 known = [*warnings, *warnings_of_source(loaded, video_id, path)]
                 yield open_video_source(video_id, path, twostream, pool, known, limits)
             except VideoError as error:
@@ -198,7 +221,7 @@ def open_networks(
 
     Raises as `networks_of`, and FlowError where this machine lacks the backend.
     """
-    weights, device = (networks.rgb_weights, networks.flow_weights), networks.device or default_device()
+    weights, device = (networks.rgb_weights, networks.flow_weights), choose_device(networks.device)
     twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
     with (

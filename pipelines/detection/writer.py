@@ -13,7 +13,7 @@ import numpy as np
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
-from lstr.labels import Labels
+from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
 from lstr.segment import Segment
 from lstr.timeline import FORMAT, Timeline
 from pipelines.annotations.format import Detection
@@ -69,6 +69,8 @@ class SourceWriter:
         """Chunks up to the newest one decided, with those before and between that were not."""
         self._loaded, self._timeline, self._options = loaded, timeline, options
         self._named = {"source": source_id} if shared else {}
+        self._actions = [c for c, label in enumerate(loaded.classes) if label not in (BACKGROUND, AMBIGUOUS)]
+        self._best: tuple[float, str, float] | None = None  # score, class, time
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
         self._files = ExitStack()
         self._start = perf_counter()
@@ -99,6 +101,9 @@ class SourceWriter:
         self.decided += 1
         self.chunks = decision.chunk + 1
         self._latencies.append(decision.latency_ms)
+        for c in self._actions:
+            if self._best is None or decision.scores[c] > self._best[0]:
+                self._best = float(decision.scores[c]), self._loaded.classes[c], decision.time
         self._spool.add(decision.chunk, decision.scores)
         kept = [{"gap": gap.reason, **span(gap)} for gap in gaps]
         self._write(decision.lines(), [*kept, *(event.to_dict() for event in decision.events)])
@@ -125,7 +130,7 @@ class SourceWriter:
         events = [line for line in kept if "event" in line]
         ended = [event for event in events if event["event"] == "ended"]
         expected = [event for event in events if event["event"] == "expected"]
-        loaded, recipe = self._loaded, recipe_of(self._loaded)
+        loaded, recipe, best = self._loaded, recipe_of(self._loaded), self._best
         document = {
             "format": FORMAT,
             "source": self.origin,
@@ -143,6 +148,7 @@ class SourceWriter:
                 if loaded.config.n_ahead
                 else {}
             ),
+            **({"best": {"label": best[1], "score": round(best[0], 4), "time": best[2]}} if best else {}),
             "gaps": [{"start": g["start"], "end": g["end"], "reason": g["gap"]} for g in kept if "gap" in g],
             "speed": {
                 "seconds": round(seconds, 2),

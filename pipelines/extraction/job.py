@@ -4,20 +4,24 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
+from extractors.devices import choose_device
 from extractors.flow.workers import choose_backend, flow_workers
 from extractors.recipe import Recipe
-from extractors.twostream import default_device
+from extractors.twostream import TwoStream
 from pipelines.extraction.chunk_cache import caches_of
 from pipelines.extraction.machine import Share, share, this_machine
 from pipelines.extraction.options import ExtractOptions
 from pipelines.extraction.outcome import Outcome, Summary
 from pipelines.extraction.plan import Plan, make_plan
-from pipelines.extraction.prepare import prepare
+from pipelines.extraction.prepare import as_begun, prepare, training_ids
 from pipelines.extraction.processes import over_processes
 from pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from pipelines.extraction.resume import Engine, resume
 from pipelines.extraction.video import VideoExtractor
+from pipelines.features.remote_folder import Features
+from pipelines.files.atomic import check_writable
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
 from pipelines.networks.known_weights import record_weights
@@ -51,6 +55,7 @@ class _Site:
 def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
     """What `extract` would do with videos {id: source}; makes nothing. Raises as `extract` does before its work."""
     with _site(options) as site:
+        _begun(videos, site.options)
         return _plan(videos, site)
 
 
@@ -63,10 +68,12 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
     MissingPathError, OutputError, RecipeError or WeightsError for what concerns all videos.
     """
     with _site(options) as site:
+        begun = _begun(videos, site.options)
         planned = _plan(videos, site)
         yield planned
         with flow_workers(options.recipe.algorithm, options.threads, site.options.flow_backend) as flow:
-            twostream, folder = yield from prepare(videos, site.options, flow)
+            twostream, folder = begun or (yield from prepare(videos, site.options, flow))
+            del begun
             record_weights(folder, twostream.sources.files)
             yield Prepared(folder.path, twostream.recipe)
             yield from _random_weights(twostream.recipe)
@@ -97,9 +104,18 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
             here = replace(options, device="cpu", flow_backend="auto")
             yield _Site(here, portion.device, partial(share_cluster, portion, most=options.workers), portion)
         return
-    device = options.device or default_device()
+    device = choose_device(options.device)
     sharing = partial(share, this_machine(device), processes=options.workers, threads=options.threads)
     yield _Site(replace(options, device=device), device, sharing)
+
+
+def _begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, Features] | None:
+    """As `as_begun`. What the job cannot do is refused here, before any video is looked at."""
+    if isinstance(options.output, Path):
+        check_writable(options.output)
+    if options.calibrate:
+        training_ids(options.calibrate, videos)
+    return as_begun(videos, options)
 
 
 def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from extractors.devices import choose_device
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.flow.workers import FlowWorkers
-from extractors.twostream import TwoStream, build_twostream, calibration_of, default_device, rebuild_twostream
+from extractors.twostream import TwoStream, build_twostream, calibration_of, rebuild_twostream
 from extractors.video.file_reader import open_chunks
 from extractors.video.probe import probe
 from pipelines.annotations.label_file import is_label_file, read_label_file
@@ -95,6 +96,29 @@ def calibrate_twostream(
     return calibration_of(twostream)
 
 
+def as_begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, Features] | None:
+    """The networks and the folder as it was begun; None where it is new. Writes nothing.
+
+    Raises RecipeError when its recipe is not what the options request.
+    """
+    output, recipe, calibrate = options.output, options.recipe, options.calibrate
+    existing = open_folder(output)
+    begun = existing.recipe if existing else None
+    if existing is None or begun is None:
+        return None
+    device = choose_device(options.device)
+    if isinstance(recipe, StoredRecipe):
+        return _as_stored(recipe, options, device)
+    kept = replace(options.sources, calibration=existing.calibration(), calibrated_on=begun.calibrated_on)
+    twostream = build_twostream(recipe, kept, device, options.precision or begun.precision)
+    folder = create_folder(output, twostream.recipe, {})
+    if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
+        raise RecipeError(
+            f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
+        )
+    return twostream, folder
+
+
 def prepare(
     videos: Mapping[str, Place], options: ExtractOptions, workers: FlowWorkers | None
 ) -> Generator[Progress, None, tuple[TwoStream, Features]]:
@@ -102,21 +126,12 @@ def prepare(
 
     `workers` compute the recipe's flow. Raises RecipeError when the folder's recipe cannot be what the options are.
     """
+    if begun := as_begun(videos, options):
+        return begun
     output, recipe, sources, calibrate = options.output, options.recipe, options.sources, options.calibrate
-    device = options.device or default_device()
+    device = choose_device(options.device)
     if isinstance(recipe, StoredRecipe):
         return _as_stored(recipe, options, device)
-    existing = open_folder(output)
-    begun = existing.recipe if existing else None
-    if existing and begun:
-        kept = replace(sources, calibration=existing.calibration(), calibrated_on=begun.calibrated_on)
-        twostream = build_twostream(recipe, kept, device, options.precision or begun.precision)
-        folder = create_folder(output, twostream.recipe, {})
-        if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
-            raise RecipeError(
-                f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
-            )
-        return twostream, folder
     twostream = build_twostream(recipe, sources, device, options.precision)
     if calibrate and twostream.recipe.is_random:
         ids = training_ids(calibrate, videos)

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from extractors.devices import choose_device
 from extractors.errors import MissingPathError
 from extractors.flow.workers import default_workers, flow_workers
-from extractors.twostream import default_device, rebuild_twostream
+from extractors.twostream import rebuild_twostream
 from pipelines.extraction.chunk_cache import caches_of
 from pipelines.extraction.options import WorkerConfig
 from pipelines.extraction.video import VideoExtractor
@@ -33,7 +34,7 @@ def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
         )
     recipe, threads = folder.recipe, config.threads or default_workers()
     sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)
-    twostream = rebuild_twostream(recipe, sources, config.device or default_device())
+    twostream = rebuild_twostream(recipe, sources, choose_device(config.device))
     twostream.threads = threads
     networks = FoldNetworks(twostream)
     caches = caches_of(config.cache, recipe) if config.cache else []

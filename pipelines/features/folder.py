@@ -172,6 +172,8 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     it holds no stream, or several of one, or networks.
     """
     path = Path(path)
+    if path.is_file():
+        raise MissingPathError(f"{path} is a file, not a feature folder.", "give the folder that `lstr extract` wrote.")
     if not path.is_dir():
         raise MissingPathError(
             f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {shlex.quote(str(path))}`."
@@ -207,7 +209,7 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     if not streams:
         raise RecipeError(
             f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
-            "give a folder with one rgb_* and one flow_* folder of .npy files, or one of the two.",
+            "give the folder that `lstr extract VIDEOS -o FEATURES` wrote, or one with rgb_* and flow_* folders.",
         )
     return FeatureFolder(path, streams.get("rgb"), streams.get("flow"), None)
 

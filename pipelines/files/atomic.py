@@ -1,6 +1,8 @@
 """Files that appear whole or not at all, and what is left of them by a kill."""
 
+import errno
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,6 +48,15 @@ def unwritable(folder: Path, error: OSError) -> OutputError:
         f"{folder} cannot be written ({error.strerror or error}).",
         "choose another output folder with -o, or make room.",
     )
+
+
+def check_writable(folder: Path) -> None:
+    """Raise OutputError for an output folder that cannot be made or written, before the work whose output it gets."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise unwritable(folder, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise unwritable(folder, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -40,6 +40,8 @@ def is_url(text: object) -> bool:
 
 def place(name: str | Path) -> "Place":
     """A path, also of a `file://` URL, or a remote file."""
+    if not str(name):  # Path would take it for the current folder
+        raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
     if not is_url(name):
         return Path(name)
     parts = urlsplit(str(name))

@@ -5,12 +5,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from extractors.devices import choose_device
 from extractors.errors import VideoError
 from extractors.flow.workers import choose_backend, flow_workers
 from extractors.networks.backbones import registry
 from extractors.networks.model_card import is_weights_folder
 from extractors.presets import Preset
-from extractors.twostream import default_device
 from extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.label_check import check, stop_at_errors
 from lstr.labels import Labels
@@ -145,7 +145,7 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
     CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
     """
     registry()  # before mmaction2 is imported elsewhere: quietly, or an error of ours
-    with join_ranks(options.device or default_device()) as (ranks, device):
+    with join_ranks(choose_device(options.device)) as (ranks, device):
         with closing(_events(options, device, ranks)) as events:
             yield from ranks.only_first(events)
 
@@ -164,7 +164,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
     labels = yield from _labels(options, found)
     parts = parts_of(labels, found, options.subset, options.eval_subset)
-    yield from _left_out(parts, options)
+    yield from _left_out(parts, labels, options)
     used = {i: found[i] for i in (*parts.training, *parts.validation)}
 
     def pairs_of(present: Mapping[str, SoundVideo | Cached]) -> tuple[list[Pair], dict[str, int], str]:
@@ -222,14 +222,22 @@ def _labels(options: FinetuneOptions, found: Mapping[str, Place]) -> Generator[F
     return labels
 
 
-def _left_out(parts: Parts, options: FinetuneOptions) -> Iterator[Notice]:
-    for ids, what in (
-        (parts.absent, f"labelled in {options.labels} and not among these videos"),
-        (parts.unlabelled, f"labelled neither as {options.subset} nor to choose the epoch"),
+def _left_out(parts: Parts, labels: Labels, options: FinetuneOptions) -> Iterator[Notice]:
+    """The videos that are not learnt from. Those of other subsets are kept unseen on purpose, so nobody is warned."""
+    others = [i for i in parts.unlabelled if i in labels.videos]
+    subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
+    for ids, what, warning in (
+        (parts.absent, f"labelled in {options.labels}, but not among the videos", True),
+        (
+            [i for i in parts.unlabelled if i not in labels.videos],
+            f"left out, having no label in {options.labels}",
+            True,
+        ),
+        (others, f"kept unseen, being labelled as {subsets}", False),
     ):
         if ids:
             some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
-            yield Notice(f"left out, for {what}: {some} ({len(ids)} in all).")
+            yield Notice(f"{what}: {some} ({len(ids)} in all).", warning=warning)
 
 
 def _sound(

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from extractors.devices import choose_device
 from extractors.errors import MissingPathError, OutputError, VideoError
 from extractors.flow.workers import choose_backend
 from extractors.networks.backbones import registry
 from extractors.presets import Preset
-from extractors.twostream import default_device
 from extractors.video.inputs import VIDEO_SUFFIXES
 from extractors.video.probe import probe
 from lstr.config import FEATURES_PER_SECOND
@@ -66,7 +66,7 @@ def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Prepare
     yield from _checked(options.labels, parts.labels, found)
     yield from _left_out(labels, found, parts)
     videos = {i: found[i] for i in sorted(parts.labels.videos)}
-    device = options.device or default_device()
+    device = choose_device(options.device)
     recipe, stream, algorithm = options.features
     begins = begins_with(options.init)
     settings = {**begins, **options.of_networks}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from extractors.twostream import default_device
+from extractors.devices import choose_device
 from lstr import checkpoint
 from lstr.checkpoint import Checkpoint
 from pipelines.networks.model_file import is_meant_as_model, open_model
@@ -15,10 +15,11 @@ def open_checkpoint(
 ) -> Checkpoint:
     """A checkpoint, or that of a model file, with its model on `device` (a GPU when there is one).
 
-    Raises CheckpointError.
+    Raises CheckpointError and DeviceError.
     """
+    place = choose_device(device)
     loaded = load(path, overrides)
-    loaded.model.to(device or default_device())
+    loaded.model.to(place)
     return loaded
 
 

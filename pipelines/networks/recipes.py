@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
+from extractors.devices import default_device
 from extractors.errors import RecipeError, WeightsError
 from extractors.networks.model_card import DESCRIPTION, is_weights_folder
 from extractors.presets import PRESETS, Preset, read_preset
 from extractors.recipe import STREAMS, Recipe
-from extractors.twostream import default_device
 from lstr import checkpoint
 from pipelines.features.folder import open_features
 from pipelines.features.remote_folder import open_folder

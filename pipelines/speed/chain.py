@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from extractors.devices import choose_device
 from extractors.errors import FlowError, VideoError
 from extractors.flow import tvl1
 from extractors.flow.workers import PAIRS, FlowWorkers, default_workers, opencv_flow
@@ -21,7 +22,7 @@ from extractors.networks.build import WeightSources
 from extractors.prefetch import closed_after, torch_threads
 from extractors.presets import Preset
 from extractors.recipe import Recipe
-from extractors.twostream import FeatureRow, TwoStream, build_twostream, default_device
+from extractors.twostream import FeatureRow, TwoStream, build_twostream
 from extractors.video.file_reader import FrameReader, read_chunks
 from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
 from extractors.video.inputs import find_videos
@@ -124,6 +125,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
     algorithm = options.preset.algorithm
     if algorithm is None:
         raise FlowError("The recipe has no flow, and the whole chain is measured.", "choose one with rgb and flow.")
+    device = choose_device(options.device)
     with (
         TemporaryDirectory() as folder,
         FlowWorkers(options.flow_threads or default_workers(), algorithm, options.flow_backend) as workers,
@@ -132,7 +134,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
         if not inputs:
             yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), options.n_chunks)
-        twostream = build_twostream(options.preset, WeightSources(), options.device or default_device())
+        twostream = build_twostream(options.preset, WeightSources(), device)
         model = build(LSTRConfig(), len(THUMOS_CLASSES), twostream.device)
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))
         total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3

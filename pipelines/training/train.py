@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from extractors.twostream import default_device
+from extractors.devices import choose_device
 from lstr.config import FEATURES_PER_SECOND
 from lstr.label_check import Finding, stop_at_errors
 from pipelines.datasets.dataset import Dataset, Split, read_dataset
@@ -116,7 +116,7 @@ def planned_settings(options: TrainOptions) -> Iterator[Findings | Finished[dict
 def _joined(options: TrainOptions) -> Iterator[tuple[Ranks, str]]:
     if options.deterministic:
         make_reproducible()
-    with join_ranks(options.device or default_device()) as place:
+    with join_ranks(choose_device(options.device)) as place:
         yield place
 
 

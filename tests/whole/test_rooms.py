@@ -24,7 +24,7 @@ FACE = "lstr"
 ORDER = {
     "extractors": (
         ("errors", "addresses", "prefetch"),
-        ("video", "flow"),
+        ("video", "flow", "devices"),
         ("recipe",),
         ("presets",),
         ("networks",),

@@ -42,12 +42,12 @@ def test_patterns_are_expanded_and_keep_folders_after_their_first_wildcard(folde
 def test_same_stems_never_collide(folder):
     with pytest.raises(MissingPathError, match="both be called 'x'") as caught:
         find_videos(["a/x.mp4", "b/x.MP4"])
-    assert f"--root '{folder}'" in caught.value.hint
+    assert f"common folder '{folder}'" in caught.value.hint
     assert list(find_videos(["a/x.mp4", "b/x.MP4"], root=folder)) == ["a/x", "b/x"]
     (folder / "a" / "x.avi").touch()
     with pytest.raises(MissingPathError, match=r"x\.avi and .*x\.mp4") as caught:
         find_videos(["a"])
-    assert "--ext" in caught.value.hint and list(find_videos(["a"], (".mp4",))) == ["x"]
+    assert "'a/*.mp4'" in caught.value.hint and list(find_videos(["a/*.mp4"])) == ["x"]
     with pytest.raises(MissingPathError, match="is not in"):
         find_videos(["a/x.mp4"], root="b")
 

@@ -1,0 +1,37 @@
+"""Where networks run: the processor, or a GPU that torch can use."""
+
+import torch
+
+from extractors.errors import DeviceError
+
+LEAVE_OUT = "leave out the device to run on the processor; `lstr doctor` shows what this machine has."
+
+
+def default_device() -> str:
+    """`cuda` on a machine with a GPU, else `cpu`."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def choose_device(wanted: str | None) -> str:
+    """A torch device that is there: `wanted` (cpu, cuda or cuda:N), or the default one.
+
+    Raises DeviceError for one that this machine or this build of torch lacks, and for a name that is none of them.
+    """
+    if wanted is None:
+        return default_device()
+    if wanted == "cpu":
+        return wanted
+    kind, _, number = wanted.partition(":")
+    if kind != "cuda" or (number and not number.isdecimal()) or wanted.endswith(":"):
+        raise DeviceError(f"{wanted!r} is no device that networks run on here.", "choose cpu, cuda or cuda:N.")
+    if not torch.version.cuda and not torch.version.hip:
+        raise DeviceError(
+            f"There is no device {wanted}: the torch installed here is a build for the processor alone.",
+            f"{LEAVE_OUT} https://pytorch.org/get-started has the builds for GPUs.",
+        )
+    if not torch.cuda.is_available():
+        raise DeviceError(f"There is no device {wanted}: torch finds no GPU that it can use.", LEAVE_OUT)
+    if number and int(number) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise DeviceError(f"There is no device {wanted}: this machine has {count}, counted from 0.", LEAVE_OUT)
+    return wanted

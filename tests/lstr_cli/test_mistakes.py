@@ -1,0 +1,122 @@
+"""What a mistyped command line is answered with: one sentence, one hint, exit code 2."""
+
+import json
+
+import pytest
+
+from tests.support.mistakes import mistake
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("detct", "x.mp4"), "did you mean 'detect'?"),
+        (("labels", "chek", "x.json"), "did you mean 'check'?"),
+        (("weights", "ftch"), "did you mean 'fetch'?"),
+        (("detect", "x.mp4", "--thresold", "0.5"), "did you mean '--on'?"),
+        (("detect", "x.mp4", "--fromat", "json"), "did you mean '--format'?"),
+        (("train", "x", "--epoch", "5"), "did you mean '--set'?"),
+        (("detect", "x.mp4", "--device", "cuda:7"), "CUDA_VISIBLE_DEVICES=7"),
+        (("train", "x", "--device", "cdua"), "did you mean --device cuda?"),
+        (("extract", "x", "--device", "GPU"), "did you mean --device cuda?"),
+        (("detect", "x.mp4", "--device", "mps"), "cuda (a GPU of NVIDIA or AMD)"),
+    ],
+)
+def test_what_was_meant(lstr, typed, meant):
+    result = lstr(*typed)
+    mistake(result, 2, meant)
+    assert result[2].count("\n") == 2 and "Did you mean" not in result[2].splitlines()[0]
+
+
+def test_nothing_is_suggested_for_what_resembles_nothing(lstr):
+    for typed in (("zzzzz",), ("detect", "x.mp4", "--zzzzzz")):
+        result = lstr(*typed)
+        mistake(result, 2, "--help` shows how it is used")
+        assert "did you mean" not in result[2]
+
+
+def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    features, labels = small_set.features, ("--labels", small_set.labels)
+    for command in (
+        ("detect", small_set.videos, "-c", small_set.checkpoint),
+        ("extract", small_set.videos, "-o", tmp_path / "features"),
+        ("train", features, *labels, "-o", tmp_path / "run"),
+        ("evaluate", small_set.checkpoint, features, *labels),
+        ("finetune", small_set.videos, *labels, "-o", tmp_path / "weights"),
+        ("bench",),
+    ):
+        mistake(lstr(*command, "--device", "cuda"), 2, "There is no device cuda", "leave out the device")
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_thresholds_are_scores(lstr, small_set):
+    for option in ("--on", "--off"):
+        result = lstr("detect", small_set.videos, "-c", small_set.checkpoint, option, "2")
+        mistake(result, 2, "scores are from 0 to 1", "--on 0.5")
+
+
+def test_an_empty_name_is_not_this_folder(lstr, small_set, tmp_path, monkeypatch):
+    monkeypatch.chdir(small_set.videos)
+    mistake(lstr("detect", "", "-c", small_set.checkpoint), 2, "One of the names is empty")
+    mistake(lstr("extract", "", "-o", tmp_path / "features"), 2, "One of the names is empty")
+
+
+def test_a_folder_without_videos_names_no_other_command(lstr, small_set, tmp_path):
+    for command in (("detect", tmp_path, "-c", small_set.checkpoint), ("info", tmp_path)):
+        result = lstr(*command)
+        mistake(result, 2, "holds no video", ".mp4")
+        assert "extract" not in result[2]
+
+
+def test_paths_and_videos_are_checked_before_anything_is_built(lstr, small_set, tmp_path, monkeypatch):
+    built = []
+    monkeypatch.setattr("pipelines.detection.sources.networks_of", lambda *_: built.append("networks"))
+    monkeypatch.setattr("pipelines.detection.job.load_checkpoint", lambda *_: built.append("checkpoint"))
+    good, options = small_set.videos / "scene_00.mp4", ("-c", small_set.checkpoint)
+    mistake(lstr("detect", good, tmp_path / "nosuch.mp4", *options), 2, "nosuch.mp4 does not exist")
+    mistake(lstr("detect", good, *options, "-o", small_set.labels), 2, "cannot be written")
+    assert built == []
+    monkeypatch.undo()
+    monkeypatch.setattr("pipelines.detection.sources.networks_of", lambda *_: built.append("networks"))
+    (tmp_path / "text.mp4").write_text("no video")
+    mistake(lstr("detect", tmp_path / "text.mp4", *options), 3, "not a readable video")
+    assert built == []
+
+
+def test_nothing_found_says_what_came_nearest(lstr, small_set, tmp_path):
+    command = ("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json")
+    _, _, err = lstr(*command, "--on", "1")
+    line = next(line for line in err.splitlines() if "scene_00: nothing found; best was" in line)
+    assert "below its threshold of 1." in line and " s, " in line
+    threshold = err[err.index(line) :].splitlines()[1].removeprefix("hint: try --on ")
+    code, out, _ = lstr(*command, "--on", threshold)
+    assert code == 0 and "scene_00: 20 decisions, actions: 0" not in out
+    _, _, err = lstr(*command, "--on", threshold, "--min-length", "60")
+    assert "for less than 60 s" in err and "hint: try a shorter --min-length" in err
+
+
+def test_a_begun_folder_refuses_before_its_videos_are_looked_at(lstr, small_set):
+    command = ("extract", small_set.videos, "-o", small_set.features, "--recipe")
+    for recipe in (("faithful",), ("fast", "--precision", other_precision(small_set))):
+        for plan in ((), ("--dry-run",)):
+            result = lstr(*command, *recipe, *plan)
+            mistake(result, 4, "another recipe")
+            assert "plan" not in result[2]
+
+
+def test_testing_videos_are_no_reason_to_warn(lstr, small_set, tmp_path):
+    """Left out of training is what the testing subset is for; a missing label is worth a warning."""
+    finetune = ("finetune", small_set.videos, "-o", tmp_path / "weights", "--folds", "9", "--labels")
+    _, _, err = lstr(*finetune, small_set.labels)
+    assert "kept unseen, being labelled as testing: scene_03" in err and "warning: " not in err
+    labels = json.loads(small_set.labels.read_text())
+    del labels["database"]["scene_03"]
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    _, _, err = lstr(*finetune, tmp_path / "labels.json")
+    assert "warning: left out, having no label in" in err and "scene_03" in err
+
+
+def other_precision(small_set) -> str:
+    """Not that of the features."""
+    return "float32" if '"bf16"' in (small_set.features / "recipe.json").read_text() else "bf16"
