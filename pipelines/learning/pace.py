@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
@@ -12,6 +11,7 @@ from mmaction.structures import ActionDataSample
 
 from extractors.flow.workers import flow_workers
 from extractors.networks.backbones import registry
+from extractors.prefetch import closed_after
 from extractors.presets import Preset
 from extractors.recipe import Recipe
 from extractors.video.file_reader import open_chunks
@@ -44,9 +44,9 @@ def measure_chunks(source: Place, recipe: Preset | Recipe) -> float:
     """Seconds that a chunk of a video takes, by its first ones. Raises what reading it raises."""
     with at_hand(source) as (path, _), flow_workers(recipe.algorithm) as workers:
         _, _, chunks = open_chunks(path, recipe.long_side)
-        with closing(chunks) if hasattr(chunks, "close") else nullcontext():
+        with closed_after(chunks) as reading:
             start, pending, n_chunks = perf_counter(), [], 0
-            for chunk in islice(chunks, CHUNKS):
+            for chunk in islice(reading, CHUNKS):
                 n_chunks += 1
                 if workers:
                     pending.append(workers.submit(chunk.frames))

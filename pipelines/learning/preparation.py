@@ -214,7 +214,7 @@ def _plan(
     epochs, fitted = fit_epochs(options.seconds, others, costs, wanted, draws)
     n_videos = {subset: len(parts.of(subset)) for subset in by_subset}
     cached = [found for i, found in looked.items() if parts.labels.videos[i].subset != TESTING]
-    disk = sum(found.chunks * found.pixels * CHUNK_PLANES for found in cached)
+    disk: float = sum(found.chunks * found.pixels * CHUNK_PLANES for found in cached)
     disk += sum(by_subset.values()) * row_bytes(preset) + sum(NETWORK_BYTES[s] for s in preset.streams)
     steps = make_steps(by_subset, costs, epochs, fitted, n_models)
     n_classes = len(parts.labels.classes) - 1
