@@ -11,7 +11,6 @@ ELSEWHERE = {
     "--thresh": "--on",
     "--score": "--on",
     "--conf": "--on",
-    "--model": "--checkpoint",
     "--weights": "--rgb-weights",
     "--gpu": "--device",
     "--cuda": "--device",

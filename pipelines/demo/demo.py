@@ -6,12 +6,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from extractors.errors import OutputError
 from lstr.errors import LstrError
 from lstr.labels import read_labels
 from pipelines.demo.scenes import SceneConfig, rendering
 from pipelines.detection.events import Decided, Ended, Opened
 from pipelines.detection.job import DetectOptions, detect_sources
 from pipelines.detection.writer import OutputOptions
+from pipelines.files.atomic import check_writable
 from pipelines.learning.events import Learnt
 from pipelines.learning.job import Event as LearnEvent
 from pipelines.learning.job import learn
@@ -44,9 +46,13 @@ class Demo:
 def demo(output: Path, scenes: SceneConfig = SCENES) -> Iterator[Event | Finished[Demo]]:
     """Run everything in `output`; what is there from an earlier run is kept, but the detection is made again.
 
-    Raises LstrError where one of its own videos cannot be read, and what the jobs raise.
+    Raises OutputError for a folder with other things in it, LstrError where one of its own videos cannot be read, and
+    what the jobs raise.
     """
     start = perf_counter()
+    check_writable(output)
+    if output.is_dir() and any(output.iterdir()) and not (output / "videos").is_dir():
+        raise OutputError(f"{output} holds something else than a demo.", "name a new folder: lstr demo -o DIR.")
     yield from rendering(output, scenes)
     videos, labels = output / "videos", output / "labels.json"
     learnt = yield from _learn(

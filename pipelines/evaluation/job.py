@@ -18,6 +18,7 @@ from pipelines.evaluation.published_results import quoted_for
 from pipelines.evaluation.report import write_evaluation
 from pipelines.evaluation.scoring import Evaluation, Scoring, check_fit, score_split
 from pipelines.evaluation.thresholds import choose_for_checkpoint
+from pipelines.files.atomic import check_writable
 from pipelines.networks.checkpoints import assumptions_of, open_checkpoint
 from pipelines.progress import Finished, Notice, Progress
 
@@ -103,6 +104,8 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     Misfits of any checkpoint end the job before the first is scored. Raises MissingPathError, LabelsError,
     RecipeError, CheckpointError, ConfigError, SeenError, and OutputError where the report cannot be written.
     """
+    if options.output:
+        check_writable(Path(options.output))
     streams = (options.rgb, options.flow)
     features = list(options.features)
     data = read_dataset(features, options.labels, streams, options.dataset, skip_missing=options.skip_missing)
