@@ -12,6 +12,7 @@ from time import perf_counter
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from lstr.segment import Segment
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 from pipelines.reports.timeline_page import write_report
@@ -44,7 +45,13 @@ def write_big(path: Path) -> None:
     ]
     events = [{"event": "started", **s, "time": s["start"] + 0.25} for s in segments]
     timeline = {"source": "day.mp4", "duration": CHUNKS / 4, "classes": classes, "chunks": CHUNKS, "segments": segments}
-    write_report(path, timeline, scores / scores.sum(1, keepdims=True), truth=segments[::2], events=events)
+    write_report(
+        path,
+        timeline,
+        scores / scores.sum(1, keepdims=True),
+        truth=[Segment.from_dict(s) for s in segments[::2]],
+        events=events,
+    )
 
 
 def open_page(browser: Browser, path: Path) -> tuple[Page, float]:

@@ -1,7 +1,7 @@
 """Long Short-Term Transformer for online action detection, from video to a causal timeline of actions.
 
     import lstr
-    for decision in lstr.detect("game.mp4", "run/checkpoint.pt"):
+    for decision in lstr.detect("game.mp4", "fall.lstr"):
         print(decision.time, decision.label, decision.score)
 
 This is the public face. A name is imported when it is first used, so that `import lstr` loads nothing.
@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from extractors.errors import ExtractorError as ExtractorError
     from extractors.video.live_reader import LiveOptions as LiveOptions
     from lstr.checkpoint import Checkpoint as Checkpoint
-    from lstr.checkpoint import load as load
     from lstr.errors import LstrError as LstrError
     from lstr.segment import Segment as Segment
     from lstr.streaming import create as create
@@ -34,6 +33,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from pipelines.detection.detect import detect as detect
     from pipelines.detection.sources import Limits as Limits
     from pipelines.detection.sources import NetworkOptions as NetworkOptions
+    from pipelines.networks.checkpoints import load as load
 
 _NAMES = {
     "Checkpoint": ("lstr.checkpoint", "Checkpoint"),
@@ -52,7 +52,7 @@ _NAMES = {
     "evaluate": ("pipelines.calls", "evaluate"),
     "extract": ("pipelines.calls", "extract"),
     "finetune": ("pipelines.calls", "finetune"),
-    "load": ("lstr.checkpoint", "load"),
+    "load": ("pipelines.networks.checkpoints", "load"),
     "read_labels": ("pipelines.annotations.label_file", "read_label_file"),
     "step": ("lstr.streaming", "step"),
     "train": ("pipelines.calls", "train"),

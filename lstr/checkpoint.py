@@ -8,7 +8,7 @@ import pickle
 import platform
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ class Checkpoint:
     path: Path
     assumed: dict[str, int]
     """Configuration that neither the file nor the caller states."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the model file states that it is from; empty for a checkpoint."""
 
 
 def save(
@@ -122,9 +124,12 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
     `overrides` (LSTRConfig field to value) the rest: n_heads, long_length, long_stride. Raises CheckpointError when
     the file is missing, damaged, unsafe, or contradicts its configuration, and ConfigError on a bad override.
     """
-    path = Path(path)
-    overrides = dict(overrides or {})
-    content = read(path)
+    return interpret(path, read(path), overrides)
+
+
+def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
+    """A checkpoint from what `read` gives of its file; `path` is for messages. Raises as `load`."""
+    path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
     if not isinstance(tensors, dict) or not tensors or not all(isinstance(t, Tensor) for t in tensors.values()):
         raise CheckpointError(

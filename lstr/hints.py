@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-OPTION = re.compile(r"(?<![\w/.-])(--[a-z][a-z-]*[a-z]|-[cof](?=[ .,;)`]|$))(?:[ =]('[^']*'|[^\s,;`]+))?")
+OPTION = re.compile(r"(?<![\w/.-])(--[a-z][a-z-]*[a-z]|-[cfmo](?=[ .,;)`]|$))(?:[ =]('[^']*'|[^\s,;`]+))?")
 OTHERS = re.compile(r"(`(?!-)[^`]*`|\b(?:pip|torchrun) .*)")
 """Commands to type into a shell, which stay as they are."""
 
-ARGUMENTS = {"-c": "checkpoint", "-f": "formats", "-o": "output", "--set": "settings"}
+ARGUMENTS = {"-c": "checkpoint", "-f": "formats", "-m": "checkpoint", "-o": "output", "--set": "settings"}
 """Options whose argument has another name; of all others it is the option's."""
 
 FLAGS = ("--allow-damaged", "--allow-recipe-mismatch", "--allow-seen", "--published", "--resume", "--skip-missing")

@@ -227,7 +227,7 @@ class Timeline:
 
 
 def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
-    """A checkpoint's thresholds, by class where `lstr evaluate --calibrate` wrote them, else the default ones.
+    """A checkpoint's thresholds, by class where `lstr evaluate --choose-thresholds` wrote them, else the default ones.
 
     `overrides` (on, off, min_length, merge_gap; None overrides nothing) replace both, for all classes. Where only one
     of `on` and `off` is overridden and contradicts the other, the other follows it. Raises ThresholdError.

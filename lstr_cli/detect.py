@@ -76,7 +76,16 @@ def _model_options(command):
 
 @click.command("detect")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("-c", "--checkpoint", metavar="FILE", help="Checkpoint; else $LSTR_CHECKPOINT, else the default one.")
+@click.option(
+    "-m",
+    "--model",
+    "-c",
+    "--checkpoint",
+    "checkpoint",
+    metavar="FILE",
+    help="Model file (.lstr), which holds all that is needed, or a checkpoint.  [default: $LSTR_CHECKPOINT, else the "
+    "default model]",
+)
 @_output_options
 @networks_options
 @stretch_options
@@ -98,12 +107,13 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
 
     An action is reported the moment its score reaches --on, and its end when the score falls below --off;
     --min-length and --merge-gap delay both, and a line says by how much. Without these options the checkpoint's
-    thresholds hold, where `lstr evaluate --calibrate` has chosen them.
+    thresholds hold, where `lstr evaluate --choose-thresholds` has chosen them.
 
     \b
     Examples:
       lstr detect game.mp4 -o timeline
-      lstr detect game.mp4 -c run/checkpoint.pt -o timeline -f json,html
+      lstr detect game.mp4 -m fall.lstr -o timeline -f json,html
+      lstr detect game.mp4 -m run/checkpoint.pt -o timeline
       lstr detect game.mp4 -o timeline -f vtt,eaf,mp4 --min-length 0.5
       lstr detect game.mp4 | jq -c 'select(.event)'
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m

@@ -1,4 +1,4 @@
-"""`lstr evaluate`: per-frame mAP beside chance and the time prior, of one checkpoint or of several side by side."""
+"""`lstr evaluate`: events and per-frame mAP, beside two baselines, of one checkpoint or of several side by side."""
 
 import click
 
@@ -6,7 +6,7 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 
 
 @click.command("evaluate")
-@click.argument("paths", metavar="CHECKPOINT... FEATURES...", nargs=-1, required=True)
+@click.argument("paths", metavar="MODEL... FEATURES...", nargs=-1, required=True)
 @click.option("--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
@@ -31,9 +31,16 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
     help="Data set whose quoted results stand beside.  [default: that of the preset or classes]",
 )
 @click.option(
-    "--calibrate",
+    "--choose-thresholds",
     is_flag=True,
     help="Choose thresholds for `lstr detect` on the validation subset and write them into CHECKPOINT.",
+)
+@click.option(
+    "--false-alarms",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="With --choose-thresholds: find as much as N false alarms an hour allow, of all classes together.  "
+    "[default: the highest F1 of each class]",
 )
 @data_options
 @mismatch_option
@@ -43,20 +50,26 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 @set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(paths, calibrate, settings, as_json, **options):
-    """Score every chunk of a subset: per-frame mAP and mcAP, per class, beside two baselines.
+def command(paths, settings, as_json, **options):
+    """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
-    chance scores each class's share of the training chunks everywhere; the time prior how often a class is on at
-    that time of a video. Neither sees the video. Also scored: each tenth of the actions, their starts, the delay
-    until they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared on the
-    same resamples of the videos. Several feature folders of one recipe are read as one; they come last. Videos that
-    the networks of their features were trained on are refused.
+    MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
+
+    Events are those that `lstr detect` announces with the checkpoint's thresholds: a label is found by a detection
+    of its class that overlaps it with an IoU of 0.3 or starts within a second of it.
+
+    Two baselines: chance scores each class's share of the training chunks everywhere; the time prior how often a
+    class is on at that time of a video. Neither sees the video. Also scored: each tenth of the actions, their starts,
+    the delay until they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared
+    on the same resamples of the videos. Several feature folders of one recipe are read as one; they come last. Videos
+    that the networks of their features were trained on are refused.
 
     \b
     Examples:
       lstr evaluate run/checkpoint.pt features --labels labels.json
-      lstr evaluate run/checkpoint.pt features --labels labels.json -o evaluation
-      lstr evaluate run/checkpoint.pt features --labels labels.json --calibrate
+      lstr evaluate fall.lstr features --labels labels.json -o evaluation
+      lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds
+      lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 1
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
@@ -64,7 +77,9 @@ def command(paths, calibrate, settings, as_json, **options):
     from pipelines.evaluation.job import EvaluateOptions, evaluate
 
     checkpoints, features = _sorted(paths)
-    options |= {"choose_thresholds": calibrate, "model": model_settings(settings)}
+    if options["false_alarms"] is not None and not options["choose_thresholds"]:
+        raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
+    options["model"] = model_settings(settings)
     result = console.follow(evaluate(EvaluateOptions(checkpoints, features, **options)), "videos")
     if as_json:
         console.show_json(result.document)
@@ -87,5 +102,7 @@ def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
     while first and Path(paths[first - 1]).is_dir():
         first -= 1
     if not first:
-        raise click.UsageError("Give a checkpoint file, as run/checkpoint.pt, and then a feature folder.")
+        raise click.UsageError(
+            "Give a model file or checkpoint, as fall.lstr or run/checkpoint.pt, and then a feature folder."
+        )
     return list(paths[:first]), list(paths[first:])

@@ -2,14 +2,20 @@
 
 from collections.abc import Sequence
 
+from lstr.event_metrics import sentence
 from lstr_cli import console
+from pipelines.evaluation.event_rows import event_tables
 from pipelines.evaluation.findings import Findings, Judged
-from pipelines.evaluation.page import figure_text, interval_text, videos_text
+from pipelines.evaluation.wording import figure_text, interval_text, videos_text
 
 
 def show_findings(findings: Findings) -> None:
     """The tables of one checkpoint, or of several side by side."""
     judged, quoted = findings.judged, findings.quoted
+    for entry in judged:
+        name = f"{entry.name}: " if findings.several else ""
+        console.show(f"{name}{sentence(entry.document['events'])}")
+    _show_events(judged)
     if not findings.several:
         _show_classes(judged[0].document)
         _show_means(judged)
@@ -32,12 +38,21 @@ def show_findings(findings: Findings) -> None:
 def show_thresholds(document: dict) -> None:
     """A table for each checkpoint whose thresholds were chosen."""
     for one in document.get("checkpoints", [document]):
+        of_class = one["events"]["per_class"]
         rows = [
-            (label, *(f"{values[key]:.3f}" for key in ("on", "off", "F1", "before")))
+            (label, *(figure_text(values[key]) for key in ("on", "off", "F1", "before")))
+            + tuple(of_class[label][key] for key in ("labels", "found", "false_alarms"))
             for label, values in one["thresholds"].items()
         ]
-        columns = ("class", "on", "off", "F1", "F1 by default thresholds")
-        console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=(1, 2, 3, 4))
+        columns = ("class", "on", "off", "F1", "F1 by default thresholds", "actions", "found", "false alarms")
+        console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=range(1, len(columns)))
+        console.show(f"on these videos: {sentence(one['events'])}")
+        console.show(f"by default thresholds: {sentence(one['default_events'])}")
+
+
+def _show_events(judged: Sequence[Judged]) -> None:
+    for table in event_tables(judged):
+        console.show_table(table.title, table.columns, table.rows, right=range(1, len(table.columns)))
 
 
 def _show_classes(document: dict) -> None:

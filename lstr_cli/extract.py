@@ -79,6 +79,7 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
       lstr extract videos/ -o features --rgb-weights kinetics --flow-weights kinetics
       lstr extract videos/ -o features --streams rgb --rgb-network tsn_mobilenet.py --rgb-weights tsn_mobilenet.pth
       lstr extract videos/ -o features --recipe my_weights
+      lstr extract videos/ -o features --recipe fall.lstr
       lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
     from extractors.video.inputs import VIDEO_SUFFIXES

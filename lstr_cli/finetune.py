@@ -31,8 +31,8 @@ NETWORKS = click.Choice(["resnet50", "bninception"])
 @click.option(
     "--init",
     metavar="PATH|NAME|random",
-    help="Their first weights: a file (published, or torchvision's resnet50-*.pth), an earlier WEIGHTS folder, "
-    "the name or recipe of fetched ones, or random. RGB weights serve a flow network of the same kind too.  "
+    help="Their first weights: a file (published, or torchvision's resnet50-*.pth), an earlier WEIGHTS folder, a "
+    "model file, the name or recipe of fetched ones, or random. RGB weights serve a flow network of their kind too.  "
     "[default: random]",
 )
 @click.option("--rgb-init", metavar="PATH|NAME|random", help="The same of the RGB network alone.")
@@ -81,6 +81,7 @@ def command(videos, lists, as_json, **options):
       lstr finetune videos/ --labels labels.json -o weights --stream flow --set epochs=30 --set lr=0.005
       lstr finetune videos/ --labels labels.json -o weights --rgb-init resnet50-0676ba61.pth --resume
       lstr finetune new/ --labels new.json -o better --init weights
+      lstr finetune new/ --labels new.json -o better --init fall.lstr
       torchrun --nproc-per-node 8 --no-python lstr finetune videos/ --labels labels.json -o weights
     """
     from lstr_cli import console

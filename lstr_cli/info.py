@@ -1,4 +1,4 @@
-"""`lstr info`: what a video, feature folder, checkpoint, weights folder or timeline holds."""
+"""`lstr info`: what a video, feature folder, model file, checkpoint, weights folder or timeline holds."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ SHOWN = 20  # faults in a table; --json has them all
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(path, plot, video_id, settings, as_json):
-    """Describe a video, a feature folder, a checkpoint, a folder or file of `lstr finetune`, a timeline or labels.
+    """Describe a video, features, a model file, a checkpoint, weights of `lstr finetune`, a timeline or labels.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
     were recorded when the arrays were written. Leaves with 3 when something is wrong with it.
@@ -28,6 +28,7 @@ def command(path, plot, video_id, settings, as_json):
       lstr info game.mp4
       lstr info features
       lstr info features --plot norms.png --video game
+      lstr info fall.lstr
       lstr info run/checkpoint.pt --json
       lstr info my_weights
       lstr info labels.json

@@ -23,7 +23,9 @@ COMMANDS = {
     "train": "Features and labels to a checkpoint.",
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
     "detect": "A video to a causal timeline of actions.",
-    "info": "What a video, feature folder, checkpoint or timeline holds.",
+    "pack": "A run and its networks to one model file.",
+    "unpack": "A model file to its checkpoint and networks.",
+    "info": "What a video, feature folder, model file, checkpoint or timeline holds.",
     "bench": "How fast this machine decides.",
     "doctor": "What this machine has, and what is missing.",
 }

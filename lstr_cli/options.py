@@ -63,8 +63,8 @@ def weights_options(command):
         with_paths = click.option(
             f"--{stream}-weights",
             metavar="FILE|DIR|NAME",
-            help=f"Of the {stream} network: a file, a folder of `lstr finetune`, or the name or recipe of fetched "
-            "ones; random without it.",
+            help=f"Of the {stream} network: a file, a folder of `lstr finetune`, a model file, or the name or recipe "
+            "of fetched ones.  [default: those of the model or recipe, else random]",
         )(with_paths)
     return with_paths
 
@@ -106,7 +106,7 @@ def recipe_options(command):
         show_default=True,
         help="faithful: as published, ten flow crops. fast: one, and bf16 where the processor has it. activitynet, "
         "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or the "
-        "recipe of a feature folder or checkpoint, or a folder of `lstr finetune`, with its weights.",
+        "recipe of a feature folder or checkpoint, or of a folder of `lstr finetune` or a model file, with weights.",
     )(with_recipe)
 
 

@@ -100,9 +100,9 @@ def _train(options, make_default: bool) -> None:
     console.say(f"curves: {trained.curves}")
     console.say(f"checkpoint: {trained.checkpoint}")
     if make_default:
-        from pipelines.detection.checkpoint import leave_default
+        from pipelines.detection.checkpoint import make_default
 
-        console.say(f"default checkpoint: {leave_default(trained.checkpoint)}")
+        console.say(f"default model: {make_default(trained.checkpoint)}")
 
 
 def _means(evaluation: dict | None) -> str:

@@ -40,8 +40,8 @@ def extract(
 ) -> Summary:
     """Extract the features of videos into the folder `output`, as `lstr extract`; a second call goes on.
 
-    videos: files, folders, patterns, URLs, or {id: source}. recipe: a name, a file, a feature folder, a checkpoint, or
-    a folder of `lstr.finetune`. weights: files by stream. options: further fields of
+    videos: files, folders, patterns, URLs, or {id: source}. recipe: a name, a file, a feature folder, a checkpoint, a
+    model file, or a folder of `lstr.finetune`. weights: files by stream. options: further fields of
     `pipelines.extraction.options.ExtractOptions`. `show` takes each event. A video that fails is in `Summary.failed`.
     """
     found: Mapping[str, Place]
@@ -74,7 +74,7 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
 def evaluate(
     checkpoints: Paths, features: Paths, labels: str | Path, *, show: Show = warn, **options: Any
 ) -> EvaluateResult:
-    """Measure checkpoints on held-out videos, as `lstr evaluate`; the metrics are in `EvaluateResult.document`.
+    """Measure checkpoints or model files on held-out videos, as `lstr evaluate`; metrics: `EvaluateResult.document`.
 
     options: further fields of `pipelines.evaluation.job.EvaluateOptions`, such as subset="testing" or mode="stream".
     `show` takes each event.

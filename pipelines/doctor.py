@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from extractors.errors import ExtractorError
 from extractors.networks.published_files import read_manifest
-from pipelines.files.home import home
+from pipelines.files.home import default_model, home
 
 PACKAGES = (
     "torch",
@@ -97,10 +97,9 @@ def _gpu() -> Finding:
 
 
 def _checkpoint() -> Finding:
-    default = home() / "default.pt"
-    if default.exists():
-        return Finding("default checkpoint", True, str(default))
-    return Finding("default checkpoint", True, f"none at {default}", "`lstr demo` makes one.")
+    if default := default_model():
+        return Finding("default model", True, str(default))
+    return Finding("default model", True, f"none in {home()}", "`lstr train --make-default` leaves one.")
 
 
 def _weights() -> Finding:

@@ -21,10 +21,11 @@ from pipelines.progress import Tell
 
 if TYPE_CHECKING:
     from extractors.networks.model_card import ModelCard
+    from pipelines.networks.model_file import ModelFile
 
 
 def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict:
-    """What a video, feature folder, checkpoint, weights folder or file, timeline or label file holds, by its `kind`.
+    """What a video, features, checkpoint, model file, weights, timeline or label file holds, by its `kind`.
 
     A feature folder is read whole, and `faults` names what is wrong with it. `settings` are what a published
     checkpoint does not tell. Raises the typed error of that kind.
@@ -34,6 +35,11 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if path.is_dir():
         return _folder(path, progress)
+    if _may_be_model(path):
+        from pipelines.networks.model_file import is_meant_as_model, open_model
+
+        if is_meant_as_model(path):
+            return _model_file(open_model(path))
     if path.suffix in (".pt", ".pth", ".tar"):
         from extractors.networks.model_card import read_card
 
@@ -61,6 +67,14 @@ def _folder(path: Path, progress: Tell) -> dict:
             return describe_labels(path)
         raise
     return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
+
+
+def _may_be_model(path: Path) -> bool:
+    """Whether a file has the name of a model file or begins as an archive; only then it is worth loading torch."""
+    if path.suffix == ".lstr":
+        return True
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _is_labels(path: Path) -> bool:
@@ -161,6 +175,32 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
         "metrics": loaded.metrics,
         **({"thresholds": _thresholds(loaded.extra["thresholds"])} if loaded.extra.get("thresholds") else {}),
         "versions": loaded.versions,
+    }
+
+
+def _model_file(model: "ModelFile") -> dict:
+    from pipelines.networks.model_description import actions_of, is_demo, network_of
+
+    about = model.about
+    metrics, measured = about["metrics"], about["metrics"].get("lstr")
+    means = {name: measured.get(name) for name in ("mAP", "mcAP")} if isinstance(measured, dict) else {}
+    return {
+        "kind": "model file",
+        "title": about["title"],
+        "format": about["format"],
+        **({"demo": True} if is_demo(about) else {}),
+        "actions": actions_of(about),
+        "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
+        "recipe_id": model.recipe.id,
+        "model": about["config"].get("kind"),
+        "preset": about["checkpoint"]["extra"].get("preset", "not recorded"),
+        "measured": {**means, "videos": metrics.get("videos")} if means else "not recorded",
+        **({"events": metrics["events"]["together"]} if "together" in (metrics.get("events") or {}) else {}),
+        "thresholds": _thresholds(about["thresholds"]) if about["thresholds"] else "the usual ones",
+        "trained_on": list(about["seen"]),
+        "bytes": model.path.stat().st_size,
+        "lstr": about["lstr"],
+        "versions": about["checkpoint"]["versions"],
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from extractors.errors import WeightsError
+from extractors.networks.archive import is_archive, member_path
 from extractors.networks.weights import read_content
 
 FORMAT = "lstr-weights/1"
@@ -79,8 +80,11 @@ def is_weights_folder(path: str | Path) -> bool:
 
 
 def network_file(source: str | Path, stream: str, fold: int | None = None) -> Path:
-    """A stream's weights file of a weights folder; any other path is the file itself, and has no folds."""
+    """A stream's weights file of a weights folder, or its member of a model file, which has no folds; any other path
+    is the file itself, and has none either."""
     source = Path(source)
+    if is_archive(source):
+        return member_path(source, stream)
     if not source.is_dir():
         return source
     return source / file_name(stream, fold)

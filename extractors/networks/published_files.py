@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from extractors.networks.archive import Archive, is_member
+
 MANIFEST = resources.files("checkpoints") / "manifest.json"
 
 
@@ -36,7 +38,9 @@ def read_manifest() -> list[PublishedFile]:
 
 
 def sha256_of(path: str | Path) -> str:
-    """64 hex digits over a file's bytes."""
+    """64 hex digits over the bytes of a file, or of a member of a model file, which states them."""
+    if is_member(path):
+        return Archive(Path(path).parent).sha256(Path(path).name)
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -47,6 +51,11 @@ def published_by_hash(sha256: str) -> PublishedFile | None:
 
 
 def dataset_of(path: str | Path) -> str:
-    """`kinetics` (or another published set) when the file's SHA-256 starts as in the manifest, else `custom`."""
+    """`kinetics` (or another published set) when the file's SHA-256 starts as in the manifest, else `custom`.
+
+    Of a network in a model file it is what that states.
+    """
+    if is_member(path):
+        return Archive(Path(path).parent).weights_name(Path(path).name)
     entry = published_by_hash(sha256_of(path))
     return entry.dataset if entry else "custom"

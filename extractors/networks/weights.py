@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from extractors.errors import MissingPathError, WeightsError
+from extractors.networks.archive import is_member, read_member
 from extractors.networks.backbones import build_backbone
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
@@ -31,9 +32,13 @@ CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flo
 def read_content(path: str | Path, mapped: bool = False) -> object:
     """What is in a weights file; `mapped` leaves its tensors on disk until they are read, where it is of that kind.
 
-    Raises MissingPathError when it does not exist, WeightsError when it is damaged or needs code to load.
+    Of a network in a model file it is what the file of `lstr finetune` would hold. Raises MissingPathError when it does
+    not exist, WeightsError when it is damaged or needs code to load.
     """
     path = Path(path)
+    if is_member(path):
+        part = read_member(path)
+        return {"state_dict": part.tensors, **({} if part.note is None else {"lstr": part.note})}
     if not path.is_file():
         raise MissingPathError(f"{path} is not a file.", "check the path of the weights.")
     try:

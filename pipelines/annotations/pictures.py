@@ -69,14 +69,15 @@ class Page(Picture):
         # what a person labelled has no score, so it is the page's truth
         detected = [s for s in timeline["segments"] if "score" in s]
         truth = [Segment.from_dict(s) for s in timeline["segments"] if "score" not in s] or None
-        write_report(path, {**timeline, "segments": detected}, scores, video=_file_of(one), truth=truth)
+        page = {"id": one.first[0], **timeline, "segments": detected}
+        write_report(path, page, scores, video=_file_of(one), truth=truth)
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         from pipelines.reports.timeline_page import write_report
 
         write_report(
             path,
-            detection.timeline,
+            {"id": detection.id, **detection.timeline},
             detection.scores,
             video=detection.video,
             truth=detection.truth,

@@ -13,7 +13,7 @@ from lstr.checkpoint import load
 from lstr.errors import LstrError
 from pipelines.datasets.dataset import read_split
 from pipelines.demo.scenes import rendering
-from pipelines.detection.checkpoint import leave_default
+from pipelines.detection.checkpoint import make_default
 from pipelines.detection.events import Decided, Opened
 from pipelines.detection.job import DetectOptions, detect_sources
 from pipelines.detection.writer import OutputOptions
@@ -70,7 +70,7 @@ def demo(output: Path) -> Iterator[Event | Finished[Demo]]:
     options = DetectOptions(loaded, device=device, output=files)
     yield from part("detect", _detect(videos[video_id], options))
     page = (output / "timeline" / f"{video_id}.html").resolve()
-    checkpoint = leave_default(run / "checkpoint.pt")
+    checkpoint = make_default(run / "checkpoint.pt")
     yield Finished(Demo(metrics.document, seconds, page, checkpoint, videos[video_id]))
 
 

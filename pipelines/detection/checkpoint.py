@@ -1,20 +1,25 @@
-"""The checkpoint that a detection uses, and what a reader of its scores must know."""
+"""The model that a detection uses, and what a reader of its scores must know."""
 
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from extractors.networks.published_files import sha256_of
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from pipelines.files.atomic import replacing
-from pipelines.files.home import home
+from pipelines.files.home import DEFAULTS, default_model, home
 from pipelines.networks.checkpoint_recipe import recipe_of
 from pipelines.networks.checkpoints import assumptions_of, open_checkpoint
+from pipelines.networks.model_description import is_demo
+from pipelines.networks.model_file import is_model, open_model
 
 
 def find_checkpoint(path: str | Path | None) -> Path:
-    """`path`, else $LSTR_CHECKPOINT, else the default checkpoint.
+    """`path`, else $LSTR_CHECKPOINT, else the default model.
 
     Raises CheckpointError when there is none.
     """
@@ -22,19 +27,32 @@ def find_checkpoint(path: str | Path | None) -> Path:
         return Path(path)
     if os.environ.get("LSTR_CHECKPOINT"):
         return Path(os.environ["LSTR_CHECKPOINT"])
-    default = home() / "default.pt"
-    if not default.exists():
+    default = default_model()
+    if default is None:
         raise CheckpointError(
-            "There is no checkpoint to detect with.", "name one with -c PATH, or run `lstr demo` to make one."
+            "There is no model to detect with: none was named, and none is the default one.",
+            "name a model file with -m FILE, which holds all that is needed;\n"
+            "  to make one of your own labelled videos: lstr learn VIDEOS LABELS -o my.lstr",
         )
     return default
 
 
-def leave_default(checkpoint: Path) -> Path:
-    """Copy a checkpoint to where `lstr detect` looks when no other is named; returns that path."""
-    target = home() / "default.pt"
+def make_default(path: str | Path) -> Path:
+    """Copy a model file or checkpoint to where `lstr detect` looks when no other is named; returns that path.
+
+    Raises CheckpointError for a demo model, whose detections on other videos mean nothing, and OutputError.
+    """
+    packed = is_model(path)
+    if packed and is_demo(open_model(path).about):
+        raise CheckpointError(
+            f"{path} is a demo model, which is of no use for other videos.",
+            "make a model of your own videos the default: lstr learn VIDEOS LABELS -o my.lstr",
+        )
+    kept, removed = DEFAULTS if packed else reversed(DEFAULTS)
+    target = home() / kept
     with replacing(target) as temporary:
-        shutil.copyfile(checkpoint, temporary)
+        shutil.copyfile(path, temporary)
+    (home() / removed).unlink(missing_ok=True)
     return target
 
 
@@ -55,3 +73,25 @@ def warnings_of(loaded: Checkpoint) -> list[str]:
     if recipe and recipe.is_random:
         warnings.append(f"the {recipe.random_streams} networks carry random weights: the features are untrained.")
     return warnings
+
+
+def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = None) -> list[str]:
+    """What a reader of one source's scores must know, as far as the model file says what it has seen.
+
+    A video file is known by its SHA-256, another source by its id alone.
+    """
+    seen: Mapping[str, Any] = loaded.about.get("seen") or {}
+    if _has_seen(seen, source_id, video):
+        return [f"{loaded.path} was trained on {source_id}: on new videos it is likely to do worse."]
+    if is_demo(loaded.about) and source_id not in (loaded.about.get("videos") or ()):
+        return [f"{loaded.path} is a demo model: it has only seen drawings, so what it says of other videos is chance."]
+    return []
+
+
+def _has_seen(seen: Mapping[str, Any], source_id: str, video: Path | None) -> bool:
+    """Whether a source is among videos {id: SHA-256, or None where that is not known}."""
+    hashes = {sha256 for sha256 in seen.values() if sha256}
+    if video and hashes:
+        with suppress(OSError):  # opening it says why
+            return sha256_of(video) in hashes or seen.get(source_id, "") is None
+    return source_id in seen

@@ -28,9 +28,10 @@ def detect(
 ) -> Iterator[Decision]:
     """Decisions of a video, camera or address, one per quarter second of it, each made without looking ahead.
 
-    source: as for `lstr detect`. checkpoint: its file, or one that is loaded; without it $LSTR_CHECKPOINT, else the
-    default one. networks: for raw video whose checkpoint was trained with weights: the folder that `lstr finetune`
-    left, or {"rgb": FILE, "flow": FILE} with other fields of NetworkOptions by name. thresholds: a Thresholds, values
+    source: as for `lstr detect`. checkpoint: a model file (.lstr), which needs nothing else, a checkpoint, or one that
+    is loaded; without it $LSTR_CHECKPOINT, else the default model. networks: other weights than those in the file or
+    beside the run: the folder that `lstr finetune` left, or {"rgb": FILE, "flow": FILE} with other fields of
+    NetworkOptions by name. thresholds: a Thresholds, values
     by name as {"on": 0.4}, or either by class. device: "cpu" or "cuda"; without it a GPU when there is one.
 
     Warns where the networks carry random weights, or a published checkpoint leaves something open. Raises the typed

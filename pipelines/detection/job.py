@@ -10,7 +10,7 @@ from extractors.video.live_input import Input, parse_live
 from extractors.video.live_reader import LiveOptions
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import Thresholds
-from pipelines.detection.checkpoint import load_checkpoint, warnings_of
+from pipelines.detection.checkpoint import load_checkpoint, warnings_of, warnings_of_source
 from pipelines.detection.events import Detected, SourceEvent, failed
 from pipelines.detection.live import ChainOptions, LiveChain, open_live, run_live
 from pipelines.detection.recorded import run_recorded
@@ -29,7 +29,7 @@ class DetectOptions:
     """How sources are detected on, and what is left of it."""
 
     checkpoint: Checkpoint | str | Path | None = None
-    """Its file, or one that is loaded; None is $LSTR_CHECKPOINT, else the default one."""
+    """A model file, a checkpoint, or one that is loaded; None is $LSTR_CHECKPOINT, else the default model."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Of the model, for a published checkpoint, which does not say all: LSTRConfig field to value."""
     device: str | None = None
@@ -149,6 +149,8 @@ class _Run:
             ) as sources,
             LiveChain(sources, self.loaded, twostream, workers, chain_options) as chain,
         ):
+            known = (text for source in sources for text in warnings_of_source(self.loaded, source.id))
+            warnings = [*warnings, *dict.fromkeys(known)]
             yield from self.notices(warnings)
             warnings = [*warnings_of(self.loaded), *warnings]
             self.timelines |= yield from run_live(chain, options.output, warnings, options.keep_going)

@@ -20,6 +20,7 @@ from extractors.video.inputs import find_videos
 from lstr.checkpoint import Checkpoint
 from lstr.errors import ConfigError
 from lstr.timeline import TOLERANCE
+from pipelines.detection.checkpoint import warnings_of_source
 from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 from pipelines.networks.published_weights import find_weights
@@ -173,6 +174,7 @@ def open_sources(
     videos = find_videos(raw)
     for folder, video_id, warnings in stored:
         try:
+            warnings = [*warnings, *warnings_of_source(loaded, video_id)]
             yield open_stored_source(folder, video_id, warnings, limits)
         except VideoError as error:
             yield Unreadable(video_id, error)
@@ -181,7 +183,8 @@ def open_sources(
     with open_networks(loaded, networks) as (twostream, pool, warnings):
         for video_id, path in videos.items():
             try:
-                yield open_video_source(video_id, path, twostream, pool, warnings, limits)
+                known = [*warnings, *warnings_of_source(loaded, video_id, path)]
+                yield open_video_source(video_id, path, twostream, pool, known, limits)
             except VideoError as error:
                 yield Unreadable(video_id, error)
 

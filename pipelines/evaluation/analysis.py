@@ -7,10 +7,10 @@ import numpy as np
 
 from lstr import bootstrap, metrics
 from lstr.action_stages import per_stage, published_per_stage
-from lstr.labels import AMBIGUOUS, BACKGROUND, segments_of
+from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.points import confusion, detection_delay, predicted_classes, start_precision
-from lstr.segment import Segment
-from pipelines.datasets.dataset import LabelledVideo, Split
+from pipelines.datasets.dataset import LabelledVideo
+from pipelines.evaluation.events import analyse_events, labelled_segments
 from pipelines.evaluation.scoring import Evaluation
 
 RESAMPLES = 1000
@@ -22,12 +22,12 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
     """The document of an evaluation with everything that a report shows; keys are added, none changed.
 
     `conventions`: mAP and mcAP corrected and published; `absent_classes`; `interval`: bootstrap over videos; `stages`;
-    `starts`; `delay`; `confusion`; `per_video`.
+    `starts`; `delay`; `confusion`; `per_video`; `events`: what detection would announce.
     """
     split, scores = evaluation.split, evaluation.scores
     classes, videos = split.labels.classes, split.videos
     targets = [video.targets for video in videos]
-    segments = [_segments(split, video) for video in videos]
+    segments = [labelled_segments(split, video) for video in videos]
     scored = evaluation.document["lstr"]["per_class"]
     return {
         **evaluation.document,
@@ -42,6 +42,7 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
         "delay": detection_delay(scores, targets, segments, classes),
         "confusion": {"classes": list(classes), "counts": confusion(scores, targets, classes).tolist()},
         "per_video": [_of_video(video, rows, classes) for video, rows in zip(videos, scores, strict=True)],
+        "events": analyse_events(evaluation, len(resampled["mAP"])),
     }
 
 
@@ -103,12 +104,6 @@ def _intervals(resampled: Resampled) -> dict[str, Any] | None:
         return None
     edges = {name: bootstrap.interval(values) for name, values in resampled.items()}
     return {**edges, "level": bootstrap.LEVEL, "resamples": len(resampled["mAP"])}
-
-
-def _segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
-    """A video's labelled actions; from its chunks where the labels are chunks alone."""
-    labelled = split.labels.videos[video.id].segments
-    return labelled or segments_of(video.targets, split.labels.classes)
 
 
 def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:

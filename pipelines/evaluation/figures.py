@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lstr import metrics
 from lstr.config import FEATURES_PER_SECOND
@@ -27,7 +27,7 @@ INK, SOFT, LINE = map(light, ("ink", "soft", "line"))
 DARK = {light(name): dark(name) for name in ("ink", "soft", "line")}
 """What each colour that carries no data becomes on a dark page"""
 WIDTH = 4.2  # inches: letters of 9 points stay legible where a phone shows the page 400 pixels wide
-MOST_CURVES, MOST_CONFUSED, MOST_LANES, MOST_POINTS = 60, 20, 6, 500
+MOST_CURVES, MOST_CONFUSED, MOST_LANES, MOST_LINES, MOST_POINTS = 60, 20, 6, 8, 500
 PLAIN: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "lstr",  # the same figure is the same file
@@ -108,6 +108,41 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
     axes.grid(axis="x", lw=0.6)
     if len(documents) > 1 or "chance" in documents[0]:
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+@_drawn
+def draw_operating_curves(document: dict) -> Figure:
+    """Recall against false alarms an hour, of each class and of all together, with the thresholds in use as dots.
+
+    Each line is the most that any level finds for as many false alarms or fewer.
+    """
+    events = document["events"]
+    curves, in_use = events["operating_curves"], events["per_class"]
+    labelled = sorted((name for name, one in in_use.items() if one["labels"]), key=lambda name: -in_use[name]["labels"])
+    colours = colours_of(document["confusion"]["classes"])
+    figure, axes = _figure(3.4)
+    lines = [(name, curves["per_class"][name], in_use[name], colours[name], 1.1) for name in labelled[:MOST_LINES]]
+    lines.append(("together", curves["together"], events["together"], INK, 2.2))
+    end = 1.0
+    for name, points, one, colour, width in lines:
+        found = sorted(
+            (p["false_alarms_per_hour"], p["recall"])
+            for p in points
+            if p["recall"] is not None and p["false_alarms_per_hour"] is not None
+        )
+        if not found:
+            continue
+        alarms, recall = np.array(found).T
+        axes.step(alarms, np.maximum.accumulate(recall), color=colour, lw=width, where="post", label=_short(name, 18))
+        dot = one["false_alarms_per_hour"], one["found"] / one["labels"]
+        axes.plot(*dot, "o", color=colour, ms=5, clip_on=False)
+        end = max(end, alarms[-1], dot[0])
+    axes.set_xscale("symlog", linthresh=1, linscale=0.5)  # 0 is to be seen, and so are hundreds
+    axes.set(xlim=(-0.05, end * 1.1), ylim=(0, 1.02), xlabel="false alarms an hour", ylabel="recall")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(lw=0.6)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.evaluation.scoring import Evaluation
 
-ENDINGS = (".pt", ".pth")
+ENDINGS = (".pt", ".pth", ".lstr")
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
 """The evaluation job: checkpoints, features and labels to metrics and a report, or to thresholds for detection."""
 
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from lstr.checkpoint import Checkpoint
+from lstr.errors import ConfigError
+from lstr.event_metrics import length_text
 from lstr.labels import subset_named
 from pipelines.datasets.dataset import Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in
@@ -21,6 +24,8 @@ from pipelines.progress import Finished, Notice, Progress
 Result = TypeVar("Result")
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
+CANNOT_BE_EXCLUDED = 3.0
+"""False alarms that may be expected in as much video again, where there was none (95 %; the rule of three)"""
 CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
 
 
@@ -44,6 +49,8 @@ class EvaluateOptions:
     """Whose quoted results stand beside; None: that of the preset or classes"""
     choose_thresholds: bool = False
     """In place of metrics, choose each class's thresholds and write them into the checkpoints"""
+    false_alarms: float | None = None
+    """With `choose_thresholds`: aim at no more false alarms an hour, of all classes together; None: the highest F1"""
     output: str | Path | None = None
     """Folder for report.html, JSON, CSV and figures"""
     dataset: str | None = None
@@ -57,6 +64,16 @@ class EvaluateOptions:
     """Model settings that the file of a published checkpoint lacks"""
     device: str | None = None
     """A torch device; None: the GPU, else the CPU"""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a number of false alarms that is none, or that nothing is chosen for."""
+        if self.false_alarms is None:
+            return
+        if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
+            raise ConfigError(
+                f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
+                "give a number above 0, as --choose-thresholds --false-alarms 1.",
+            )
 
     @property
     def scoring(self) -> Scoring:
@@ -102,7 +119,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     yield from data.notices(split)
     if options.choose_thresholds:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
-        document = yield from _choose(names, checkpoints, split)
+        document = yield from _choose(names, checkpoints, split, options.false_alarms)
         yield Finished(EvaluateResult(document))
         return
     findings = yield from _judge(names, checkpoints, split, options)
@@ -127,16 +144,37 @@ def _judge(
 
 
 def _choose(
-    names: Sequence[str], checkpoints: Sequence[Checkpoint], split: Split
-) -> Generator[Progress, None, dict[str, Any]]:
+    names: Sequence[str], checkpoints: Sequence[Checkpoint], split: Split, false_alarms: float | None
+) -> Generator[Progress | Notice, None, dict[str, Any]]:
     """Thresholds of each checkpoint, which now carries them, as the document of one or of several."""
     documents = []
     for name, loaded in zip(names, checkpoints, strict=True):
-        chosen = yield from _passed_on(choose_for_checkpoint(loaded, split), name)
+        chosen = yield from _passed_on(choose_for_checkpoint(loaded, split, false_alarms), name)
         seen = seen_in(split, loaded.config)
-        document = {"checkpoint": str(chosen.path), "thresholds": chosen.by_class}
+        document = {"checkpoint": str(chosen.path), "thresholds": chosen.by_class, "events": chosen.events}
+        document["default_events"] = chosen.default_events
+        if false_alarms is not None:
+            document["aim"] = {"false_alarms_per_hour": false_alarms}
+            yield from (Notice(f"{name}: {text}") for text in doubts(chosen.events, false_alarms))
         documents.append(document | ({"seen": seen} if seen else {}))
     return documents[0] if len(documents) == 1 else {"checkpoints": documents}
+
+
+def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
+    """What to know of thresholds that aim at so many false alarms an hour, by what they gave on their videos."""
+    hours, rate = events["hours"], events["together"]["false_alarms_per_hour"]
+    if rate is not None and rate > false_alarms:
+        yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
+    if hours and CANNOT_BE_EXCLUDED > false_alarms * hours:
+        length = length_text(hours)
+        yield (
+            f"{length} of video cannot show a rate of {false_alarms:g} an hour: without a false alarm in it, "
+            f"up to {CANNOT_BE_EXCLUDED / hours:.0f} an hour are possible. Choose on more video, also without "
+            f"actions: {CANNOT_BE_EXCLUDED / false_alarms:.2g} hours or more."
+        )
+    for label, one in events["per_class"].items():
+        if one["labels"] and not one["found"]:
+            yield f"no {label!r} is found any more."
 
 
 def _passed_on(events: Iterator[Progress | Finished[Result]], name: str) -> Generator[Progress, None, Result]:

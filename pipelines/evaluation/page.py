@@ -1,15 +1,29 @@
 """The HTML page of an evaluation: static, self-contained, light and dark, from a phone's width up."""
 
 import base64
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from lstr.config import FEATURES_PER_SECOND
+from lstr.event_metrics import FOUND_IOU, FOUND_ONSET, sentence
+from pipelines.evaluation.event_rows import event_tables
 from pipelines.evaluation.findings import Findings, Judged
+from pipelines.evaluation.wording import figure_text, interval_text, videos_text
 from pipelines.reports.page import build_page
+
+CONVENTIONS = (
+    "Each chunk counts once, of all videos together. Corrected: every video is scored, and chunks that are labelled "
+    "ambiguous are not. Published: as the LSTR paper was scored, without videos shorter than the work memory, and mcAP "
+    "with the ambiguous chunks. Compare with published results by the published rows only."
+)
+EVENTS = (
+    "What lstr detect announces with the checkpoint's thresholds. A label is found by a detection of its class with an "
+    f"IoU of at least {FOUND_IOU:g}, or with a start within {FOUND_ONSET:g} s of its start, each in one pair at most. "
+    "The others are missed labels and false alarms. False seconds are detected and not labelled. p50 and p95 are "
+    "seconds from a found label's start to the announcement; below 0 it came early."
+)
 
 
 @dataclass(frozen=True)
@@ -29,40 +43,26 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing]) -> str:
     first = judged[0]
     title = f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}"
     body = [
-        f'<header><div><h1>{escape(title)}</h1><p class="soft">{escape(_about(first.document))}</p></div></header>',
+        f"<header><div><h1>{escape(title)}</h1>{_sentences(judged)}"
+        f'<p class="soft">{escape(_about(first.document))}</p></div></header>',
         _warnings(findings.warnings),
         _card(_means(judged)),
+        _card(_events(judged)) if several else "",
         _card(_differences(findings)) if several else "",
         _card(_quoted(findings.quoted, judged)) if findings.quoted else "",
+        "" if several else _card(_events(judged)),
         _figures([one for one in drawings if not one.group]),
     ]
     for entry in judged:
         if several:
-            body += [f"<h2>{escape(entry.name)}</h2>", _figures([one for one in drawings if one.group == entry.name])]
+            body += [f"<h2>{escape(entry.name)}</h2>", _card(_events([entry]))]
+            body.append(_figures([one for one in drawings if one.group == entry.name]))
         body += [_card(_classes(entry.document)), _card(_stages(entry.document))]
     return build_page(title, "".join(f"{part}\n" for part in body if part), ("evaluation.css",))
 
 
-def figure_text(value: float | None, digits: int = 3) -> str:
-    """A number for people; a dash for None and NaN."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
-
-
-def interval_text(edges: Sequence[float] | None, sign: str = "") -> str:
-    """A confidence interval for people; nothing for None and NaN."""
-    if edges is None or not all(map(math.isfinite, edges)):
-        return ""
-    return f"[{edges[0]:{sign}.3f}, {edges[1]:{sign}.3f}]"
-
-
-def videos_text(found: dict[str, Any]) -> str:
-    """How many videos a mean is of, and how many of them networks of their features have seen."""
-    return f"{found['videos']}, {found['seen']} seen" if "seen" in found else str(found["videos"])
-
-
 def _about(document: dict[str, Any]) -> str:
     parts = [f"{document['videos']} videos", f"{document['chunks']} chunks of {1 / FEATURES_PER_SECOND:g} s"]
-    parts.append(f"{document['convention']} convention")
     if document["absent_classes"]:
         parts.append(f"without a positive chunk, and in no mean: {', '.join(document['absent_classes'])}")
     if document["interval"]:
@@ -88,7 +88,30 @@ def _means(judged: Sequence[Judged]) -> str:
         if system in judged[0].document:
             means = [figure_text(judged[0].document[system][mean]) for mean in ("mAP", "mcAP")]
             rows.append([system.replace("_", " "), *means, "", ""])
-    return "<h3>Means</h3>" + _table(["", "mAP", "mcAP", "videos", "chunks"], rows)
+    table = _table(["", "mAP", "mcAP", "videos", "chunks"], rows)
+    convention = judged[0].document["convention"]
+    return f"<h3>Means over chunks</h3>{table}" + _note(f"{CONVENTIONS} The other figures here are {convention}.")
+
+
+def _events(judged: Sequence[Judged]) -> str:
+    shown = ["<h3>Actions found</h3>"]
+    for i, table in enumerate(event_tables(judged)):
+        shown.append(_note(f"{table.title[0].upper()}{table.title[1:]}." if i else EVENTS))
+        shown.append(_table(table.columns, table.rows, total=len(judged) == 1))
+    return "".join(shown)
+
+
+def _note(text: str) -> str:
+    return f'<p class="soft">{escape(text)}</p>'
+
+
+def _sentences(judged: Sequence[Judged]) -> str:
+    texts = [sentence(entry.document["events"]) for entry in judged]
+    if len(judged) > 1:
+        texts = [f"{entry.name}: {text}" for entry, text in zip(judged, texts, strict=True)]
+    else:
+        texts = [text[0].upper() + text[1:] for text in texts]
+    return "".join(f'<p class="sentence">{escape(text)}.</p>' for text in texts)
 
 
 def _differences(findings: Findings) -> str:
@@ -129,7 +152,7 @@ def _classes(document: dict[str, Any]) -> str:
     total += [figure_text(document[s]["mAP"]) for s in systems]
     total += [f"{document['delay']['detected']} of {document['delay']['actions']}"]
     total += [figure_text(document["delay"]["median"], 2)]
-    return "<h3>Classes</h3>" + _table([*columns, "detected", "median delay, s"], [*rows, total], total=True)
+    return "<h3>Classes</h3>" + _table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)
 
 
 def _stages(document: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from lstr.points import OFFSETS
 from pipelines.evaluation import figures
+from pipelines.evaluation.event_rows import csv_rows
 from pipelines.evaluation.findings import Findings, Judged, without_nan
 from pipelines.evaluation.page import Drawing, draw_page
 from pipelines.files.atomic import replacing, write_text
@@ -68,13 +69,15 @@ def csv_text(rows: Sequence[dict]) -> str:
 
 
 def write_evaluation(folder: Path, findings: Findings) -> Path:
-    """Write evaluation.json, evaluation.csv, figures/*.svg and .png, and at last report.html, whose path is returned.
+    """Write evaluation.json, evaluation.csv, events.csv, figures/*.svg and .png, and at last report.html, whose path is
+    returned.
 
     Raises OutputError where the folder cannot be written.
     """
     judged, several = findings.judged, findings.several
     write_json(folder / "evaluation.json", findings.document)
     write_text(folder / "evaluation.csv", csv_text(class_rows(judged)))
+    write_text(folder / "events.csv", csv_text(csv_rows(judged)))
     drawings = []
     if several:
         figure = figures.draw_classes([one.name for one in judged], [one.document for one in judged])
@@ -94,6 +97,8 @@ def _figures(entry: Judged, alone: bool) -> Iterator[tuple[str, str, str, Figure
     document, evaluation = entry.document, entry.evaluation
     videos, classes = evaluation.split.videos, evaluation.split.labels.classes
     pooled = np.concatenate(evaluation.scores), np.concatenate([video.targets for video in videos])
+    note = "The most actions found for a number of false alarms, by the threshold. The dots are the thresholds in use."
+    yield "operating-curves", "Actions found against false alarms", note, figures.draw_operating_curves(document)
     if alone:
         yield "classes", AP_TITLE, "", figures.draw_classes([entry.name], [document])
     note = "The dotted line is the share of chunks in which the class is on."

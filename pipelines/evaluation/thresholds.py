@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,14 @@ from numpy.typing import NDArray
 from lstr import checkpoint, metrics
 from lstr.batch import predict
 from lstr.checkpoint import Checkpoint
+from lstr.event_metrics import measure_events
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.datasets.dataset import Split
+from pipelines.evaluation.events import detect_events, labelled_segments
+from pipelines.evaluation.hysteresis import hysteresis
+from pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
+from pipelines.networks.model_file import change_thresholds, is_model
 from pipelines.progress import Finished, Progress
 
 MOST_LEVELS = 50  # scores tried as `on`
@@ -48,18 +54,17 @@ def choose_thresholds(
 
 
 def levels(curve: np.ndarray) -> list[float]:
-    """Scores to try as `on`: some of those that occur, spread by rank, denser towards the high ones."""
-    seen = np.unique(curve[curve > 0])[::-1]
-    ranks = np.unique(np.geomspace(1, max(1, len(seen)), MOST_LEVELS).astype(int)) - 1
-    return [float(level) for level in seen[ranks]] if len(seen) else []
+    """Scores to try as `on`: below some of those that occur, spread by rank, denser towards the high ones.
 
-
-def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
-    """Chunks (N,) that are on: from one at `on` to before one below `off`; each video begins off."""
-    switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
-    switch[starts] = np.where(curve[starts] >= on, 1, 0)
-    last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
-    return switch[last] == 1
+    Each is half way to the next score, because one that occurs is decided otherwise where the last bit differs, as
+    between the batch computation and the stream.
+    """
+    seen = np.unique(curve[curve > 0])[::-1].astype(np.float64)
+    if not len(seen):
+        return []
+    between = (seen + np.append(seen[1:], 0)) / 2
+    ranks = np.unique(np.geomspace(1, len(seen), MOST_LEVELS).astype(int)) - 1
+    return [float(level) for level in between[ranks]]
 
 
 def f1(decided: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
@@ -70,48 +75,84 @@ def f1(decided: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The file that holds the thresholds now, and for each class `on`, `off`, its F1 and that of the defaults."""
+    """The file that holds the thresholds now, and what they give on the videos that they were chosen on."""
 
     path: Path
-    by_class: dict[str, dict[str, float]]
+    by_class: dict[str, dict[str, float | None]]
+    """Of each class `on`, `off`, its F1 over chunks and that of the default thresholds (`before`)"""
+    events: dict[str, Any]
+    """What `lstr.event_metrics.measure_events` says of them"""
+    default_events: dict[str, Any]
+    """And of the default thresholds"""
 
 
-def choose_for_checkpoint(loaded: Checkpoint, split: Split) -> Iterator[Progress | Finished[Chosen]]:
-    """Choose a checkpoint's thresholds on the videos of a split and write them into it. Raises CheckpointError."""
+def choose_for_checkpoint(
+    loaded: Checkpoint, split: Split, false_alarms: float | None = None
+) -> Iterator[Progress | Finished[Chosen]]:
+    """Choose a checkpoint's thresholds on the videos of a split and write them into it. Raises CheckpointError.
+
+    With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
+    together (see `operating_curves.choose_levels`); else those of the highest F1 of each class.
+    """
     split = split.narrowed(loaded.config)
     scores = []
     for done, video in enumerate(split.videos):
         yield Progress("choose thresholds", done, len(split.videos))
         scores.append(predict(loaded.model, video.features[:]).numpy())
     yield Progress("choose thresholds", len(scores), len(split.videos))
-    truth = [video.targets for video in split.videos]
-    found = choose_thresholds(scores, truth, loaded.classes)
-    starts, mask = _starts_of(scores), metrics.counted(np.concatenate(truth) > 0, loaded.classes)
+    targets, truth = [v.targets for v in split.videos], [labelled_segments(split, v) for v in split.videos]
+    if false_alarms is None:
+        found = choose_thresholds(scores, targets, loaded.classes)
+    else:
+        levels = choose_levels(sweep(scores, truth, loaded.classes), false_alarms)
+        found = {label: at_level(on) for label, on in levels.items()}
+    events, default_events = (
+        measure_events(
+            [detect_events(rows, loaded.classes, rules, of) for rows, of in zip(scores, truth, strict=True)],
+            loaded.classes,
+        )
+        for rules in (found, DEFAULT)
+    )
+    by_class = _by_class(found, scores, targets, loaded.classes)
+    yield Finished(Chosen(write_thresholds(loaded, found), by_class, events, default_events))
+
+
+def _by_class(
+    found: Mapping[str, Thresholds], scores: Sequence[np.ndarray], targets: Sequence[np.ndarray], classes: Sequence[str]
+) -> dict[str, dict[str, float | None]]:
+    """The thresholds of each class with their F1 over chunks, and that of the default ones."""
+    starts, mask = _starts_of(scores), metrics.counted(np.concatenate(targets) > 0, classes)
+    rows, on = np.concatenate(scores), np.concatenate(targets) > 0
     by_class = {}
     for label, rules in found.items():
-        c = loaded.classes.index(label)
-        curve, on = np.concatenate([s[:, c] for s in scores]), np.concatenate([t[:, c] for t in truth]) > 0
-        by, before = (f1(hysteresis(curve, starts, used.on, used.off)[mask], on[mask]) for used in (rules, DEFAULT))
+        c = classes.index(label)
+        by, before = (
+            f1(hysteresis(rows[:, c], starts, used.on, used.off)[mask], on[mask, c]) if on[mask, c].any() else None
+            for used in (rules, DEFAULT)
+        )
         by_class[label] = {"on": rules.on, "off": rules.off, "F1": by, "before": before}
-    yield Finished(Chosen(write_thresholds(loaded, found), by_class))
+    return by_class
 
 
 def _starts_of(scores: Sequence[np.ndarray]) -> np.ndarray:
-    """The first chunk of each video in all of them joined."""
-    return np.cumsum([0, *map(len, scores)])[:-1]
+    """The first chunk of each video in all of them joined; an empty one has none."""
+    starts = np.cumsum([0, *map(len, scores)])
+    return np.unique(starts[starts < starts[-1]])
 
 
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
-    """Put thresholds into a checkpoint, nothing else of it changed; returns the file, which is replaced whole.
+    """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
 
-    A published file is left as it is: NAME.calibrated.pt beside it gets them. Raises CheckpointError.
+    A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError.
     """
     stored = {label: asdict(rules) for label, rules in thresholds.items()}
+    if is_model(loaded.path):
+        return change_thresholds(loaded.path, stored)
     extra = {**loaded.extra, "thresholds": stored}
     if loaded.format == checkpoint.FORMAT:
         content = checkpoint.read(loaded.path)
         checkpoint.write_atomically(loaded.path, {**content, "extra": json.dumps(extra)})
         return loaded.path
-    path = loaded.path.with_name(f"{loaded.path.stem}.calibrated.pt")
+    path = loaded.path.with_name(f"{loaded.path.stem}.thresholds.pt")
     checkpoint.save(path, loaded.model, loaded.classes, loaded.recipe, loaded.metrics, extra, loaded.calibration)
     return path

@@ -20,6 +20,7 @@ from pipelines.extraction.resume import Engine, resume
 from pipelines.extraction.video import VideoExtractor
 from pipelines.files.remote import Place
 from pipelines.networks.fold_networks import FoldNetworks
+from pipelines.networks.known_weights import record_weights
 from pipelines.progress import Failed, Finished, Notice, Progress
 
 
@@ -66,6 +67,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
         yield planned
         with flow_workers(options.recipe.algorithm, options.threads, site.options.flow_backend) as flow:
             twostream, folder = yield from prepare(videos, site.options, flow)
+            record_weights(folder, twostream.sources.files)
             yield Prepared(folder.path, twostream.recipe)
             yield from _random_weights(twostream.recipe)
             engine = _engine(planned, options, site)

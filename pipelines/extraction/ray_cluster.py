@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+import torch
 
 from extractors.errors import ExtractorError
+from extractors.networks.archive import is_member
 from extractors.networks.model_card import network_files
+from extractors.networks.weights import read_content
 from extractors.recipe import STREAMS
 from lstr import __version__
 from pipelines.extraction.machine import Share
@@ -152,7 +155,7 @@ def over_cluster(
 
     named = {stream: path for stream in STREAMS if (path := config.weights.get(stream))}
     files = {name: file for stream, path in named.items() for name, file in network_files(path, stream).items()}
-    weights: Any = ray.put({name: np.fromfile(file, np.uint8) for name, file in files.items()})  # a reference
+    weights: Any = ray.put({name: _content_of(file) for name, file in files.items()})  # a reference
     config = replace(config, output=_everywhere(config.output), weights={})
     task = ray.remote(num_cpus=portion.cores, num_gpus=portion.gpus, max_retries=RETRIES)(_extract)
     waiting, known = iter(to_do.items()), nodes()
@@ -178,6 +181,15 @@ def over_cluster(
         # a task that hears this leaves nothing behind; one that does not hear is ended
         for ref in running and ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)[1]:
             ray.cancel(ref, force=True)
+
+
+def _content_of(file: Path) -> np.ndarray:
+    """The bytes of a weights file; of a network in a model file, those of a file of its own."""
+    if not is_member(file):
+        return np.fromfile(file, np.uint8)
+    content = io.BytesIO()
+    torch.save(read_content(file), content)
+    return np.frombuffer(content.getvalue(), np.uint8)
 
 
 def _everywhere(place: Place) -> Place:

@@ -1,4 +1,4 @@
-"""The folder of what outlives a run: the default checkpoint, fetched weights, cached chunks."""
+"""The folder of what outlives a run: the default model, fetched weights, cached chunks."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pipelines
 
 CHECKOUT = Path(pipelines.__file__).parents[1]
+DEFAULTS = ("default.lstr", "default.pt")
+"""Names of the default model there: a model file, or a checkpoint."""
 
 
 def home() -> Path:
@@ -15,3 +17,8 @@ def home() -> Path:
     if (CHECKOUT / "setup.cfg").exists():
         return CHECKOUT / "checkpoints"
     return Path.home() / ".cache" / "lstr"
+
+
+def default_model() -> Path | None:
+    """The model that `lstr detect` uses when no other is named; None where none was made the default."""
+    return next((path for name in DEFAULTS if (path := home() / name).is_file()), None)

@@ -1,10 +1,11 @@
-"""The weights that each stream's network begins with: a file, an earlier weights folder, or random ones."""
+"""The weights that each stream's network begins with: from a file, a weights folder or a model file, or random."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from extractors.errors import WeightsError
+from extractors.networks.archive import Archive, is_archive, is_member
 from extractors.networks.model_card import network_file, read_card
 from extractors.networks.published_files import read_manifest, sha256_of
 from extractors.networks.weights import identify
@@ -77,15 +78,21 @@ def _initial(named: str, stream: str, network: str) -> Initial:
 
 def _file(named: str, stream: str) -> Path:
     """The file that is meant; of flow, also a fetched one of RGB, or the RGB network of a weights folder."""
-    if Path(named).is_dir():
+    if Path(named).is_dir() or is_archive(named):
         files = [network_file(named, name) for name in dict.fromkeys((stream, "rgb" if stream == "flow" else stream))]
-        found = next((file for file in files if file.is_file()), None)
-        if found is None and any(network_file(named, name).is_file() for name in STREAMS):
+        found = next((file for file in files if _exists(file)), None)
+        if found is None and any(_exists(network_file(named, name)) for name in STREAMS):
             raise UnfitError(f"{named} holds no {stream} network.", f"give --{stream}-init another, or random.")
         if found is None:
             raise WeightsError(
-                f"{named} holds no network.", "give a weights file, or a folder that `lstr finetune` wrote."
+                f"{named} holds no network.",
+                "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
             )
         return found
     crossed = any(entry.name == named and entry.stream == "rgb" for entry in read_manifest())
     return Path(find_weights(named, "rgb" if crossed else stream))
+
+
+def _exists(file: Path) -> bool:
+    """Whether a weights file is there, or is in its model file."""
+    return file.name in Archive(file.parent) if is_member(file) else file.is_file()

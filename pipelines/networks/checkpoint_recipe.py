@@ -1,6 +1,7 @@
 """The recipe of the features a checkpoint was trained on, compared with the features and networks it is to use."""
 
 import shlex
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from extractors.recipe import Recipe, differences
 from extractors.twostream import TwoStream, build_as
 from lstr.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
+from pipelines.networks.known_weights import find_networks
+from pipelines.networks.model_file import is_model, open_model
 
 ALLOW = "--allow-recipe-mismatch"
 
@@ -48,6 +51,17 @@ def _mismatch(loaded: Checkpoint, different: list[str]) -> list[str]:
     ]
 
 
+def known_sources(loaded: Checkpoint, streams: Collection[str]) -> dict[str, str | None]:
+    """Where the weights of some of a checkpoint's networks are, as far as it is known; None for random ones.
+
+    Raises WeightsError where they are known and gone.
+    """
+    if is_model(loaded.path):
+        model = open_model(loaded.path)
+        return {stream: model.source(stream) for stream in streams}
+    return find_networks(loaded, streams)
+
+
 def networks_of(
     loaded: Checkpoint,
     rgb_weights: str | None,
@@ -58,7 +72,8 @@ def networks_of(
 ) -> tuple[TwoStream, list[str]]:
     """The feature networks a checkpoint needs for raw video, of the streams its model takes, and what to warn of.
 
-    `algorithm` of optical flow is the recipe's where it is None. With `allow`, other weights or flow than the
+    Weights that are None are found where the checkpoint's file or run has them. `algorithm` of optical flow is the
+    recipe's where it is None. With `allow`, other weights or flow than the
     recipe's are taken, and the difference is the warning; without, RecipeError has it. Raises CheckpointError when it
     does not record its recipe, WeightsError when the weights are not at hand.
     """
@@ -69,7 +84,9 @@ def networks_of(
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
     requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
-    sources = WeightSources(rgb_weights, flow_weights, loaded.calibration, recipe.calibrated_on)
+    files = {"rgb": rgb_weights, "flow": flow_weights}
+    files |= known_sources(loaded, [stream for stream in recipe.streams if files[stream] is None])
+    sources = WeightSources(files["rgb"], files["flow"], loaded.calibration, recipe.calibrated_on)
     twostream = build_as(requested, sources, device)
     different = differences(twostream.recipe, recipe)
     if different and not allow:

@@ -1,20 +1,37 @@
-"""A checkpoint as jobs use it: on a device, and with what its file left open."""
+"""A checkpoint or a model file as jobs use it: on a device, and with what its file left open."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from extractors.twostream import default_device
 from lstr import checkpoint
 from lstr.checkpoint import Checkpoint
+from pipelines.networks.model_file import is_meant_as_model, open_model
 
 
 def open_checkpoint(
     path: str | Path, overrides: Mapping[str, str] | None = None, device: str | None = None
 ) -> Checkpoint:
-    """A checkpoint with its model on `device` (a GPU when there is one). Raises CheckpointError."""
-    loaded = checkpoint.load(path, overrides)
+    """A checkpoint, or that of a model file, with its model on `device` (a GPU when there is one).
+
+    Raises CheckpointError.
+    """
+    loaded = load(path, overrides)
     loaded.model.to(device or default_device())
     return loaded
+
+
+def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Read a checkpoint of ours or of the published code, or a model file; its model is on the CPU.
+
+    `overrides` (LSTRConfig field to value) are what a published checkpoint does not say: n_heads, long_length,
+    long_stride. Raises CheckpointError when the file is missing, damaged, unsafe, or contradicts its configuration, and
+    ConfigError on a bad override.
+    """
+    if is_meant_as_model(path):
+        return open_model(path).checkpoint(overrides=overrides)
+    return checkpoint.load(path, overrides)
 
 
 def assumptions_of(loaded: Checkpoint) -> list[str]:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from extractors.errors import ExtractorError, MissingPathError, WeightsError
+from extractors.networks.archive import Archive, is_archive, member_path
 from extractors.networks.model_card import read_card
 from extractors.networks.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
 from extractors.networks.weights import identify
+from extractors.recipe import STREAMS
 from pipelines.files.home import home
 from pipelines.networks.download import download, is_address
 from pipelines.networks.weights_folder import open_weights
@@ -121,8 +123,8 @@ def fetched() -> list[Path]:
 def check(names: Iterable[str]) -> Iterator[Verdict]:
     """Look at weights files (all fetched ones when none is named): hash, then every tensor's name and shape.
 
-    Of a weights folder each file is one. Raises WeightsError when there is nothing to look at, and as `open_weights`;
-    MissingPathError for a path that does not exist.
+    Of a weights folder each file is one, of a model file each network in it. Raises WeightsError when there is nothing
+    to look at, and as `open_weights`; MissingPathError for a path that does not exist.
     """
     paths = [path for name in names for path in _paths_of(name)] or fetched()
     if not paths:
@@ -134,6 +136,9 @@ def check(names: Iterable[str]) -> Iterator[Verdict]:
 def _paths_of(name: str) -> list[Path]:
     if Path(name).is_dir():
         return open_weights(name).files()
+    if is_archive(name):
+        members = [member_path(name, stream) for stream in STREAMS]
+        return [path for path in members if path.name in Archive(name)]
     path = Path(name) if Path(name).exists() else home() / name
     if not path.is_file():
         raise MissingPathError(f"{name} is not a file.", "`lstr weights list` shows the names of published files.")

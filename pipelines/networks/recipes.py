@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from extractors.presets import PRESETS, Preset, read_preset
 from extractors.recipe import STREAMS, Recipe
 from lstr import checkpoint
 from pipelines.features.folder import open_features
+from pipelines.networks.known_weights import RECORD, find_networks, recorded_weights
+from pipelines.networks.model_file import is_meant_as_model, open_model
 from pipelines.networks.published_weights import find_weights
 from pipelines.networks.weights_folder import open_weights
 
 CHECKPOINTS = (".pt", ".pth", ".tar")
-BESIDE = ("calibration.pt", DESCRIPTION)  # a recipe.json, which is not all of the recipe then
+BESIDE = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not all of the recipe then
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class StoredRecipe:
     """Where it was found, for people."""
     calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """Batch-norm statistics of its random networks, by stream."""
-    weights: str | None = None
-    """The weights folder that it is of."""
+    weights: Mapping[str, str | None] = field(default_factory=dict)
+    """Where the weights of its networks are, by stream, as far as that is known."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -45,40 +48,51 @@ class StoredRecipe:
 
 
 def find_recipe(name: str) -> Preset | StoredRecipe:
-    """A preset's name, a JSON file of one's own, or a recipe.json, feature folder or checkpoint to do the same as.
+    """A preset's name, a JSON file of one's own, or a recipe.json, feature folder, checkpoint or model file to do the
+    same as.
 
-    A weights folder brings its weights. Raises RecipeError, MissingPathError, WeightsError or CheckpointError.
+    A weights folder and a model file bring their weights. Raises RecipeError, MissingPathError, WeightsError or
+    CheckpointError.
     """
     path = Path(name)
     if name in PRESETS:
         return PRESETS[name]
     if path.is_dir():
         return _recipe_of_folder(path, name)
+    if is_meant_as_model(path):
+        model = open_model(path)
+        # the networks of folds are not in it, and new videos need none of them
+        return StoredRecipe(model.recipe.without_folds(), name, model.calibration(), model.network_sources().files)
     if path.suffix in CHECKPOINTS and path.is_file():
         loaded = checkpoint.load(path)
         if loaded.recipe is None:
             raise RecipeError(f"{path} does not say how its features were made.", f"choose: {', '.join(PRESETS)}.")
-        return StoredRecipe(Recipe.from_dict(loaded.recipe), name, loaded.calibration)
+        known: dict[str, str | None] = {}
+        with suppress(WeightsError):  # gone: whoever needs them says so, where no others are named
+            known = find_networks(loaded)
+        return StoredRecipe(Recipe.from_dict(loaded.recipe), name, loaded.calibration, known)
     if path.is_file():
         if path.name == "recipe.json" and any((path.parent / beside).exists() for beside in BESIDE):
             return _recipe_of_folder(path.parent, name)
         return StoredRecipe(_whole(path), name) if _is_whole(path) else read_preset(path)
     raise RecipeError(
         f"{name!r} is neither a recipe nor a file.",
-        f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature or weights folder or a checkpoint.",
+        f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature or weights folder, a checkpoint or a "
+        "model file.",
     )
 
 
 def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
     """Of features or of weights."""
     if is_weights_folder(path):
-        return StoredRecipe(open_weights(path).recipe, origin, weights=str(path))
+        trained = open_weights(path)
+        return StoredRecipe(trained.recipe, origin, weights=dict.fromkeys(trained.streams, str(path)))
     if not (path / "recipe.json").is_file():
         hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
         raise RecipeError(f"{path} has no recipe.json.", hint)
     folder = open_features(path)
     assert folder.recipe, "it has a recipe.json"
-    return StoredRecipe(folder.recipe, origin, folder.calibration())
+    return StoredRecipe(folder.recipe, origin, folder.calibration(), recorded_weights(path))
 
 
 def _is_whole(path: Path) -> bool:
@@ -145,7 +159,10 @@ def weights_for(recipe: Preset | StoredRecipe, rgb: str | None, flow: str | None
     for stream, path in (("rgb", rgb), ("flow", flow)):
         if path and stream not in recipe.streams:
             raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --{stream}-weights.")
-        part = recipe.parts.get(stream) if isinstance(recipe, Preset) else recipe
-        named = part.weights if part and stream in recipe.streams else None
+        if isinstance(recipe, Preset):
+            part = recipe.parts.get(stream)
+            named = part.weights if part else None
+        else:
+            named = recipe.weights.get(stream) if stream in recipe.streams else None
         found[stream] = path or (named and find_weights(named, stream))
     return found

@@ -16,6 +16,7 @@ from pipelines.reports.palette import TRUTH, colours_of, light
 
 MOST_LANES = 40
 MOST_POINTS = 2000  # of a curve
+BAR = 0.24  # of a segment, in lanes
 
 
 def write_figure(
@@ -24,16 +25,17 @@ def write_figure(
     scores: NDArray[np.floating] | None = None,
     truth: Sequence[Segment] | None = None,
 ) -> None:
-    """Draw the segments of an lstr-timeline/1, over its score curves (chunks, C) and the labels, if any.
+    """Draw the segments of an lstr-timeline/1, under its score curves (chunks, C) and above the labels, if any.
 
-    The ending of the name, .png or .svg, is the format. Raises OutputError.
+    Segments with a score are called detected, others labelled. The ending of the name, .png or .svg, is the format.
+    Raises OutputError.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     classes = list(timeline["classes"])
     lanes, colours = lanes_of(timeline, scores, truth), colours_of(classes)
-    detected = [Segment.from_dict(entry) for entry in timeline["segments"]]
+    shown = [Segment.from_dict(entry) for entry in timeline["segments"]]
     seconds = max(timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0, 1e-3)
     written = [*lanes, Path(str(timeline["source"])).name, *timeline.get("warnings", ())]
     # text as text: an SVG can be searched and edited, and a viewer brings its own letters
@@ -46,10 +48,10 @@ def write_figure(
             colour = colours[label]
             if scores is not None and len(scores):
                 times, curve = thinned(scores[:, classes.index(label)], timeline["seconds_per_chunk"])
-                axes.fill_between(times, y + 0.24, y + 0.24 - 0.42 * curve, step="pre", color=colour, alpha=0.45, lw=0)
+                axes.fill_between(times, y - 0.14, y - 0.14 - 0.32 * curve, step="pre", color=colour, alpha=0.45, lw=0)
             for segments, top, height, face in (
-                (detected, -0.42, 0.2, colour),
-                (truth or (), 0.28, 0.14, TRUTH),
+                (shown, -BAR / 2, BAR, colour),  # beside the name
+                (truth or (), 0.18, 0.12, TRUTH),
             ):
                 bars = [(s.start, s.end - s.start) for s in segments if s.label == label]
                 axes.broken_barh(bars, (y + top, height), facecolors=face, lw=0)
@@ -57,8 +59,9 @@ def write_figure(
         axes.set_yticks(range(len(lanes)))
         axes.set_yticklabels(lanes, parse_math=False)
         axes.set_title(Path(str(timeline["source"])).name, loc="left", parse_math=False)
-        keys = ["bar: detected" if scores is not None else "bar: labelled"]
-        keys += ["shade: score"] * (scores is not None) + ["grey: label"] * bool(truth)
+        by_hand = bool(shown) and all(segment.score is None for segment in shown)
+        keys = ["bar: labelled" if by_hand else "bar: detected"]
+        keys += ["shade: score"] * (scores is not None) + ["grey: labelled"] * bool(truth)
         axes.set_title("   ".join(keys), loc="right", fontsize=8, color=light("soft"))
         if not lanes:
             axes.text(0.5, 0.5, "no action", transform=axes.transAxes, ha="center", va="center", color=light("soft"))

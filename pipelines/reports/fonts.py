@@ -3,8 +3,11 @@
 import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 FIRST = "DejaVuSans.ttf"  # comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew and signs
 UNSEEN = ("Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs")  # general categories that need no glyph of their own
@@ -50,6 +53,20 @@ def first_font() -> Path:
     from matplotlib import get_data_path
 
     return Path(get_data_path()) / "fonts" / "ttf" / FIRST
+
+
+@lru_cache(maxsize=1024)
+def letters(text: str, size: int) -> NDArray[np.float32]:
+    """The coverage (height, width) of a line of text, 0 to 1."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    parts = [(part, ImageFont.truetype(str(path), size)) for part, path in parts_by_font(text)]
+    widths = [font.getlength(part) for part, font in parts]
+    image = Image.new("L", (max(1, round(sum(widths)) + 2), round(size * 1.4)))
+    base = parts[0][1].getmetrics()[0] if parts else 0
+    for (part, font), x in zip(parts, accumulate(widths, initial=0), strict=False):
+        ImageDraw.Draw(image).text((x, base), part, fill=255, font=font, anchor="ls")
+    return (np.asarray(image, np.float32) / 255).astype(np.float32)
 
 
 @lru_cache(maxsize=1)

@@ -11,6 +11,8 @@ from pipelines.files.atomic import write_text
 from pipelines.reports.page import Script, build_page, read_part
 from pipelines.reports.palette import colours_of
 
+SCRIPTS = ("rules.js", "verdict.js", "files.js", "index.js")
+
 
 def write_index(
     folder: Path,
@@ -35,8 +37,8 @@ def write_index(
         for segment in segments:
             classes.setdefault(segment.label, len(classes))
 
-    def spans(segments: Iterable[Segment]) -> list[tuple[int, float, float]]:
-        return [(classes[segment.label], segment.start, segment.end) for segment in segments]
+    def spans(segments: Iterable[Segment]) -> list[tuple[int, float, float, float | None]]:
+        return [(classes[segment.label], segment.start, segment.end, segment.score) for segment in segments]
 
     document = {
         "classes": list(classes),
@@ -56,6 +58,6 @@ def write_index(
         ],
     }
     path = Path(folder) / ("_index.html" if "index" in timelines else "index.html")
-    script = Script(("index.js",), document)
+    script = Script(SCRIPTS, document)
     write_text(path, build_page("Action timelines", read_part("index.html"), ("index.css",), script))
     return path

@@ -1,11 +1,9 @@
-"""The video with its lanes and labels burnt in: at each moment what had been decided by then, and nothing later."""
+"""The video with its lanes and badges burnt in: at each moment what had been decided by then, and nothing later."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
 
 import av
@@ -20,7 +18,8 @@ from extractors.video.containers import best_video, open_container
 from extractors.video.frames import CHUNK_SECONDS, FPS
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from pipelines.files.atomic import replacing
-from pipelines.reports.fonts import parts_by_font
+from pipelines.reports.badge import draw_badges
+from pipelines.reports.fonts import letters
 from pipelines.reports.palette import colours_of, dark, rgb_of
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
@@ -111,7 +110,8 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
                     stream.codec_context.sample_aspect_ratio = 1 / aspect if turned else aspect
             if image.shape[:2] != (height, width):  # the stream changed its size
                 image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-            canvas = np.concatenate([image, panel.draw(lanes, float(stamp * base))])  # (H + panel, W, 3)
+            now = float(stamp * base)
+            canvas = np.concatenate([draw_badges(image, lanes, now), panel.draw(lanes, now)])  # (H + panel, W, 3)
             frame = av.VideoFrame.from_ndarray(canvas, format="rgb24")
             frame.pts, frame.time_base = stamp, base
             _mux(target, stream.encode(frame), step)
@@ -214,20 +214,6 @@ class Panel:
         lane[:, self.names :][below] = (0.7 * colour + 0.3 * PAPER).astype(np.uint8)
 
     def _text(self, canvas: Picture, text: str, x: int, y: int, colour: Picture, width: int) -> None:
-        mask = _letters(text, self.size)[: self.height - y, :width, None]
+        mask = letters(text, self.size)[: self.height - y, :width, None]
         area = canvas[y : y + mask.shape[0], x : x + mask.shape[1]]
         area[:] = (area * (1 - mask) + colour * mask).astype(np.uint8)
-
-
-@lru_cache(maxsize=1024)
-def _letters(text: str, size: int) -> NDArray[np.float32]:
-    """The coverage (height, width) of a line of text, 0 to 1."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    parts = [(part, ImageFont.truetype(str(path), size)) for part, path in parts_by_font(text)]
-    widths = [font.getlength(part) for part, font in parts]
-    image = Image.new("L", (max(1, round(sum(widths)) + 2), round(size * 1.4)))
-    base = parts[0][1].getmetrics()[0] if parts else 0
-    for (part, font), x in zip(parts, accumulate(widths, initial=0), strict=False):
-        ImageDraw.Draw(image).text((x, base), part, fill=255, font=font, anchor="ls")
-    return (np.asarray(image, np.float32) / 255).astype(np.float32)

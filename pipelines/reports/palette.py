@@ -30,6 +30,8 @@ NEUTRALS = {
     "warn": ("#fff4dc", "#33290f"),
     "warn-ink": ("#6b4700", "#f2d48b"),
     "warn-line": ("#eccf8c", "#5c4a1c"),
+    "right": ("#0b62b8", "#6bb3f5"),
+    "wrong": ("#b3430a", "#ee8a4d"),
 }
 """Paper, letters and lines by name: in light and in dark"""
 

@@ -14,12 +14,15 @@ from extractors.errors import VideoError
 from lstr.segment import Segment
 from pipelines.files.atomic import write_text
 from pipelines.reports.page import Script, build_page, read_part
-from pipelines.reports.palette import colours_of
+from pipelines.reports.palette import CLASSES, colours_of
 from pipelines.reports.proxy import is_playable, write_proxy
 
 STYLES = ("report.css",)
-SCRIPTS = ("scores.js", "lanes.js", "segments.js", "filters.js", "player.js", "report.js")
-FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most half a step, 7.7e-6
+SCRIPTS = (
+    "rules.js", "verdict.js", "files.js", "scores.js", "thresholds.js", "lanes.js", "segments.js", "review.js",
+    "filters.js", "player.js", "report.js",
+)  # fmt: skip
+FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5
 NO_SCORE = 65535  # the code of a chunk without a score (NaN)
 MEDIA_TYPES = {".webm": "video/webm"}
 MAX_UP = 3  # folders to climb before a relative link is less likely to survive a move than an absolute one
@@ -38,7 +41,8 @@ def write_report(
 ) -> None:
     """Write one self-contained HTML page: the lanes of `timeline` and `scores` beside `video`.
 
-    timeline: an lstr-timeline/1 dict; its "warnings" (list of text), if any, stand at the top of the page.
+    timeline: an lstr-timeline/1 dict; its "warnings" (list of text), if any, stand at the top of the page. Its "id", if
+    any, is the video's in the labels that a person downloads; else that is PATH's stem.
     scores: float (chunks, classes), probabilities; NaN where a chunk has none.
     video: linked, or put into the page where it has at most `embed` bytes. Where browsers cannot play it, a small
     H.264 copy takes its place: PATH's stem + ".lstr-proxy.mp4", beside the page unless it is put in.
@@ -59,6 +63,7 @@ def write_report(
     is_copy = shown is not None and shown != Path(video or "")
     names = [*timeline["classes"], *(segment.label for segment in truth or ())]
     document = {
+        "id": timeline.get("id", path.stem),
         "timeline": timeline,
         "truth": None if truth is None else [segment.to_dict() for segment in truth],
         "events": list(events),
@@ -67,6 +72,7 @@ def write_report(
         "embedded": {"type": MEDIA_TYPES.get(held.suffix.lower(), "video/mp4")} if held else None,
         "proxy": is_copy,
         "colours": colours_of(names),
+        "palette": CLASSES,
         "scores": {"full_scale": FULL_SCALE, "missing": NO_SCORE, "base64": encode_scores(scores)},
     }
     media = base64.b64encode(held.read_bytes()).decode("ascii") if held else ""
@@ -85,8 +91,15 @@ def find_shown(video: Path, page: Path) -> Path:
 
 
 def encode_scores(scores: np.ndarray) -> str:
-    """Scores (chunks, classes) in 0..1 as base64 of little-endian uint16, one class after the other."""
-    codes = np.rint(np.clip(scores, 0.0, 1.0).astype(np.float64) * FULL_SCALE)
+    """Scores (chunks, classes) in 0..1 as base64 of little-endian uint16, one class after the other.
+
+    A code is on the same side as its score of every threshold of two digits, so that the page decides as `lstr detect`.
+    """
+    clipped = np.clip(scores, 0.0, 1.0).astype(np.float64)
+    threshold = np.rint(clipped * 100) / 100  # the only one that rounding may cross
+    codes = np.rint(clipped * FULL_SCALE)
+    codes += (clipped >= threshold) & (codes / FULL_SCALE < threshold)
+    codes -= (clipped < threshold) & (codes / FULL_SCALE >= threshold)
     codes = np.where(np.isnan(codes), NO_SCORE, codes).astype("<u2")
     # class by class, so that the page scans each curve in one run
     return base64.b64encode(codes.T.tobytes()).decode("ascii")

@@ -19,6 +19,7 @@ from pipelines.datasets.dataset import Split
 from pipelines.datasets.seen_videos import seen_in, streams_of
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
+from pipelines.networks.known_weights import run_record
 from pipelines.training.config import TrainConfig, changes_from
 from pipelines.training.loop import Position
 from pipelines.training.sampling import absorb_statistics
@@ -142,7 +143,7 @@ class Saver:
             self.split.labels.classes,
             self._recipe(),
             {**metrics, "training_videos": videos},
-            {name: value for name, value in self.settings.items() if name != "model"},
+            {n: v for n, v in self.settings.items() if n != "model"} | run_record(self.split.folder, self.run),
             self.split.folder.calibration(),
         )
 

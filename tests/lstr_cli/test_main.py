@@ -191,7 +191,7 @@ def test_checkpoints_that_do_not_fit(lstr, small_set, tmp_path):
     (tmp_path / "cut.pt").write_bytes(small_set.checkpoint.read_bytes()[:1000])
     for name in ("text.pt", "cut.pt", "none.pt"):
         mistake(lstr("detect", video, "-c", tmp_path / name), 4, name)
-    mistake(lstr("detect", video), 4, "no checkpoint to detect with", "lstr demo")
+    mistake(lstr("detect", video), 4, "no model to detect with", "-m FILE", "lstr learn")
     mistake(lstr("detect", video, "-c", small_set.checkpoint, "-f", "pdf"), 2, "pdf")
     mistake(lstr("detect", video, "-c", small_set.checkpoint, "--set", "model.d_feedforward=99"), 4, "99")
 
@@ -296,11 +296,11 @@ def test_train_and_resume_from_the_command(lstr, small_set, tmp_path):
     command = ["train", small_set.features, "--labels", small_set.labels, "-o", tmp_path / "run", "--preset", "small"]
     command += ["--set", "model.d_model=16", "--set", "train.epochs=2"]
     code, out, err = lstr(*command, "--make-default")
-    assert code == 0 and out == "" and "epoch 2/2" in err and "default checkpoint" in err
+    assert code == 0 and out == "" and "epoch 2/2" in err and "default model" in err
     mistake(lstr(*command), 4, "already holds a run", "--resume")
     assert lstr(*command, "--resume")[0] == 0
     code, out, _ = lstr("detect", small_set.features, "--json")
-    assert code == 0, "the default checkpoint serves"
+    assert code == 0, "the default model serves"
 
 
 def test_an_error_of_ours_is_one_sentence(lstr, monkeypatch, small_set):

@@ -1,37 +1,41 @@
 /* What to show: classes by name, segments by score. */
-function buildFilters() {
+const boxes = [];
+function addBox(index) {
+  const name = names[index], box = make("input"), label = make("label"), item = make("li"), count = make("span");
+  box.type = "checkbox";
+  box.addEventListener("change", () => {
+    if (box.checked) filter.hidden.delete(index); else filter.hidden.add(index);
+    refresh();
+  });
+  label.append(box, spot(name), make("span", "cut", name), count);
+  item.append(label);
+  boxes.push({ box, item, count, name: name.toLowerCase() });
+  if (index) $("class-list").insertBefore(item, boxes[0].item); /* Background comes last */
+  else $("class-list").append(item);
+}
+/* The number of segments of each class. */
+function countSegments() {
   const counts = names.map(() => 0);
   for (const { label } of segments) counts[classOf.get(label)]++;
-  const boxes = names.map((name, index) => {
-    const box = make("input"), label = make("label"), item = make("li");
-    box.type = "checkbox";
-    box.addEventListener("change", () => {
-      if (box.checked) filter.hidden.delete(index); else filter.hidden.add(index);
-      applyFilters();
-    });
-    label.append(box, spot(name), make("span", "cut", name), make("span", "", index ? counts[index] || "–" : ""));
-    item.append(label);
-    return { box, item, name: name.toLowerCase() };
-  });
-  $("class-list").append(...boxes.slice(1).map(({ item }) => item), ...boxes.slice(0, 1).map(({ item }) => item));
-  const settle = () => boxes.forEach(({ box }, index) => { box.checked = !filter.hidden.has(index); });
+  return counts;
+}
+function buildFilters() {
+  names.forEach((_, index) => addBox(index));
   const pick = (wanted) => {
     filter.hidden = new Set([...names.keys()].filter((index) => !wanted(index)));
-    settle();
-    applyFilters();
+    refresh();
   };
   $("pick-all").addEventListener("click", () => pick((index) => index > 0));
   $("pick-none").addEventListener("click", () => pick(() => false));
-  $("pick-detected").addEventListener("click", () => pick((index) => index > 0 && counts[index] > 0));
+  $("pick-detected").addEventListener("click", () => pick((index) => index > 0 && countSegments()[index] > 0));
   $("find-class").addEventListener("input", () => {
     const sought = $("find-class").value.trim().toLowerCase();
     for (const { item, name } of boxes) item.hidden = !name.includes(sought);
   });
-  settle();
 
   $("least").addEventListener("input", () => {
     filter.score = Number($("least").value);
-    applyFilters();
+    refresh();
   });
   const menu = $("class-menu");
   menu.addEventListener("keydown", (event) => {
@@ -41,12 +45,14 @@ function buildFilters() {
   });
   document.addEventListener("pointerdown", (event) => { if (!menu.contains(event.target)) menu.open = false; });
 }
-function applyFilters() {
+function showFilters() {
   const all = names.length - 1, count = names.filter((_, index) => index && !filter.hidden.has(index)).length;
-  $("class-menu").querySelector("summary").textContent = count === all ? "All classes" : count + " of " + all + " classes";
+  const words = [count === all ? "All classes" : count + " of " + all + " classes", filter.score ? "from " + filter.score.toFixed(2) : ""];
+  $("class-menu").querySelector("summary").textContent = words.filter(Boolean).join(", ");
   $("least-value").textContent = filter.score.toFixed(2);
-  overview = null;
-  compare();
-  showLanes();
-  listSegments();
+  const counts = countSegments();
+  boxes.forEach(({ box, count }, index) => {
+    box.checked = !filter.hidden.has(index);
+    count.textContent = index ? counts[index] || "–" : "";
+  });
 }

@@ -3,6 +3,14 @@ const { videos, classes, failed } = report;
 const long = videos.some(({ duration }) => duration >= 3600);
 const total = (key) => videos.reduce((sum, video) => sum + video[key], 0);
 const N_MOST = 3;
+const isLabelled = videos.some(({ truth }) => truth);
+const spans = (entries) => entries.map(([index, start, end, score]) => ({ label: classes[index], start, end, score: score ?? undefined }));
+for (const video of videos) {
+  video.found = video.falseAlarms = video.labelled = null;
+  if (!video.truth) continue;
+  const labels = spans(video.truth).filter(({ label }) => !UNDECIDABLE.includes(label)), { pairs } = judge(labels, spans(video.segments));
+  [video.labelled, video.found, video.falseAlarms] = [labels.length, pairs.length, video.segments.length - pairs.length];
+}
 
 const near = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
@@ -31,6 +39,13 @@ function mostOf(video) {
   for (const [index, start, end] of video.segments) seconds.set(index, (seconds.get(index) || 0) + end - start);
   return [...seconds].sort((one, other) => other[1] - one[1]).slice(0, N_MOST);
 }
+function saveCsv(chosen) {
+  const name = chosen.length === 1 ? lastPart(chosen[0].id) : "segments";
+  download(name + ".csv", toCsv(chosen.map(({ id, duration, segments }) => ({ id, duration, segments: spans(segments) }))), "text/csv");
+}
+function saveVtt([{ id, segments }]) {
+  download(lastPart(id) + ".vtt", toVtt(spans(segments)), "text/vtt");
+}
 function makeRow(video) {
   const row = make("tr"), name = make("td"), link = make("a", "", video.id);
   const line = make("div", "line"), wide = make("td", "wide"), most = make("td", "wide most-cell"), kinds = make("div", "most");
@@ -51,7 +66,17 @@ function makeRow(video) {
   most.append(kinds);
   const count = make("td", "number", numberText(video.segments.length));
   count.dataset.unit = video.segments.length === 1 ? "segment" : "segments";
-  row.append(name, wide, most, count, make("td", "number", clockText(video.duration, 0, long)));
+  const found = make("td", "number found", video.truth ? video.found + " of " + video.labelled : "–");
+  const alarms = make("td", "number found", video.truth ? numberText(video.falseAlarms) : "–"), files = make("td", "files");
+  if (video.truth) [found.dataset.unit, alarms.dataset.unit] = ["found", video.falseAlarms === 1 ? "false alarm" : "false alarms"];
+  for (const [kind, save] of [["CSV", saveCsv], ["VTT", saveVtt]]) {
+    const button = make("button", "", kind);
+    button.type = "button";
+    button.setAttribute("aria-label", "Download the segments of " + video.id + " as " + kind);
+    button.addEventListener("click", () => save([video]));
+    files.append(button);
+  }
+  row.append(name, wide, most, found, alarms, count, make("td", "number", clockText(video.duration, 0, long)), files);
   return { row, line, video, has: new Set(video.segments.map(([index]) => index)) };
 }
 
@@ -66,10 +91,13 @@ function showRows() {
   $("count").textContent = shown === rows.length ? countText(shown, "video") : numberText(shown) + " of " + countText(rows.length, "video");
   $("none").hidden = shown > 0;
 }
+const shareFound = ({ found, labelled }) => (labelled ? found / labelled : -1);
 const compareBy = {
   id: (one, other) => one.video.id.localeCompare(other.video.id, "en", { numeric: true }),
   count: (one, other) => one.video.segments.length - other.video.segments.length,
   duration: (one, other) => one.video.duration - other.video.duration,
+  found: (one, other) => shareFound(one.video) - shareFound(other.video),
+  falseAlarms: (one, other) => (one.video.falseAlarms ?? -1) - (other.video.falseAlarms ?? -1),
 };
 function sortBy(button) {
   const head = button.parentElement, descending = head.getAttribute("aria-sort") === "ascending";
@@ -88,6 +116,12 @@ function redraw() {
 term($("facts"), "Videos", numberText(videos.length));
 term($("facts"), "Duration", clockText(total("duration"), 0, long));
 term($("facts"), "Segments", numberText(videos.reduce((sum, { segments }) => sum + segments.length, 0)));
+if (isLabelled) {
+  term($("facts"), "Labels found", numberText(total("found")) + " of " + numberText(total("labelled")));
+  term($("facts"), "False alarms", numberText(total("falseAlarms")));
+}
+document.querySelector("table").classList.toggle("unlabelled", !isLabelled);
+$("all-csv").addEventListener("click", () => saveCsv(rows.filter(({ row }) => !row.hidden).map(({ video }) => video)));
 if (failed.length) term($("facts"), "Failed", numberText(failed.length));
 warn(report.warnings);
 const used = new Set(rows.flatMap(({ has }) => [...has]));

@@ -21,48 +21,57 @@ function redraw() {
 }
 
 function buildLanes() {
-  const grouped = (entries) => {
-    const groups = names.map(() => []);
-    for (const entry of entries || []) if (classOf.has(entry.label)) groups[classOf.get(entry.label)].push(entry);
-    return groups;
-  };
-  const detected = grouped(segments), labelled = grouped(truth), foreseen = grouped(expected);
   const height = names.length <= 9 ? 50 : names.length <= 21 ? 40 : 30;
   document.documentElement.style.setProperty("--lane", height + "px");
   $("lanes").classList.toggle("tight", height < 40);
-  const order = [...names.keys()].slice(1);
-  if (names.length) order.push(0); /* Background comes last */
-  for (const index of order) {
-    const row = make("div", "lane"), name = make("button"), plot = make("div", "plot");
-    const lane = { index, row, name, canvas: make("canvas"), value: make("output"), seen: false, dirty: true,
-      detected: detected[index], labelled: labelled[index], foreseen: foreseen[index], onset: onset(names[index]) };
-    name.type = "button";
-    name.tabIndex = lanes.length ? -1 : 0;
-    name.title = names[index];
-    name.setAttribute("aria-label", "Next segment of " + names[index]);
-    lane.value.setAttribute("aria-live", "off");
-    name.append(spot(names[index]), make("span", "cut", names[index]), lane.value);
-    name.addEventListener("click", () => {
-      const kept = lane.detected.filter(passes), starts = (kept.length ? kept : lane.labelled).map(({ start }) => start);
-      if (starts.length) seek(starts.find((start) => start > now + 1e-3) ?? starts[0]);
-    });
-    name.addEventListener("focus", () => { for (const other of lanes) other.name.tabIndex = other === lane ? 0 : -1; });
-    name.addEventListener("keydown", (event) => {
-      const shown = lanes.filter((other) => !other.row.hidden), at = shown.indexOf(lane);
-      const next = { ArrowDown: shown[at + 1], ArrowUp: shown[at - 1], Home: shown[0], End: shown.at(-1) }[event.key];
-      if (!next) return;
-      event.preventDefault();
-      next.name.focus();
-    });
-    lane.canvas.setAttribute("aria-hidden", "true");
-    plot.append(lane.canvas);
-    row.append(name, plot);
-    row.lane = lane;
+  names.forEach((_, index) => addLane(index));
+  widenNames();
+}
+function addLane(index) {
+  const row = make("div", "lane"), name = make("button"), plot = make("div", "plot");
+  const lane = { index, row, name, canvas: make("canvas"), value: make("output"), grip: make("span", "grip"), seen: false, dirty: true,
+    detected: [], labelled: [], foreseen: expected.filter(({ label }) => label === names[index]) };
+  name.type = "button";
+  name.tabIndex = -1;
+  name.title = names[index];
+  name.setAttribute("aria-label", "Next segment of " + names[index]);
+  lane.value.setAttribute("aria-live", "off");
+  name.append(spot(names[index]), make("span", "cut", names[index]), lane.value);
+  name.addEventListener("click", () => {
+    const kept = lane.detected.filter(passes), starts = (kept.length ? kept : lane.labelled).map(({ start }) => start);
+    if (starts.length) seek(starts.find((start) => start > now + 1e-3) ?? starts[0]);
+  });
+  name.addEventListener("focus", () => { for (const other of lanes) other.name.tabIndex = other === lane ? 0 : -1; });
+  name.addEventListener("keydown", (event) => {
+    const shown = lanes.filter((other) => !other.row.hidden), at = shown.indexOf(lane);
+    const next = { ArrowDown: shown[at + 1], ArrowUp: shown[at - 1], Home: shown[0], End: shown.at(-1) }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    next.name.focus();
+  });
+  lane.canvas.setAttribute("aria-hidden", "true");
+  lane.grip.setAttribute("aria-hidden", "true");
+  plot.append(lane.canvas);
+  row.append(name, plot, lane.grip);
+  row.lane = lane;
+  /* Background comes last */
+  const last = lanes.at(-1);
+  if (last && !last.index) {
+    $("lanes").insertBefore(row, last.row);
+    lanes.splice(-1, 0, lane);
+  } else {
     $("lanes").append(row);
     lanes.push(lane);
-    near.observe(row);
   }
-  widenNames();
+  near.observe(row);
+}
+/* What each lane shows, after thresholds or labels have changed. */
+function fillLanes() {
+  const detections = groupByClass(segments), labels = groupByClass(truth || []);
+  for (const lane of lanes) {
+    lane.detected = detections.get(names[lane.index]) || [];
+    lane.labelled = labels.get(names[lane.index]) || [];
+  }
 }
 /* The column of names takes what the longest needs, within reason. */
 function widenNames() {
@@ -149,10 +158,10 @@ function drawCurve(pen, lane, width, base, top, ratio, small) {
   pen.lineJoin = "round";
   pen.stroke(line);
 }
-function drawOnset(pen, y, width, ratio) {
+function drawOnset(pen, y, width, ratio, alpha) {
   pen.save();
   pen.strokeStyle = theme.truth;
-  pen.globalAlpha = 0.6;
+  pen.globalAlpha = alpha;
   pen.lineWidth = ratio;
   pen.setLineDash([2 * ratio, 4 * ratio]);
   pen.beginPath();
@@ -184,7 +193,11 @@ function drawLane(lane) {
   pen.fillStyle = pen.strokeStyle = colourOf(names[lane.index]);
   const base = barY - space, top = Math.round((small ? 3 : 5) * ratio);
   if (lane.index < classes.length) drawCurve(pen, lane, width, base, top, ratio, small);
-  if (typeof lane.onset === "number" && !small) drawOnset(pen, base - lane.onset * (base - top), width, ratio);
+  lane.range = { base: base / ratio, top: top / ratio }; /* of scores 0 and 1, in pixels from the lane's top */
+  const rule = small ? null : ruleOf(names[lane.index]);
+  if (rule) drawOnset(pen, base - rule.on * (base - top), width, ratio, 0.75);
+  if (rule && tries()) drawOnset(pen, base - rule.off * (base - top), width, ratio, 0.35);
+  placeGrip(lane, rule);
   drawExpected(pen, lane, toX, barY + barHeight / 2, ratio);
 
   /* pale until it was announced */

@@ -14,6 +14,7 @@ function frame(tick) {
   }
   if (moved) showMoment();
   if (axisDirty) drawAxis();
+  placeEdges();
   axisDirty = false;
   for (const lane of lanes) if (lane.seen && lane.dirty && !lane.row.hidden) drawLane(lane);
   if (playing) schedule();

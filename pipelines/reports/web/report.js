@@ -16,17 +16,21 @@ function videoText() {
   try { address = decodeURI(address); } catch { /* a name that is not UTF-8 stays as it is */ }
   return "linked: " + address + (copy && ", " + copy);
 }
-function describe() {
-  const name = lastPart(timeline.source ?? "Action timeline");
-  document.title = name + " – action timeline";
-  $("title").textContent = name;
-  const facts = $("facts"), { recipe, checkpoint, speed } = timeline, factor = speed && speed.realtime_factor;
+function showFacts() {
+  const facts = $("facts"), factor = timeline.speed && timeline.speed.realtime_factor;
+  facts.replaceChildren();
   term(facts, "Duration", clock(duration, 0));
   term(facts, "Decisions", numberText(timeline.decided ?? chunks));
   term(facts, "Segments", numberText(segments.length));
-  if (verdict && verdict.labelled) term(facts, "Labels found", verdict.found + " of " + numberText(verdict.labelled));
-  if (verdict && verdict.delay !== null) term(facts, "Median delay", signed(verdict.delay));
+  if (truth && verdict.labelled) term(facts, "Labels found", verdict.found + " of " + numberText(verdict.labelled));
+  if (truth && (verdict.labelled || verdict.falseAlarms)) term(facts, "False alarms", numberText(verdict.falseAlarms));
+  if (verdict.delay !== null) term(facts, "Median delay", signed(verdict.delay));
   if (typeof factor === "number") term(facts, "Real time", numberText(Number(factor.toPrecision(3))) + "×");
+}
+function describe() {
+  const name = lastPart(timeline.source ?? "Action timeline"), { recipe, checkpoint, speed } = timeline;
+  document.title = name + " – action timeline";
+  $("title").textContent = name;
   warn(timeline.warnings);
 
   const paths = (text) => (typeof text === "string" ? text : JSON.stringify(text));
@@ -50,11 +54,24 @@ function describe() {
   $("speed").previousElementSibling.hidden = !speed;
   if (whole) $("recipe").lastElementChild.textContent = JSON.stringify(whole, null, 2);
   $("recipe").hidden = !whole;
-  $("legend-announced").hidden = !announcements.length;
-  $("legend-onset").hidden = !classes.some((label) => onset(label) !== undefined);
+  $("legend-onset").hidden = !timeline.thresholds;
   $("legend-expected").hidden = !expected.length;
-  $("legend-truth").hidden = $("legend-missed").hidden = $("labelled").hidden = !truth;
   $("legend-gap").hidden = !gaps.length;
+}
+/* All that depends on segments, labels and filters. */
+function refresh() {
+  overview = null;
+  compare();
+  fillLanes();
+  showFilters();
+  showFacts();
+  showLanes();
+  listSegments();
+  showRules();
+  showReview();
+  $("legend-announced").hidden = !segments.some(({ announced }) => announced !== undefined);
+  $("legend-truth").hidden = $("legend-missed").hidden = $("labelled").hidden = !truth;
+  shown = -2; /* what is labelled at the cursor may have changed */
 }
 
 function timeAt(element, x, [start, end]) {
@@ -121,9 +138,10 @@ function hover(event) {
 }
 function leave() { $("tip").hidden = $("pointer").hidden = true; }
 function key(event) {
+  if (reviewKey(event)) return event.preventDefault();
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const { tagName, type } = event.target;
-  if (tagName === "SELECT" || type === "search" || type === "range") return;
+  if (tagName === "SELECT" || ["search", "range", "text", "number"].includes(type)) return;
   if (event.key === " " && /^(BUTTON|SUMMARY|INPUT|A)$/.test(tagName)) return;
   if (tagName === "PRE" && event.key !== " ") return;
   const actions = {
@@ -148,13 +166,14 @@ function wheel(event) {
   event.preventDefault();
 }
 
-compare();
 describe();
 buildLanes();
+buildRules();
 buildRows();
+buildReview();
 buildFilters();
 followTheme(() => { overview = null; axisDirty = true; redraw(); });
-applyFilters();
+refresh();
 look(0, duration);
 $("surface").setAttribute("aria-valuemax", duration.toFixed(2));
 scrub($("surface"), () => view, true);

@@ -8,15 +8,25 @@ const clock = (time, digits = 2) => clockText(time, digits, duration >= 3600);
 const gaps = (timeline.gaps || []).map((gap) => (Array.isArray(gap) ? gap : [gap.start, gap.end]))
   .filter(([start, end]) => end > start);
 const byStart = (one, other) => one.start - other.start || one.end - other.end;
-const segments = [...(timeline.segments || [])].sort(byStart);
-const truth = report.truth && [...report.truth].sort(byStart);
+const detected = [...(timeline.segments || [])].sort(byStart); /* as the run decided */
+let segments = detected; /* as the thresholds that are tried decide */
+const wasLabelled = Boolean(report.truth);
+let truth = report.truth && [...report.truth].sort(byStart); /* the labels, with what a person has changed */
+let wrongs = []; /* pieces of time of a class in which a person has seen that it does not happen */
 const expected = timeline.expected || []; /* by models that anticipate */
 const announcements = (report.events || []).filter((event) => event.event === "started");
 
 /* The checkpoint's classes, then those that only the labels have. */
 const names = [...classes];
 const classOf = new Map(classes.map((label, index) => [label, index]));
-for (const { label } of truth || []) if (!classOf.has(label)) classOf.set(label, names.push(label) - 1);
+function addClass(label) {
+  if (classOf.has(label)) return false;
+  classOf.set(label, names.push(label) - 1);
+  const actions = names.filter((name) => !UNDECIDABLE.includes(name)).length;
+  report.colours[label] ??= report.palette[(actions - 1) % report.palette.length];
+  return true;
+}
+for (const { label } of truth || []) addClass(label);
 
 /* uint16 codes, one class after the other. */
 const codes = (() => {
@@ -46,15 +56,11 @@ function ranked(chunk, count) {
   return best.map(({ index, code }) => ({ index, score: code / fullScale }));
 }
 
-/* The score at which a class begins, where the timeline has it. */
-const rules = timeline.thresholds || {};
-const onset = (label) => (typeof rules.on === "number" ? rules : rules[label] || {}).on;
-
 /* When each segment was announced. */
 {
   const key = (label, start) => label + "|" + Math.round(start / step * 4);
   const moments = new Map(announcements.map((event) => [key(event.label, event.start), event.time]));
-  for (const segment of segments) segment.announced = moments.get(key(segment.label, segment.start));
+  for (const segment of detected) segment.announced = moments.get(key(segment.label, segment.start));
 }
 
 /* Filters: classes that are hidden, and the least score of a segment. Background is hidden at first. */
@@ -62,31 +68,20 @@ const filter = { hidden: new Set([0]), score: 0 };
 const shows = (entry) => !filter.hidden.has(classOf.get(entry.label));
 const passes = (segment) => shows(segment) && !(segment.score < filter.score);
 
-/* Labels against the segments that pass: a label is found by the first segment of its class that overlaps it. */
+/* Labels against the segments that pass. Without a label file, a segment that nobody has marked is no false alarm. */
 let verdict = null;
+const isWrong = (segment) => wrongs.some((piece) => piece.label === segment.label && overlap(piece, segment) >= LEAST_IOU);
 function compare() {
-  for (const segment of segments) segment.first = segment.overlaps = null;
-  if (!truth) return;
-  const labels = truth.filter(shows), byLabel = new Map();
-  for (const segment of segments.filter(passes)) {
-    if (!byLabel.has(segment.label)) byLabel.set(segment.label, []);
-    byLabel.get(segment.label).push(segment);
-  }
-  const delays = [];
-  let found = 0;
-  for (const entry of labels) {
-    entry.found = null;
-    for (const segment of byLabel.get(entry.label) || []) {
-      if (segment.start >= entry.end) break;
-      if (segment.end <= entry.start) continue;
-      segment.overlaps = entry;
-      if (entry.found) continue;
-      entry.found = segment;
-      segment.first ||= entry;
-      found++;
-      if (segment.announced !== undefined) delays.push(segment.announced - entry.start);
-    }
-  }
-  const outside = segments.filter((segment) => passes(segment) && !segment.overlaps).length;
-  verdict = { found, labelled: labels.length, outside, delay: delays.length ? middle(delays) : null };
+  for (const segment of segments) segment.match = null;
+  for (const entry of truth || []) entry.found = null;
+  const shown = segments.filter(passes), labels = (truth || []).filter((entry) => shows(entry) && !UNDECIDABLE.includes(entry.label));
+  for (const [entry, segment] of judge(labels, shown).pairs) [entry.found, segment.match] = [segment, entry];
+  const wrong = shown.filter(isWrong), unmarked = shown.filter((segment) => !segment.match && !isWrong(segment));
+  const judged = wasLabelled ? shown : shown.filter((segment) => segment.match || isWrong(segment));
+  const { falseSeconds } = judge(labels, judged);
+  const delays = labels.filter(({ found }) => found && found.announced !== undefined).map(({ found, start }) => found.announced - start);
+  verdict = {
+    labelled: labels.length, found: labels.filter(({ found }) => found).length, wrong: wrong.length, unmarked: unmarked.length,
+    falseAlarms: judged.filter(({ match }) => !match).length, falseSeconds, delay: delays.length ? middle(delays) : null,
+  };
 }

@@ -3,34 +3,61 @@ let entries = [], chosen = -1;
 const drawn = new Map(); /* index to element */
 
 const signed = (seconds) => (seconds < 0 ? "−" : "+") + Math.abs(seconds).toFixed(2) + " s";
-function lateText(segment) {
-  if (!truth) return "";
-  if (!segment.overlaps) return "no label";
-  return segment.first && segment.announced !== undefined ? signed(segment.announced - segment.first.start) : "–";
+function lateText({ item, lost }) {
+  if (lost) return "missed";
+  if (item.match) return item.announced === undefined ? "found" : signed(item.announced - item.match.start);
+  return wasLabelled || isWrong(item) ? "false alarm" : "–";
 }
 function spoken(entry) {
   const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end);
   if (entry.lost) return where + ", labelled, missed";
-  const parts = [where, "score " + scoreText(entry.score)];
-  if (entry.announced !== undefined) parts.push("announced " + (entry.announced - entry.start).toFixed(2) + " seconds after its start");
-  if (truth && !entry.overlaps) parts.push("no label");
-  else if (entry.first && entry.announced !== undefined) parts.push(signed(entry.announced - entry.first.start).replace(" s", " seconds") + " from the label's start");
+  const parts = [where, "score " + scoreText(entry.score)], { match, announced } = entry.item;
+  if (announced !== undefined) parts.push("announced " + (announced - entry.start).toFixed(2) + " seconds after its start");
+  if (match && announced !== undefined) parts.push(signed(announced - match.start).replace(" s", " seconds") + " from the label's start");
+  if (!match) parts.push(lateText(entry) === "–" ? "not marked" : "false alarm");
+  else if (!wasLabelled) parts.push("marked right");
   return parts.join(", ");
 }
 
+/* By what the list is sorted. */
+const sorting = { key: "start", descending: false };
+const sortValue = {
+  label: (entry) => entry.label, start: (entry) => entry.start, end: (entry) => entry.end, span: (entry) => entry.end - entry.start,
+  announced: (entry) => (entry.announced === undefined ? Infinity : entry.announced - entry.start),
+  late: (entry) => (entry.lost ? 2e9 : !entry.item.match ? 1e9 : (entry.announced ?? 0) - entry.item.match.start),
+  mean: (entry) => entry.score ?? -1,
+};
+function sortEntries() {
+  const value = sortValue[sorting.key], turn = sorting.descending ? -1 : 1;
+  entries.sort((one, other) => {
+    const [first, second] = [value(one), value(other)];
+    const order = typeof first === "string" ? first.localeCompare(second, "en", { numeric: true }) : first === second ? 0 : first - second;
+    return order * turn || byStart(one, other);
+  });
+  for (const button of document.querySelectorAll(".names button")) {
+    const chosenHere = button.dataset.key === sorting.key;
+    button.classList.toggle("down", chosenHere && sorting.descending);
+    button.setAttribute("aria-pressed", String(chosenHere));
+  }
+}
 function listSegments() {
-  const kept = segments.filter(passes), lost = truth ? truth.filter((entry) => shows(entry) && !entry.found) : [];
-  entries = [...kept, ...lost.map((entry) => ({ ...entry, lost: true }))].sort(byStart);
-  chosen = Math.min(chosen, entries.length - 1);
+  const kept = segments.filter(passes), lost = (truth || []).filter((entry) => shows(entry) && !entry.found);
+  const before = entries[chosen];
+  entries = [...kept.map((item) => ({ ...item, item, lost: false })), ...lost.map((item) => ({ ...item, item, lost: true }))];
+  sortEntries();
+  /* what was chosen stays chosen where it is still listed */
+  chosen = before ? entries.findIndex(({ item }) => item === before.item || (item.label === before.label && item.start === before.start)) : -1;
   const all = countText(segments.length, "segment");
   $("count").textContent = kept.length === segments.length ? all : numberText(kept.length) + " of " + all;
-  $("verdict").hidden = !verdict || !verdict.labelled;
-  if (verdict && verdict.labelled) {
-    const words = [make("b", "", numberText(verdict.found) + " of " + countText(verdict.labelled, "label")), " found"];
-    if (verdict.delay !== null) words.push(", announced ", make("b", "", signed(verdict.delay)), " from their start (median)");
-    words.push(" · ", make("b", "", countText(verdict.outside, "segment")), " without a label");
-    $("verdict").replaceChildren(...words);
-  }
+  const { labelled, found, falseAlarms, falseSeconds, delay } = verdict;
+  $("verdict").hidden = !truth || !(labelled || falseAlarms);
+  const words = [make("b", "", numberText(found) + " of " + countText(labelled, "label")), " found"];
+  if (delay !== null) words.push(", announced ", make("b", "", signed(delay)), " from their start (median)");
+  words.push(" · ", make("b", "", countText(falseAlarms, "false alarm")));
+  if (falseSeconds > 0.005) words.push(" · ", make("b", "", falseSeconds.toFixed(1) + " s"), " detected outside labels");
+  $("verdict").replaceChildren(...words);
+  $("list").classList.toggle("unannounced", !segments.some(({ announced }) => announced !== undefined));
+  $("list").classList.toggle("unlabelled", !truth && !wrongs.length);
   document.querySelector(".names").hidden = !entries.length;
   $("none").hidden = entries.length > 0;
   $("rows").hidden = !entries.length;
@@ -39,13 +66,26 @@ function listSegments() {
   showRows();
 }
 function makeRow(index) {
-  const entry = entries[index], row = make("div", entry.lost ? "row missed" : "row"), name = make("span");
+  const entry = entries[index], row = make("div", entry.lost ? "row missed" : "row"), name = make("span"), marks = make("span", "marks");
   name.append(spot(entry.label, entry.lost ? "spot hollow" : "spot"), make("span", "cut", entry.label));
+  for (const [look, kind, act] of [["yes", "right", markRight], ["no", "wrong", markWrong]]) {
+    const button = make("button", look);
+    button.type = "button";
+    button.tabIndex = -1; /* the keys r and w, and the buttons above the list, do the same */
+    button.title = kind === "right" ? "Right (r)" : "Wrong (w)";
+    button.setAttribute("aria-hidden", "true");
+    button.classList.toggle("on", kind === markOf(entry));
+    button.addEventListener("click", (event) => {
+      event.stopPropagation();
+      choose(index, false);
+      act(entry);
+    });
+    marks.append(button);
+  }
   row.append(name, make("span", "from", clock(entry.start)), make("span", "to", clock(entry.end)),
     make("span", "span", (entry.end - entry.start).toFixed(2) + " s"),
     make("span", "announced", entry.lost || entry.announced === undefined ? "–" : signed(entry.announced - entry.start)),
-    make("span", "late", entry.lost ? "–" : lateText(entry)),
-    make("span", "mean", entry.lost ? "missed" : scoreText(entry.score)));
+    make("span", "late", lateText(entry)), make("span", "mean", entry.lost ? "–" : scoreText(entry.score)), marks);
   row.id = "row-" + index;
   row.setAttribute("role", "option");
   row.setAttribute("aria-label", spoken(entry));
@@ -86,6 +126,7 @@ function choose(index, bring = true) {
   if (bring) bringRow(index);
   showRows();
   $("rows").setAttribute("aria-activedescendant", "row-" + index);
+  showChosen();
 }
 /* Scrolls the list alone, never the page, and not under a hand that is using it. */
 function followRows() {
@@ -95,8 +136,11 @@ function followRows() {
 }
 function buildRows() {
   const box = $("rows");
-  $("list").classList.toggle("unannounced", !announcements.length);
-  $("list").classList.toggle("unlabelled", !truth);
+  for (const button of document.querySelectorAll(".names button")) button.addEventListener("click", () => {
+    sorting.descending = sorting.key === button.dataset.key && !sorting.descending;
+    sorting.key = button.dataset.key;
+    listSegments();
+  });
   box.addEventListener("scroll", showRows, { passive: true });
   box.addEventListener("focus", () => {
     if (chosen < 0 && entries.length) choose(Math.max(0, entries.findIndex(({ end }) => end > now)));
@@ -114,6 +158,6 @@ function buildRows() {
 }
 /* The start of the segment before or after the cursor. */
 function neighbour(direction) {
-  const starts = entries.map(({ start }) => start);
+  const starts = entries.map(({ start }) => start).sort((one, other) => one - other);
   return direction > 0 ? starts.find((start) => start > now + 1e-3) : starts.findLast((start) => start < now - 1e-3);
 }

@@ -74,7 +74,16 @@ def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_pat
 def test_thresholds_are_not_chosen_on_seen_videos(lstr, small_set, features, tmp_path):
     checkpoint = tmp_path / "checkpoint.pt"
     shutil.copy(small_set.checkpoint, checkpoint)
-    given = ("evaluate", checkpoint, features, "--labels", small_set.labels, "--subset", "training", "--calibrate")
+    given = (
+        "evaluate",
+        checkpoint,
+        features,
+        "--labels",
+        small_set.labels,
+        "--subset",
+        "training",
+        "--choose-thresholds",
+    )
     code, _, err = lstr(*given)
     assert code == 4 and "have seen 1 of 3" in err
     assert checkpoint.read_bytes() == small_set.checkpoint.read_bytes()

@@ -13,7 +13,7 @@ from extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
-from pipelines.detection.checkpoint import find_checkpoint, leave_default, load_checkpoint
+from pipelines.detection.checkpoint import find_checkpoint, load_checkpoint, make_default
 from pipelines.detection.decision import Decision
 from pipelines.detection.detect import detect
 from pipelines.detection.events import Decided
@@ -151,11 +151,12 @@ def test_an_interrupted_run_leaves_whole_lines_only(small_set, tmp_path):
     assert all(json.loads(line) for line in (tmp_path / "scene_00.jsonl").read_text().splitlines())
 
 
-def test_which_checkpoint(small_set, monkeypatch, tmp_path):
-    with pytest.raises(CheckpointError, match="no checkpoint to detect with") as caught:
+def test_which_checkpoint(small_set, monkeypatch):
+    with pytest.raises(CheckpointError, match="no model to detect with") as caught:
         find_checkpoint(None)
-    assert "lstr demo" in caught.value.hint and caught.value.exit_code == 4
-    left = leave_default(small_set.checkpoint)
+    assert "-m FILE" in caught.value.hint and "lstr learn" in caught.value.hint and caught.value.exit_code == 4
+    assert len(f"{caught.value}\n{caught.value.hint}".splitlines()) == 3
+    left = make_default(small_set.checkpoint)
     assert find_checkpoint(None) == left and load_checkpoint(None).classes == load(small_set.checkpoint).classes
     monkeypatch.setenv("LSTR_CHECKPOINT", "elsewhere.pt")
     assert str(find_checkpoint(None)) == "elsewhere.pt" and str(find_checkpoint("given.pt")) == "given.pt"

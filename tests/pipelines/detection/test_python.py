@@ -77,7 +77,7 @@ def test_errors_of_limits_and_checkpoints_name_arguments(small_set):
         next(lstr.detect(small_set.features, small_set.checkpoint, limits=lstr.Limits(start=60)))
     with pytest.raises(lstr.LstrError) as caught:
         next(lstr.detect(small_set.features))
-    assert caught.value.hint == "name one with checkpoint=PATH, or run `lstr demo` to make one."
+    assert "name a model file with checkpoint=FILE" in caught.value.hint
 
 
 def test_networks_that_cannot_be_meant(trained, tmp_path):

@@ -141,13 +141,14 @@ def _ap(entry):
 def test_the_report_is_one_page_that_needs_nothing(tmp_path):
     findings = Findings([judged(ahead=True, lengths=(40, 60, 12))], warnings=["made <by hand>"])
     page = write_evaluation(tmp_path, findings).read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "evaluation.json", "evaluation.csv", "figures"}
+    files = {"report.html", "evaluation.json", "evaluation.csv", "events.csv", "figures"}
+    assert {path.name for path in tmp_path.iterdir()} == files
     assert "<script" not in page and "&lt;script&gt;" in page and "made &lt;by hand&gt;" in page
     assert not re.search(r"https?://", re.sub(r'src="data:[^"]*"', "", page))
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
     assert "default-src 'none'" in policy and "script-src" not in policy and "unsafe" not in policy
     names = {"classes", "precision-recall", "stages", "delay", "starts", "anticipation", "confusion"}
-    names |= {"best-1", "best-2", "worst-1"}
+    names |= {"operating-curves", "best-1", "best-2", "worst-1"}
     figures = tmp_path / "figures"
     assert {path.stem for path in figures.glob("*.svg")} == {path.stem for path in figures.glob("*.png")} == names
     assert page.count("<figure") == page.count("data:image/svg+xml;base64,") == len(names)

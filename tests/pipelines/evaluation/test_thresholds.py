@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lstr import checkpoint
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.evaluation.thresholds import MOST_LEVELS, choose_thresholds, f1, hysteresis, levels, write_thresholds
+from pipelines.evaluation.hysteresis import hysteresis
+from pipelines.evaluation.thresholds import MOST_LEVELS, choose_thresholds, f1, levels, write_thresholds
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 
@@ -40,9 +41,9 @@ def test_ambiguous_chunks_do_not_count():
     truth[2, 3] = 1
     again = truth.copy()
     again[2, 3] = 0
-    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.75
     scores[2, 1] = 0.95
-    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.9
+    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.5
     assert f1(hysteresis(scores[:, 1], np.array([0]), 0.9, 0.9), again[:, 1] > 0) < 1
 
 
@@ -64,17 +65,19 @@ def test_hysteresis_is_that_of_the_timeline(videos, on, share):
     assert (decided == expected).all()
 
 
-def test_levels_are_scores_that_occur():
+def test_levels_lie_between_scores_that_occur():
+    """A threshold that was a score decided otherwise in a stream, whose scores differ in the last bit."""
     curve = np.random.default_rng(0).random(10_000)
     chosen = levels(curve)
-    assert set(chosen) <= set(curve) and len(chosen) <= MOST_LEVELS and max(chosen) == curve.max()
-    assert levels(np.zeros(3)) == []
+    second, first = np.sort(curve)[-2:]
+    assert not set(chosen) & set(curve) and len(chosen) <= MOST_LEVELS and second < max(chosen) < first
+    assert levels(np.zeros(3)) == [] and levels(np.array([0.0, 0.5])) == [0.25]
 
 
 def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr):
-    path = tmp_path / "calibrated.pt"
+    path = tmp_path / "thresholds.pt"
     path.write_bytes(small_set.checkpoint.read_bytes())
-    arguments = (path, small_set.features, "--labels", small_set.labels, "--calibrate")
+    arguments = (path, small_set.features, "--labels", small_set.labels, "--choose-thresholds")
     code, _, err = lstr("evaluate", *arguments)
     assert code == 2 and "no validation subset" in err and "--subset" in err
     code, out, err = lstr("evaluate", *arguments, "--subset", "training", "--json")
@@ -104,7 +107,15 @@ def test_several_checkpoints_are_told_in_one_document(small_set, tmp_path, lstr)
     paths = [tmp_path / name for name in ("a.pt", "b.pt")]
     for path in paths:
         path.write_bytes(small_set.checkpoint.read_bytes())
-    arguments = (*paths, small_set.features, "--labels", small_set.labels, "--calibrate", "--subset", "training")
+    arguments = (
+        *paths,
+        small_set.features,
+        "--labels",
+        small_set.labels,
+        "--choose-thresholds",
+        "--subset",
+        "training",
+    )
     documents = json.loads(lstr("evaluate", *arguments, "--json")[1])["checkpoints"]
     assert [one["checkpoint"] for one in documents] == [str(path) for path in paths]
     assert documents[0]["thresholds"] == documents[1]["thresholds"] != {}
@@ -116,7 +127,7 @@ def test_a_published_checkpoint_stays_as_it_is(shared, tmp_path):
     before = path.read_bytes()
     loaded = checkpoint.load(path, {"n_heads": 4, "long_length": 128})
     written = write_thresholds(loaded, {loaded.classes[1]: Thresholds(0.4, 0.3)})
-    assert written.name == "lstr_small.calibrated.pt" and path.read_bytes() == before
+    assert written.name == "lstr_small.thresholds.pt" and path.read_bytes() == before
     assert thresholds_of(checkpoint.load(written))[loaded.classes[1]] == Thresholds(0.4, 0.3)
 
 

@@ -1,5 +1,6 @@
 """The still picture."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 from lstr.segment import Segment
 from pipelines.annotations.timeline_json import to_timeline
 from pipelines.reports.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
+from pipelines.reports.palette import colours_of
 from tests.support.annotated import AWKWARD, CLASSES
 
 TIMELINE = {**to_timeline("a b", AWKWARD, CLASSES), "warnings": ["random $weights$"]}
@@ -34,6 +36,37 @@ def test_svg_is_small_and_keeps_labels_as_text(tmp_path, scores):
     shown = {"".join(element.itertext()).strip() for element in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {*CLASSES, "a b.mp4", "random $weights$"} <= shown
     assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def written(path) -> str:
+    return " ".join("".join(ET.parse(path).getroot().itertext()).split())
+
+
+def test_it_says_detected_of_detections_and_labelled_of_labels(tmp_path):
+    """Whether scores are drawn or not: a timeline that is converted has none."""
+    timeline = TIMELINE | {"segments": [{"label": "wave", "start": 1.0, "end": 2.0, "score": 0.9}]}
+    write_figure(tmp_path / "a.svg", timeline)
+    assert "bar: detected" in written(tmp_path / "a.svg")
+    by_hand = [{key: entry[key] for key in ("label", "start", "end")} for entry in timeline["segments"]]
+    write_figure(tmp_path / "a.svg", timeline | {"segments": by_hand})
+    assert "bar: labelled" in written(tmp_path / "a.svg")
+
+
+@pytest.mark.parametrize("with_scores", [False, True])
+def test_bars_stand_beside_their_names(tmp_path, with_scores):
+    """In the SVG the middle of a bar is within the letters' height of its name's line."""
+    timeline = TIMELINE | {"segments": [{"label": CLASSES[1], "start": 1.0, "end": 2.0, "score": 0.9}]}
+    scores = np.zeros((timeline["chunks"], 1 + len(CLASSES))) if with_scores else None
+    write_figure(tmp_path / "a.svg", timeline, scores)
+    root = ET.parse(tmp_path / "a.svg").getroot()
+    colour = colours_of(timeline["classes"])[CLASSES[1]]
+    name = next(element for element in root.iter() if element.tag.endswith("text") and element.text == CLASSES[1])
+    line = float(name.get("y"))
+    bar = next(
+        e for e in root.iter() if f"fill: {colour}" in e.get("style", "") and "opacity" not in e.get("style", "")
+    )
+    heights = [float(y) for y in re.findall(r"[ML] \S+ (\S+)", bar.get("d"))]
+    assert line - 9 < sum(heights) / len(heights) < line
 
 
 def test_nothing_to_draw(tmp_path):

@@ -7,8 +7,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 
 from pipelines.reports import fonts
 from pipelines.reports.figure import write_figure
-from pipelines.reports.fonts import families, first_font, font_of, illegible, illegible_warning, parts_by_font
-from pipelines.reports.overlay import _letters
+from pipelines.reports.fonts import families, first_font, font_of, illegible, illegible_warning, letters, parts_by_font
 
 DIVE = "跳水"
 
@@ -19,12 +18,12 @@ def machine(monkeypatch):
 
     def have(*paths):
         fonts._other_fonts.cache_clear()
-        _letters.cache_clear()
+        letters.cache_clear()
         monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [str(path) for path in paths])
 
     yield have
     fonts._other_fonts.cache_clear()
-    _letters.cache_clear()
+    letters.cache_clear()
 
 
 @pytest.fixture
@@ -69,12 +68,12 @@ def test_where_no_font_has_it(machine):
 
 def test_a_video_has_the_letters(machine, squares):
     machine(squares)
-    ink = _letters(f"a{DIVE}", 20)
-    start = len(_letters("a", 20)[0]) - 2
+    ink = letters(f"a{DIVE}", 20)
+    start = len(letters("a", 20)[0]) - 2
     square, bar = ink[:, start : start + 20], ink[:, start + 20 : start + 40]
     assert square.sum() == pytest.approx(20 * 16, rel=0.15) and bar.sum() == pytest.approx(20 * 2, rel=0.3)
     machine()
-    assert not np.array_equal(_letters(f"a{DIVE}", 20)[:, :40], ink[:, :40]), "boxes"
+    assert not np.array_equal(letters(f"a{DIVE}", 20)[:, :40], ink[:, :40]), "boxes"
 
 
 def test_a_figure_has_the_letters(machine, squares, tmp_path):

@@ -23,8 +23,8 @@ def test_it_says_what_each_timeline_says(tmp_path):
     data = Page(path).data
     assert data["classes"] == ["Background", "hug", "kick", "wave"]
     assert [video["id"] for video in data["videos"]] == ["b", "a/c"]
-    assert [video["segments"] for video in data["videos"]] == [[[1, 0.5, 1.25]], [[1, 0.5, 1.25]]]
-    assert [video["truth"] for video in data["videos"]] == [[[3, 0.5, 1.5]], None]
+    assert [video["segments"] for video in data["videos"]] == [[[1, 0.5, 1.25, 0.875]]] * 2
+    assert [video["truth"] for video in data["videos"]] == [[[3, 0.5, 1.5, None]], None]
     assert data["failed"] == ["c.mp4 is empty (0 bytes)."]
 
 

@@ -4,6 +4,9 @@ import shutil
 
 import pytest
 
+from lstr.segment import Segment
+from pipelines.annotations.subtitles import from_vtt
+from pipelines.annotations.tables import from_csv
 from pipelines.reports.index_page import write_index
 from tests.support.browser import CLASSES, HOSTILE, SEGMENTS, ink
 
@@ -30,4 +33,37 @@ def test_the_index_leads_to_each_report(show, report, tmp_path, width):
     page.fill("#find", "")
     page.focus("td a")
     page.keyboard.press("Enter")
+    page.locator("#title", has_text="live").wait_for()
+
+
+def test_it_tells_what_was_found_and_hands_out_files(show, tmp_path):
+    """By overlap or onset: the kick from 0 to 10 s is not found by a detection of two seconds."""
+    timeline = {"duration": 10.0, "classes": CLASSES, "segments": SEGMENTS}
+    timelines = {"deep/a": timeline, "b": timeline | {"segments": SEGMENTS[:1]}, "c": timeline}
+    truth = {"deep/a": [Segment(0, 10, "kick"), Segment(5, 6, "hug")], "b": [Segment(2.5, 4, "kick")], "c": None}
+    page = show(write_index(tmp_path, timelines, truth=truth))
+    facts = dict(item.split("\n") for item in page.locator("#facts > div").all_inner_texts())
+    assert facts["Labels found"] == "2 of 3" and facts["False alarms"] == "2"
+    page.click("button[data-key=found]")
+    page.click("button[data-key=found]")
+    assert page.locator("td a").all_inner_texts() == ["b", "deep/a", "c"]
+    assert page.locator("td.found").all_inner_texts() == ["1 of 1", "0", "1 of 2", "2", "–", "–"]
+    detected = tuple(Segment.from_dict(entry) for entry in SEGMENTS)
+    with page.expect_download() as started:
+        page.locator("tr", has_text="deep/a").get_by_text("VTT").click()
+    assert started.value.suggested_filename == "a.vtt"
+    found = from_vtt(started.value.path().read_text("utf-8")).segments
+    assert [(s.start, s.end, s.score) for s in found] == [(s.start, s.end, s.score) for s in detected]
+    page.fill("#find", "b")
+    with page.expect_download() as started:
+        page.click("#all-csv")
+    assert from_csv(started.value.path().read_text("utf-8"), "").videos["b"].segments == detected[:1]
+
+
+def test_the_whole_card_leads_to_the_report(show, report, tmp_path):
+    shutil.copy(report, tmp_path / "a.html")
+    timeline = {"duration": 10.0, "classes": CLASSES, "segments": SEGMENTS}
+    page = show(write_index(tmp_path, {"a": timeline}), 400, missing="NOT_FOUND")
+    box = page.locator("tbody .line").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.locator("#title", has_text="live").wait_for()

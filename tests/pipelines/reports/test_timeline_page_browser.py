@@ -104,7 +104,7 @@ def test_the_keyboard_does_everything(show, report):
 def test_tab_reaches_each_control_once_and_shows_where_it_is(show, report):
     page = show(report)
     names = []
-    for _ in range(16):
+    for _ in range(40):
         page.keyboard.press("Tab")
         at = page.evaluate(
             """() => {
@@ -116,18 +116,31 @@ def test_tab_reaches_each_control_once_and_shows_where_it_is(show, report):
             break
         names.append(at[0])
         assert at[1] and at[2].strip(), at
-    assert names == ["theme", "play", "sound", "rate", "least", "SUMMARY", "in", "surface", "BUTTON", "rows"]
+    first = ["theme", "warnings", "play", "sound", "rate", "SUMMARY", "in", "surface", "BUTTON"]
+    review = [
+        "segments-csv",
+        "segments-vtt",
+        "mark-right",
+        "mark-wrong",
+        "add",
+        "edit",
+        "subset",
+        "labels-json",
+        "labels-csv",
+    ]
+    assert names == [*first, *review, *["BUTTON"] * 7, "rows"]
 
 
 def test_delays_are_told_against_the_labels(show, report):
     page = show(report)
     assert page.locator("#verdict").inner_text() == (
-        "1 of 3 labels found, announced +1.25 s from their start (median) · 2 segments without a label"
+        "1 of 3 labels found, announced +1.25 s from their start (median) · 2 false alarms "
+        "· 2.5 s detected outside labels"
     )
     rows = [row.split("\n") for row in page.locator("#rows .row").all_inner_texts()]
     assert [row[0] for row in rows] == [HOSTILE, "kick", "hug", HOSTILE, "wave"]
     assert rows[1][4:] == ["+0.50 s", "+1.25 s", "0.90"]
-    assert [rows[i][-1] for i in (0, 4)] == ["missed", "missed"]
+    assert [rows[i][5] for i in (0, 2, 3, 4)] == ["missed", "false alarm", "false alarm", "missed"]
     spoken = page.locator("#rows .row").nth(1).get_attribute("aria-label")
     assert spoken == (
         "kick, 0:02.00 to 0:04.00, score 0.90, announced 0.50 seconds after its start, "
@@ -138,11 +151,11 @@ def test_delays_are_told_against_the_labels(show, report):
 def test_filters_by_class_and_by_score(show, report):
     page = show(report)
     before = ink(page, 2)
+    page.click("#class-menu summary")
     page.fill("#least", "0.7")
     assert page.locator("#count").inner_text() == "2 of 3 segments"
     until(page, "!frameAsked")
     assert 0 < ink(page, 2) < before  # hug lost its bar, not its curve
-    page.click("#class-menu summary")
     page.fill("#find-class", "KI")
     assert page.locator("#class-list label:visible").all_inner_texts() == ["kick\n1"]
     page.click("#pick-none")
@@ -150,7 +163,7 @@ def test_filters_by_class_and_by_score(show, report):
     page.locator("#class-list label:visible input").check()
     page.keyboard.press("Escape")
     assert page.locator(".lane:visible .cut").all_inner_texts() == ["kick"]
-    assert page.locator("#class-menu summary").inner_text() == "1 of 4 classes"
+    assert page.locator("#class-menu summary").inner_text() == "1 of 4 classes, from 0.70"
     assert page.locator("#count").inner_text() == "1 of 3 segments"
     assert page.locator("#verdict").inner_text().startswith("1 of 1 label found")
 

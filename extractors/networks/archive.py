@@ -1,0 +1,246 @@
+"""The container of a model file: a zip of JSON, text and tensors, every size of which is checked before it is read.
+
+Members are stored as they are, never compressed, and their names are fixed. `model.json` is the first; it has size and
+SHA-256 of each other member. Tensors are safetensors, which is data alone: no pickle is ever read.
+"""
+
+import hashlib
+import json
+import re
+import stat
+import struct
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from torch import Tensor
+
+from extractors.errors import OutputError, WeightsError
+
+FORMAT = "lstr-model"
+VERSION = 1
+DOCUMENT = "model.json"
+CARD = "card.md"
+TENSORS = ".safetensors"
+MEMBERS = (DOCUMENT, CARD, "lstr.safetensors", "rgb.safetensors", "flow.safetensors")
+MOST_JSON = 16 << 20  # bytes of model.json, and of a header of tensors
+MOST_INDEX = 4096  # bytes of the zip's list of its members
+ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
+START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
+AGAIN = "copy or download the file again, or pack it again with `lstr pack`."
+FOREIGN = "use only model files that `lstr pack` or `lstr learn` wrote."
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Tensors by name, and a text that goes with them."""
+
+    tensors: Mapping[str, Tensor]
+    note: str | None = None
+
+
+def is_archive(path: str | Path) -> bool:
+    """Whether a path is a model file, by its first bytes."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(30 + len(DOCUMENT))
+    except OSError:
+        return False
+    return head[:4] == START and head[30:] == DOCUMENT.encode()
+
+
+def member_path(path: str | Path, stream: str) -> Path:
+    """The path that means a stream's network in a model file: `fall.lstr/rgb.safetensors`."""
+    return Path(path) / f"{stream}{TENSORS}"
+
+
+def is_member(path: str | Path) -> bool:
+    """Whether a path means a member of a model file."""
+    return Path(path).suffix == TENSORS and is_archive(Path(path).parent)
+
+
+def read_member(path: str | Path) -> Tensors:
+    """The tensors that a path of `member_path` means. Raises as `Archive`."""
+    return Archive(Path(path).parent).tensors(Path(path).name)
+
+
+class Archive:
+    """A model file that is open for reading: its members' sizes are checked, `document` is model.json, no more is read.
+
+    Raises WeightsError for a file that is damaged, of another or a newer format, or not as `write_archive` makes it.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        if not is_archive(path):
+            raise WeightsError(f"{path} is no model file, or is cut short.", FOREIGN)
+        try:
+            with self.path.open("rb") as file:
+                members = self._indexed(file)
+                self.document = self._parsed(self._content(file, members, DOCUMENT))
+        except OSError as error:
+            raise WeightsError(f"{path} cannot be read ({error.strerror or error}).", "check its path.") from error
+        self._check_format()
+        self._check_members(members)
+        self.sizes = {name: info.file_size for name, info in members.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.sizes
+
+    def weights_name(self, name: str) -> str:
+        """What the weights of a member are called in the recipe of the model."""
+        with suppress(KeyError, TypeError):
+            return str(self.document["networks"][name.removesuffix(TENSORS)]["weights"])
+        return "custom"
+
+    def sha256(self, name: str) -> str:
+        """Of a member, as model.json states it; `read` checks it."""
+        return self.document["members"][name]["sha256"]
+
+    def read(self, name: str) -> bytes:
+        """A member, once its bytes are those that model.json states. Raises WeightsError."""
+        if name not in self:
+            raise WeightsError(f"{self.path} holds no {name}.", FOREIGN)
+        with self.path.open("rb") as file:
+            content = self._content(file, self._indexed(file), name)
+        if hashlib.sha256(content).hexdigest() != self.sha256(name):
+            raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 is not the recorded one.", AGAIN)
+        return content
+
+    def tensors(self, name: str) -> Tensors:
+        """A member's tensors, on the CPU. Raises WeightsError."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        content = self.read(name)
+        wrong = f"{name} in {self.path} is no safetensors file"
+        length = int.from_bytes(content[:8], "little")
+        if len(content) < 8 or length > min(MOST_JSON, len(content) - 8):
+            raise WeightsError(f"{wrong}: its header would be of {length} bytes.", FOREIGN)
+        try:
+            note = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get("lstr")
+            return Tensors(load(content), note)
+        except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError, RuntimeError) as error:
+            raise WeightsError(f"{wrong} ({error}).", FOREIGN) from error
+
+    def _indexed(self, file: BinaryIO) -> dict[str, zipfile.ZipInfo]:
+        """The members by name, once each is known to lie in the file, uncompressed, and apart from the others."""
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 42))
+        tail = file.read()
+        ending = tail[-22:]
+        if ending[:4] != END or ending[20:] != b"\0\0":
+            raise WeightsError(f"{self.path} is cut short, or is no model file.", AGAIN)
+        if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
+            raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
+        try:
+            with zipfile.ZipFile(file) as container:
+                infos, end = sorted(container.infolist(), key=lambda info: info.header_offset), container.start_dir
+        except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
+            raise WeightsError(f"{self.path} is damaged ({error}).", AGAIN) from error
+        ends = [*(info.header_offset for info in infos[1:]), end]
+        for info, before in zip(infos, ends, strict=True):
+            if reason := _refused(info):
+                raise WeightsError(f"{self.path} has a member {info.orig_filename!r} that {reason}.", FOREIGN)
+            if info.header_offset + 30 + len(info.orig_filename) + info.file_size > before:
+                raise WeightsError(f"{info.filename} in {self.path} is larger than its place in the file.", AGAIN)
+        if len({info.filename for info in infos}) < len(infos):
+            raise WeightsError(f"{self.path} holds two members of one name.", FOREIGN)
+        return {info.filename: info for info in infos}
+
+    def _content(self, file: BinaryIO, members: Mapping[str, zipfile.ZipInfo], name: str) -> bytes:
+        info = members.get(name)
+        if info is None:
+            raise WeightsError(f"{self.path} has no {name}, so it is no model file.", FOREIGN)
+        if name == DOCUMENT and info.file_size > MOST_JSON:
+            raise WeightsError(f"{name} in {self.path} is of {info.file_size} bytes, above {MOST_JSON}.", FOREIGN)
+        try:
+            with zipfile.ZipFile(file) as container, container.open(info) as member:
+                return member.read(info.file_size)
+        except (zipfile.BadZipFile, struct.error, EOFError, ValueError, RuntimeError) as error:
+            raise WeightsError(f"{name} in {self.path} is damaged ({error}).", AGAIN) from error
+
+    def _parsed(self, content: bytes) -> dict[str, Any]:
+        with suppress(ValueError, RecursionError):
+            document = json.loads(content)
+            if isinstance(document, dict):
+                return document
+        raise WeightsError(f"{DOCUMENT} in {self.path} is no JSON object.", AGAIN)
+
+    def _check_format(self) -> None:
+        found = re.fullmatch(rf"{FORMAT}/(\d{{1,9}})", str(self.document.get("format")))
+        if not found:
+            raise WeightsError(f"{self.path} is not of the format {FORMAT}/{VERSION}.", FOREIGN)
+        if int(found[1]) > VERSION:
+            raise WeightsError(
+                f"{self.path} was written by a newer lstr: its format is {found[0]}, this one reads "
+                f"{FORMAT}/{VERSION}.",
+                "update lstr.",
+            )
+
+    def _check_members(self, members: Mapping[str, zipfile.ZipInfo]) -> None:
+        for name in members:
+            if name not in MEMBERS:
+                outside = "/" in name or "\\" in name or ".." in name
+                reason = "has a path outside of it" if outside else "no model file has"
+                raise WeightsError(f"{self.path} has a member {name!r} that {reason}.", FOREIGN)
+        stated = self.document.get("members")
+        if not isinstance(stated, dict) or {DOCUMENT, *stated} != set(members):
+            raise WeightsError(f"{self.path} does not hold the members that its {DOCUMENT} states.", AGAIN)
+        for name, entry in stated.items():
+            fits = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
+            if not fits or entry.get("bytes") != members[name].file_size:
+                raise WeightsError(f"{name} in {self.path} is not of the size that its {DOCUMENT} states.", AGAIN)
+
+
+def _refused(info: zipfile.ZipInfo) -> str:
+    """Why a member is none of a model file; nothing where it may be one."""
+    mode = stat.S_IFMT(info.external_attr >> 16)
+    if info.flag_bits & 0x41:
+        return "is encrypted"
+    if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+        return "is compressed"
+    return "is a link or a folder" if mode not in (0, stat.S_IFREG) else ""
+
+
+def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Mapping[str, Tensors | bytes]) -> None:
+    """Write a model file to `path`, the same bytes for the same content.
+
+    document: model.json without `format` and `members`. parts: tensors by name, or the bytes of such a member. Raises
+    OutputError where a file would be larger than a zip without extensions.
+    """
+    contents = {CARD: card.encode()}
+    for name, part in parts.items():
+        contents[name] = part if isinstance(part, bytes) else _serialised(part)
+    members = {n: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in contents.items()}
+    whole = {"format": f"{FORMAT}/{VERSION}", **document, "members": members}
+    text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
+    if len(text.encode()) > MOST_JSON:
+        raise OutputError(f"{DOCUMENT} would be of more than {MOST_JSON} bytes.", "shorten what describes the model.")
+    try:
+        with zipfile.ZipFile(path, "w", allowZip64=False) as container:
+            for name, content in {DOCUMENT: text.encode(), **contents}.items():
+                container.writestr(_info(name, container), content)
+    except zipfile.LargeZipFile as error:
+        raise OutputError("A model file is of 4 GB at most.", "train a smaller model.") from error
+
+
+def _info(name: str, container: zipfile.ZipFile) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name)  # of 1980: the time of packing is no part of a model
+    info.external_attr = (stat.S_IFREG | 0o644) << 16
+    info.create_system = 3
+    if name.endswith(TENSORS):
+        begin = container.start_dir + 30 + len(name) + 4
+        padding = -begin % ALIGNMENT
+        info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)  # Android's field for the same purpose
+    return info
+
+
+def _serialised(part: Tensors) -> bytes:
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in part.tensors.items()}
+    return save(tensors, {} if part.note is None else {"lstr": part.note})

@@ -1,0 +1,47 @@
+"""`lstr pack`: a run and the networks of its features to one model file."""
+
+import click
+
+
+@click.command("pack")
+@click.argument("run", metavar="RUN|CHECKPOINT")
+@click.option("-o", "--output", required=True, metavar="FILE.lstr", help="The model file to write.")
+@click.option(
+    "--weights",
+    metavar="DIR",
+    help="Folder of `lstr finetune` with the networks.  [default: where the features of the run say that it is]",
+)
+@click.option("--metrics", metavar="FILE", help="What `lstr evaluate --json` printed, for the model card.")
+@click.option("--title", metavar="TEXT", help="What the model is called.  [default: the name of FILE]")
+@click.option("--make-default", is_flag=True, help="Let `lstr detect` use it when no other model is named.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the file holds as JSON.")
+def command(run, output, weights, metrics, title, make_default, as_json):
+    """Put a checkpoint, its feature networks, recipe and thresholds into one file, which `lstr detect -m` needs alone.
+
+    RUN is the folder of `lstr train`, of which best.pt is taken where it is, else checkpoint.pt. The file says what it
+    detects, on which videos it was trained and how well it does. Random networks are made again from their seed;
+    published ones are not copied into it, and have to be fetched where it is used. No code is in the file.
+
+    \b
+    Examples:
+      lstr pack run -o fall.lstr
+      lstr pack run/checkpoint.pt --weights weights -o fall.lstr
+      lstr pack run -o fall.lstr --metrics evaluation.json --title "Falls in a living room"
+    """
+    from pathlib import Path
+
+    from lstr_cli import console
+    from pipelines.detection.checkpoint import make_default as leave
+    from pipelines.info import describe
+    from pipelines.networks.model_file import write_model
+    from pipelines.networks.model_parts import checkpoint_of, metrics_from
+
+    about = {**({"title": title} if title else {}), **({"metrics": metrics_from(metrics)} if metrics else {})}
+    model = write_model(Path(output), checkpoint_of(Path(run)), Path(weights) if weights else None, about)
+    if as_json:
+        console.show_json(describe(model.path, {}))
+    size = console.size(model.path.stat().st_size)
+    inside = [stream for stream in model.networks if model.has_inside(stream)]
+    console.say(f"model: {model.path} ({size}; networks inside: {', '.join(inside) or 'none'})")
+    if make_default:
+        console.say(f"default model: {leave(model.path)}")

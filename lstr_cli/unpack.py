@@ -1,0 +1,22 @@
+"""`lstr unpack`: a model file to its checkpoint and the weights folder of its networks."""
+
+import click
+
+
+@click.command("unpack")
+@click.argument("model", metavar="FILE.lstr")
+@click.option("-o", "--output", required=True, metavar="DIR", help="Folder for the files.")
+def command(model, output):
+    """Write checkpoint.pt, card.md and, where networks are in the file, the folder `weights` into DIR.
+
+    `lstr train`, `lstr finetune --init` and programs of your own can go on from them. The tensors are those of the
+    model file to the bit; `lstr detect -m DIR/checkpoint.pt` finds the networks beside it.
+
+    \b
+    Examples:
+      lstr unpack fall.lstr -o fall
+    """
+    from lstr_cli import console
+    from pipelines.networks.model_parts import unpack_model
+
+    console.say(f"checkpoint: {unpack_model(model, output) / 'checkpoint.pt'}")

@@ -1,0 +1,105 @@
+"""Event metrics as the rows of tables, for the terminal, the page and the CSV."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lstr.event_metrics import ONSETS
+from pipelines.evaluation.findings import Judged
+from pipelines.evaluation.wording import figure_text, interval_text
+
+FIGURES = ("precision", "recall", "f1")
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """A table of event metrics: a row for each class and one of all together, or one for each checkpoint."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def event_tables(judged: Sequence[Judged]) -> list[EventTable]:
+    """What was found and what was false; how well it fits; and by other rules. Each is narrow enough for a terminal."""
+    entries = list(_entries(judged))
+    name = "checkpoint" if len(judged) > 1 else "class"
+    return [
+        EventTable(title, [name, *columns], [[name, *cells(one)] for name, one in entries])
+        for title, columns, cells in (
+            (
+                "actions found, missed and detected falsely, and seconds until found ones are announced",
+                ("actions", "found", "missed", "false alarms", "false s", "p50 s", "p95 s"),
+                _counts,
+            ),
+            (
+                "IoU of at least 0.3 with the label, and false alarms an hour",
+                ("precision", "recall", "F1", "false an hour"),
+                _closeness,
+            ),
+            (
+                "IoU of at least 0.5, and F1 by the start alone",
+                ("precision", "recall", "F1", *(f"start {within:g} s" for within in ONSETS)),
+                _other_rules,
+            ),
+        )
+    ]
+
+
+def _counts(one: dict[str, Any]) -> list[str]:
+    return [
+        *(str(one[key]) for key in ("labels", "found", "missed", "false_alarms")),
+        figure_text(one["false_seconds"], 1),
+        *(figure_text(one["delay"][key], 2) for key in ("p50", "p95")),
+    ]
+
+
+def _closeness(one: dict[str, Any]) -> list[str]:
+    figures = [f"{figure_text(one['iou']['0.3'][key], 2)} {_edges(one, key, 2)}".rstrip() for key in FIGURES]
+    return [*figures, _rate(one)]
+
+
+def _other_rules(one: dict[str, Any]) -> list[str]:
+    figures = [*(one["iou"]["0.5"][key] for key in FIGURES), *(one["onset"][str(within)]["f1"] for within in ONSETS)]
+    return [figure_text(value, 2) for value in figures]
+
+
+def csv_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """A row for each checkpoint and class, then one of all together, with every figure in a column."""
+    rows = []
+    for entry in judged:
+        events = entry.document["events"]
+        for label, one in [*events["per_class"].items(), ("together", events["together"])]:
+            row = {"checkpoint": entry.name, "class": label}
+            row |= {key: value for key, value in one.items() if not isinstance(value, dict) and key != "interval"}
+            for kind in ("iou", "onset"):
+                row |= {f"{key}_{kind}_{limit}": of[key] for limit, of in one[kind].items() for key in FIGURES}
+            row |= {f"delay_{key}_s": value for key, value in one["delay"].items()}
+            for name, edges in (one["interval"] or {}).items():
+                low, high = edges or (None, None)
+                row |= {f"{name}_low": low, f"{name}_high": high}
+            rows.append(row)
+    return rows
+
+
+def _entries(judged: Sequence[Judged]) -> Iterator[tuple[str, dict[str, Any]]]:
+    if len(judged) > 1:
+        yield from ((entry.name, entry.document["events"]["together"]) for entry in judged)
+        return
+    events = judged[0].document["events"]
+    yield from sorted(
+        events["per_class"].items(), key=lambda item: -(item[1]["found"] / (item[1]["labels"] or math.inf))
+    )
+    yield "together", events["together"]
+
+
+def _rate(one: dict[str, Any]) -> str:
+    """False alarms an hour with their interval; without decimals where there are hundreds."""
+    rate = one["false_alarms_per_hour"]
+    digits = 0 if rate is not None and rate >= 100 else 1
+    return f"{figure_text(rate, digits)} {_edges(one, 'false_alarms_per_hour', digits)}".rstrip()
+
+
+def _edges(one: dict[str, Any], name: str, digits: int) -> str:
+    return interval_text((one["interval"] or {}).get(name), digits=digits)

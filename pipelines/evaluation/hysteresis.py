@@ -1,0 +1,28 @@
+"""Which chunks and which segments a score curve has by one pair of thresholds, for many pairs in turn."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.config import FEATURES_PER_SECOND
+from lstr.event_metrics import Spans
+from lstr.labels import runs
+from lstr.timeline import Thresholds
+
+
+def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
+    """Chunks (N,) that are on: from one at `on` to before one below `off`; each video begins off."""
+    switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
+    switch[starts] = np.where(curve[starts] >= on, 1, 0)
+    last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
+    return switch[last] == 1
+
+
+def detect_spans(curve: np.ndarray, rules: Thresholds) -> Spans:
+    """The segments (N, 2) in seconds that `Timeline` makes of a video's scores (L,) of one class, all at once."""
+    if not len(curve):
+        return np.zeros((0, 2))
+    found = np.array(runs(hysteresis(curve, np.array([0]), rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
+    if rules.gap_chunks and len(found):
+        apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > rules.gap_chunks)
+        found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
+    return found[found[:, 1] - found[:, 0] >= rules.min_chunks] / FEATURES_PER_SECOND

@@ -1,0 +1,44 @@
+/* Files that the page hands out, in the forms that `lstr labels` reads and writes. */
+const csvField = (value) => (/[",\n\r]/.test(String(value)) ? '"' + String(value).replaceAll('"', '""') + '"' : String(value));
+
+/* Videos {id, duration, segments, subset} as a table; a video without segments has a row without a label. */
+function toCsv(videos) {
+  const withSubset = videos.some(({ subset }) => subset), withScore = videos.some(({ segments }) => segments.some(({ score }) => score !== undefined));
+  const rows = [["video", ...(withSubset ? ["subset"] : []), "duration", "start", "end", "label", ...(withScore ? ["score"] : [])]];
+  for (const { id, duration, segments, subset } of videos) {
+    const whole = [id, ...(withSubset ? [subset ?? ""] : []), duration];
+    for (const { start, end, label, score } of segments) {
+      rows.push([...whole, start, end, label, ...(withScore ? [score ?? ""] : [])]);
+    }
+    if (!segments.length) rows.push([...whole, "", "", "", ...(withScore ? [""] : [])]);
+  }
+  return rows.map((row) => row.map(csvField).join(",") + "\n").join("");
+}
+
+function toVtt(segments) {
+  const escaped = (text) => text.split(/\s+/).filter(Boolean).join(" ").replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  const moment = (time) => clockText(time, 3, true).replace(/^(\d):/, "0$1:");
+  const cues = segments.map(({ start, end, label, score }, index) => {
+    const name = index + 1 + (score === undefined ? "" : " score=" + score);
+    return name + "\n" + moment(start) + " --> " + moment(Math.max(end, start + 0.001)) + "\n" + escaped(label) + "\n";
+  });
+  return ["WEBVTT\n", ...cues].join("\n");
+}
+
+/* ActivityNet's JSON of labels, as --labels takes it. */
+function toActivityNet(classes, videos) {
+  const database = Object.fromEntries(videos.map(({ id, duration, segments, subset }) => [id, {
+    subset, duration,
+    annotations: segments.map(({ start, end, label }) => ({ label, segment: [start, end] })),
+  }]));
+  const listed = ["Background", ...classes.filter((name) => name !== "Background")];
+  return JSON.stringify({ version: "lstr labels 1", classes: listed, database }, null, 1) + "\n";
+}
+
+function download(name, text, type) {
+  const link = make("a"), address = URL.createObjectURL(new Blob([text], { type: type + ";charset=utf-8" }));
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000); /* some browsers begin to read later */
+}

@@ -1,0 +1,49 @@
+/* Scores to segments, as lstr/timeline.py decides: runs by hysteresis, near ones joined, then short ones dropped. */
+const TOLERANCE = 1e-6; /* chunks: a length this near a whole number of chunks is that number */
+const DEFAULT_RULES = { on: 0.5, off: 0.35, min_length: 0, merge_gap: 0 };
+const UNDECIDABLE = ["Background", "Ambiguous"]; /* classes that are no action */
+
+/* The stored rules of a class with those that are tried (null tries nothing) over them, as `--on` and `--off` act. */
+function changedRules(stored, trying) {
+  const chosen = Object.fromEntries(Object.entries(trying).filter(([, value]) => value !== null));
+  const merged = { ...DEFAULT_RULES, ...stored, ...chosen };
+  if (chosen.off === undefined) merged.off = Math.min(merged.off, merged.on);
+  else if (chosen.on === undefined) merged.on = Math.max(merged.off, merged.on);
+  return merged;
+}
+
+/* The actions in a curve of uint16 codes, each with its mean score and the moment at which it is announced. */
+function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, merge_gap }) {
+  const minChunks = Math.max(1, Math.ceil(min_length / step - TOLERANCE));
+  const gapChunks = Math.floor(merge_gap / step + TOLERANCE);
+  const found = [];
+  let run = null;
+  const finish = () => {
+    const { first, end, total, number, announced } = run;
+    if (announced !== null) found.push({ start: first * step, end: end * step, score: total / number, announced });
+    run = null;
+  };
+  for (let chunk = 0; chunk < curve.length; chunk++) {
+    if (curve[chunk] === missing) continue;
+    const score = curve[chunk] / fullScale;
+    if (run && chunk - run.end > gapChunks) finish(); /* the chunks between were not seen */
+    if (!run) {
+      if (score < on) continue;
+      run = { first: chunk, end: chunk, total: 0, number: 0, pending: [], announced: null };
+    }
+    if (score >= (run.end === chunk ? off : on)) {
+      run.total += run.pending.reduce((sum, value) => sum + value, 0) + score;
+      run.number += run.pending.length + 1;
+      run.end = chunk + 1;
+      run.pending = [];
+    } else if (chunk + 1 - run.end > gapChunks) {
+      finish();
+      continue;
+    } else {
+      run.pending.push(score); /* counts if the gap closes */
+    }
+    if (run.announced === null && run.end - run.first >= minChunks) run.announced = (chunk + 1) * step;
+  }
+  if (run) finish();
+  return found;
+}

@@ -1,0 +1,145 @@
+/* Other thresholds: by the lines in the lanes or the sliders below them. As --on and --off they hold for all classes. */
+const tried = { on: null, off: null, min_length: null, merge_gap: null };
+const rules = timeline.thresholds || {};
+const canTry = Boolean(timeline.thresholds) && codes.some((code) => code !== missing);
+const uniform = typeof rules.on === "number";
+const storedRule = (label) => (uniform ? rules : rules[label]) || {};
+const tries = () => Object.values(tried).some((value) => value !== null);
+const isDecided = (label) => classOf.get(label) < classes.length && !UNDECIDABLE.includes(label);
+const ruleOf = (label) => (timeline.thresholds && isDecided(label) ? changedRules(storedRule(label), tried) : null);
+const hundredths = (value) => Math.round(value * 100) / 100;
+let offWanted = uniform ? rules.off : DEFAULT_RULES.off; /* comes back when `on` has been dragged below it and up again */
+
+function tryOn(on) {
+  tried.on = Math.max(0.01, Math.min(1, hundredths(on)));
+  tried.off = Math.min(offWanted, tried.on);
+  redecide();
+}
+function tryOff(off) {
+  offWanted = tried.off = hundredths(off);
+  tried.on = Math.max(tried.on ?? (uniform ? rules.on : DEFAULT_RULES.on), offWanted);
+  redecide();
+}
+function trySeconds(name, seconds) {
+  if (!(seconds >= 0)) return;
+  tried[name] = seconds;
+  redecide();
+}
+function asDetected() {
+  for (const name of Object.keys(tried)) tried[name] = null;
+  offWanted = uniform ? rules.off : DEFAULT_RULES.off;
+  redecide();
+}
+
+/* A class whose rules are the run's own keeps the run's segments: their scores are not rounded. */
+const detectedByClass = groupByClass(detected);
+let redeciding = false;
+function redecide() {
+  if (!redeciding) requestAnimationFrame(() => { redeciding = false; decideAll(); });
+  redeciding = true;
+}
+function decideAll() {
+  const nothing = Object.fromEntries(Object.keys(tried).map((name) => [name, null]));
+  segments = classes.flatMap((label, index) => {
+    const rule = ruleOf(label), own = changedRules(storedRule(label), nothing);
+    if (!rule || Object.keys(tried).every((name) => rule[name] === own[name])) return detectedByClass.get(label) || [];
+    const curve = codes.subarray(index * chunks, (index + 1) * chunks);
+    return decideRuns(curve, { fullScale, missing, step }, rule).map((run) => ({ ...run, label, score: Math.round(run.score * 1e4) / 1e4 }));
+  }).sort(byStart);
+  refresh();
+}
+
+/* What to type for these thresholds; empty where each class has its own. */
+function commandWords() {
+  const words = [], say = (option, value) => words.push(option + " " + Number(value.toFixed(4)));
+  if (tried.on !== null || uniform) {
+    say("--on", tried.on ?? rules.on);
+    say("--off", tried.off ?? rules.off);
+  }
+  for (const [name, option] of [["min_length", "--min-length"], ["merge_gap", "--merge-gap"]]) {
+    const value = tried[name] ?? (uniform ? rules[name] : null);
+    if (value !== null && (value || tried[name] !== null)) say(option, value);
+  }
+  return words.join(" ");
+}
+function showRules() {
+  $("rules").hidden = !canTry;
+  const shown = changedRules(uniform ? rules : {}, tried), own = !uniform && tried.on === null, words = commandWords();
+  for (const name of ["on", "off"]) {
+    $(name).value = shown[name];
+    $(name + "-value").textContent = own ? "by class" : shown[name].toFixed(2);
+  }
+  for (const name of ["min_length", "merge_gap"]) {
+    if (document.activeElement !== $(name)) $(name).value = uniform || tried[name] !== null ? shown[name] : "";
+  }
+  $("as-detected").disabled = !tries();
+  $("copy").disabled = !words;
+  $("words").textContent = words || "each class its own";
+}
+async function copyWords() {
+  const note = $("copied");
+  try {
+    await navigator.clipboard.writeText(commandWords());
+    note.textContent = "copied";
+  } catch { /* not allowed here: the words are marked, to be copied by hand */
+    getSelection().selectAllChildren($("words"));
+    note.textContent = document.execCommand("copy") ? "copied" : "press ctrl+C";
+  }
+  setTimeout(() => { note.textContent = ""; }, 2000);
+}
+
+/* The handle at the right end of a lane's line; a finger takes it without scrolling the page. */
+const lineAt = (lane, rule) => lane.range.base - rule.on * (lane.range.base - lane.range.top);
+function placeGrip(lane, rule) {
+  lane.grip.hidden = !rule || !canTry;
+  if (lane.grip.hidden) return;
+  lane.grip.style.top = lane.row.offsetTop + lineAt(lane, rule) + "px";
+  lane.grip.dataset.value = rule.on.toFixed(2);
+}
+const LINE_REACH = 5; /* pixels from a line in which the mouse takes it */
+function laneOfLine(event) {
+  const lane = lanes.find(({ row }) => {
+    const { top, bottom } = row.getBoundingClientRect();
+    return !row.hidden && event.clientY >= top && event.clientY < bottom;
+  });
+  const rule = lane && canTry && lane.range && !lane.grip.hidden && ruleOf(names[lane.index]);
+  return rule && Math.abs(event.clientY - lane.row.getBoundingClientRect().top - lineAt(lane, rule)) <= LINE_REACH ? lane : null;
+}
+function dragLine(element, laneOf) {
+  let lane = null;
+  element.addEventListener("pointerdown", (event) => {
+    lane = event.button ? null : laneOf(event);
+    if (!lane) return;
+    event.stopImmediatePropagation();
+    event.preventDefault();
+    element.setPointerCapture(event.pointerId);
+    lane.grip.classList.add("held");
+    if (tried.off === null) offWanted = ruleOf(names[lane.index]).off;
+  });
+  element.addEventListener("pointermove", (event) => {
+    if (!lane) return;
+    event.stopImmediatePropagation();
+    const { base, top } = lane.range, y = event.clientY - lane.row.getBoundingClientRect().top;
+    tryOn((base - y) / (base - top));
+  });
+  for (const kind of ["pointerup", "pointercancel"]) element.addEventListener(kind, (event) => {
+    if (!lane) return;
+    event.stopImmediatePropagation();
+    lane.grip.classList.remove("held");
+    lane = null;
+  });
+}
+function buildRules() {
+  if (canTry) {
+    dragLine($("surface"), (event) => (event.pointerType === "touch" ? null : laneOfLine(event)));
+    $("surface").addEventListener("pointermove", (event) => $("surface").classList.toggle("on-line", Boolean(laneOfLine(event))));
+    for (const lane of lanes) dragLine(lane.grip, () => lane);
+  }
+  $("on").addEventListener("input", () => tryOn(Number($("on").value)));
+  $("off").addEventListener("input", () => tryOff(Number($("off").value)));
+  for (const name of ["min_length", "merge_gap"]) {
+    $(name).addEventListener("input", () => { if ($(name).value !== "") trySeconds(name, Number($(name).value)); });
+  }
+  $("as-detected").addEventListener("click", asDetected);
+  $("copy").addEventListener("click", copyWords);
+}

@@ -1,0 +1,203 @@
+"""Event metrics, beside a second implementation that tries every assignment."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstr.bootstrap import draw
+from lstr.event_metrics import VideoEvents, find, measure_events, overlaps, sentence, spans_of
+from lstr.segment import Segment
+
+CLASSES = ("Background", "hug", "point", "Ambiguous")
+
+
+def cut(*spans, label="hug"):
+    return [Segment(start, end, label) for start, end in spans]
+
+
+def measure(truth, detections, seconds=60.0, **more):
+    return measure_events([VideoEvents(truth, detections, seconds, **more)], CLASSES)
+
+
+# The second implementation: plain loops over every way to pair labels with detections.
+
+
+def plain_iou(a: Segment, b: Segment) -> float:
+    shared = max(0.0, min(a.end, b.end) - max(a.start, b.start))
+    union = (a.end - a.start) + (b.end - b.start) - shared
+    return shared / union if union else 0.0
+
+
+def plain_pairs(truth, detections, fits) -> int:
+    """The most pairs of any assignment."""
+    few, many = sorted((truth, detections), key=len)
+    return max(
+        sum(fits(a, b) or fits(b, a) for a, b in zip(few, chosen, strict=True))
+        for chosen in permutations(many, len(few))
+    )
+
+
+quarters = st.integers(0, 24).map(lambda k: k / 4)
+segment = st.tuples(quarters, quarters, st.sampled_from(["hug", "point"])).map(
+    lambda drawn: Segment(min(drawn[:2]), max(drawn[:2]), drawn[2])
+)
+video = st.tuples(st.lists(segment, max_size=5), st.lists(segment, max_size=5))
+RULES = {
+    ("iou", "0.3"): lambda a, b: plain_iou(a, b) >= 0.3,
+    ("iou", "0.5"): lambda a, b: plain_iou(a, b) >= 0.5,
+    ("onset", "0.5"): lambda a, b: abs(a.start - b.start) <= 0.5,
+    ("onset", "1.0"): lambda a, b: abs(a.start - b.start) <= 1,
+    ("onset", "2.0"): lambda a, b: abs(a.start - b.start) <= 2,
+    ("found", ""): lambda a, b: plain_iou(a, b) >= 0.3 or abs(a.start - b.start) <= 1,
+}
+
+
+@given(st.lists(video, min_size=1, max_size=3))
+def test_every_rule_pairs_as_many_as_the_best_of_all_assignments(drawn):
+    document = measure_events([VideoEvents(*one, seconds=10.0) for one in drawn], CLASSES)
+    for (kind, limit), fits in RULES.items():
+        pairs, labels, detections = {"hug": 0, "point": 0}, {"hug": 0, "point": 0}, {"hug": 0, "point": 0}
+        for truth, detected in drawn:
+            for label in pairs:
+                ours, theirs = [[s for s in some if s.label == label] for some in (truth, detected)]
+                pairs[label] += plain_pairs(ours, theirs, fits)
+                labels[label] += len(ours)
+                detections[label] += len(theirs)
+        for label, entry in (*document["per_class"].items(), ("", document["together"])):
+            p, n, d = (sum(some.values()) if not label else some[label] for some in (pairs, labels, detections))
+            if kind == "found":
+                assert (entry["found"], entry["missed"], entry["false_alarms"]) == (p, n - p, d - p)
+                assert (entry["labels"], entry["detections"]) == (n, d)
+                continue
+            expected = (p / d if d else None, p / n if n else None, 2 * p / (n + d) if n + d else None)
+            assert tuple(entry[kind][limit][name] for name in ("precision", "recall", "f1")) == expected
+
+
+@given(video)
+def test_false_seconds_are_counted_by_the_millisecond(drawn):
+    """Every time is a multiple of 250 ms, so the state within each quarter is that of its middle."""
+    truth, detections = drawn
+    document = measure(truth, detections)
+    for label in ("hug", "point"):
+        ours, theirs = [[s for s in some if s.label == label] for some in (truth, detections)]
+        within = [
+            any(s.start < t < s.end for s in theirs) and not any(s.start < t < s.end for s in ours)
+            for t in np.arange(0.125, 10, 0.25)
+        ]
+        assert document["per_class"][label]["false_seconds"] == pytest.approx(0.25 * sum(within))
+
+
+@given(st.lists(segment, min_size=1, max_size=4), st.lists(segment, min_size=1, max_size=4))
+def test_overlaps_and_pairs(truth, detections):
+    a, b = ([Segment(s.start, s.end, "hug") for s in some] for some in (truth, detections))
+    ious = overlaps(spans_of(a, "hug"), spans_of(b, "hug"))
+    assert ious == pytest.approx(np.array([[plain_iou(s, t) for t in b] for s in a]))
+    pairs = find(spans_of(a, "hug"), spans_of(b, "hug"))
+    assert len({t for t, _ in pairs}) == len({d for _, d in pairs}) == len(pairs)
+    assert all(RULES["found", ""](a[t], b[d]) for t, d in pairs)
+    apart = sum(abs(a[t].start - b[d].start) for t, d in pairs)
+    for ways in combinations(range(len(a)), len(pairs)):
+        for chosen in permutations(range(len(b)), len(pairs)):
+            if all(RULES["found", ""](a[t], b[d]) for t, d in zip(ways, chosen, strict=True)):
+                assert apart <= sum(abs(a[t].start - b[d].start) for t, d in zip(ways, chosen, strict=True)) + 1e-9
+
+
+def test_the_largest_number_of_pairs_is_found_where_the_first_choice_would_lose_one():
+    truth, detections = cut((1.0, 1.25), (1.8, 2.0)), cut((1.5, 5.0), (2.6, 9.0))
+    assert measure(truth, detections)["together"]["found"] == 2
+
+
+def test_a_segment_over_the_whole_video_finds_nothing():
+    """Before, any touch counted: "found, announced -1.02 s"."""
+    entry = measure(cut((20, 22)), cut((0, 60)), announced=[0.25])["together"]
+    assert (entry["found"], entry["missed"], entry["false_alarms"], entry["false_seconds"]) == (0, 1, 1, 58.0)
+    assert entry["delay"] == {"p50": None, "p95": None}
+
+
+def test_edges_of_tolerances_belong_to_them_whatever_the_binary_fractions():
+    assert 2.2 - 1.2 > 1
+    assert measure(cut((1.2, 1.3)), cut((2.2, 9)))["together"]["onset"]["1.0"]["recall"] == 1
+    assert measure(cut((1.2, 1.3)), cut((2.21, 9)))["together"]["found"] == 0
+    exact = cut((0, 0.3 * 7)), cut((0, 7))
+    assert measure(*exact)["together"]["iou"]["0.3"]["f1"] == 1
+
+
+def test_delays_are_from_the_label_to_the_announcement():
+    truth = cut((10, 12), (20, 22), (40, 41))
+    entry = measure(truth, cut((10.5, 12), (19, 22)), announced=[11.0, 19.25])["together"]
+    assert entry["found"] == 2 and entry["missed"] == 1
+    assert entry["delay"]["p50"] == pytest.approx((1.0 - 0.75) / 2)
+    assert entry["delay"]["p95"] == pytest.approx(-0.75 + 0.95 * 1.75)
+
+
+def test_nothing_is_divided_by_nothing():
+    document = measure(cut((1, 2)), cut((30, 31), label="point"))
+    silent, alone = document["per_class"]["hug"], document["per_class"]["point"]
+    assert silent["iou"]["0.3"] == {"precision": None, "recall": 0.0, "f1": 0.0}
+    assert alone["onset"]["2.0"] == {"precision": 0.0, "recall": None, "f1": 0.0}
+    assert alone["false_alarms_per_hour"] == 60
+    absent = measure([], [])["per_class"]["hug"]
+    assert absent["iou"]["0.5"] == {"precision": None, "recall": None, "f1": None}
+    assert absent["false_alarms_per_hour"] == 0
+    nothing = measure_events([], CLASSES)
+    assert nothing["hours"] == 0 and nothing["together"]["false_alarms_per_hour"] is None
+    empty = measure_events([VideoEvents(cut((0, 1)), [], 0.0)], CLASSES, draw(1, 10))["together"]
+    assert empty["labels"] == 0 and set(empty["interval"].values()) == {None}
+
+
+def test_background_other_classes_and_what_lies_behind_the_end_do_not_count():
+    truth = [*cut((1, 2)), *cut((0, 60), label="Background"), *cut((3, 4), label="wave"), *cut((60, 61), (70, 80))]
+    document = measure(truth, [*cut((1, 2)), *cut((5, 6), label="Background"), *cut((5, 6), label="wave")])
+    assert document["per_class"].keys() == {"hug", "point"}
+    assert (document["together"]["labels"], document["together"]["detections"]) == (1, 1)
+    assert measure(cut((58, 90)), cut((55, 60)))["together"]["iou"]["0.3"]["recall"] == 1, "a label ends with its video"
+
+
+def test_what_is_mostly_ambiguous_is_no_false_alarm():
+    truth = [*cut((1, 3)), *cut((20, 22), label="Ambiguous")]
+    entry = measure(truth, cut((1, 3), (20, 24), (21.5, 30)))["together"]
+    assert (entry["found"], entry["false_alarms"], entry["detections"]) == (1, 1, 2)
+    assert entry["iou"]["0.5"]["precision"] == 0.5 and entry["false_seconds"] == 8
+
+
+def test_intervals_are_those_of_the_resampled_videos():
+    rng = np.random.default_rng(0)
+    videos = []
+    for _ in range(8):
+        starts = np.arange(0, 50, 10) + rng.uniform(0, 5)
+        truth = cut(*((s, s + 2) for s in starts))
+        kept = cut(*((s, s + 2) for s in starts[rng.random(5) < 0.6]))
+        videos.append(VideoEvents(truth, [*kept, *cut(*((t, t + 1) for t in rng.uniform(0, 50, 2)))], 60.0))
+    draws = draw(8, 200)
+    together = measure_events(videos, CLASSES, draws)["together"]
+    by_hand = []
+    for times in draws:
+        again = [video for video, n in zip(videos, times, strict=True) for _ in range(n)]
+        one = measure_events(again, CLASSES)["together"]
+        by_hand.append([*one["iou"]["0.3"].values(), one["false_alarms_per_hour"]])
+    edges = np.percentile(by_hand, [2.5, 97.5], axis=0).T
+    names = ("precision", "recall", "f1", "false_alarms_per_hour")
+    assert np.array([together["interval"][name] for name in names]) == pytest.approx(edges)
+    assert together["interval"]["recall"][0] < together["iou"]["0.3"]["recall"] < together["interval"]["recall"][1]
+    assert measure_events(videos, CLASSES)["together"]["interval"] is None
+
+
+def of(found, labels, false=0, hours=2.0, delay=None, per_class=()):
+    together = {"found": found, "labels": labels, "false_alarms": false, "delay": {"p50": delay}}
+    entries = {label: {"found": f, "labels": n} for label, f, n in per_class}
+    return sentence({"hours": hours, "together": together, "per_class": entries})
+
+
+def test_the_sentence_is_for_people():
+    classes = (("hug", 10, 10), ("push", 9, 9), ("point", 2, 10), ("idle", 0, 0))
+    assert of(50, 60, 6, delay=0.31, per_class=classes) == (
+        "caught 50 of 60 actions, 3.0 false alarms an hour, 0.3 s late (median); "
+        "best: hug (10 of 10), worst: point (2 of 10)"
+    )
+    assert of(1, 1, per_class=(("hug", 1, 1),)) == "caught 1 of 1 action, no false alarm"
+    assert of(0, 0, 1, hours=0.01) == "no action is labelled, 1 false alarm in 36 s (100 an hour)"
+    assert of(1, 2, 3, hours=0.5, delay=-0.26) == "caught 1 of 2 actions, 3 false alarms in 30 minutes (6 an hour), 0.3 s early (median)"  # fmt: skip  # noqa: E501
+    assert "25 false alarms an hour" in of(1, 2, 50)

@@ -1,0 +1,255 @@
+"""Event metrics of scores, operating curves, and thresholds that aim at a number of false alarms."""
+
+import csv
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstr import checkpoint
+from lstr.event_metrics import find, measure_events, sentence, spans_of
+from lstr.segment import Segment
+from lstr.timeline import DEFAULT, Thresholds, Timeline, thresholds_of
+from pipelines.evaluation.events import detect_events
+from pipelines.evaluation.hysteresis import detect_spans
+from pipelines.evaluation.job import doubts
+from pipelines.evaluation.operating_curves import (
+    FEW_LABELS,
+    LEVELS,
+    Sweep,
+    at_level,
+    choose_levels,
+    describe_curves,
+    sweep,
+)
+
+CLASSES = ("Background", "hug", "kick", "Ambiguous")
+values = st.lists(st.sampled_from([0.1, 0.25, 0.3, 0.35, 0.5, 0.7]), max_size=24)
+
+
+def rows_of(hug, kick=()) -> np.ndarray:
+    rows = np.zeros((len(hug), len(CLASSES)), np.float32)
+    rows[:, 1], rows[: len(kick), 2] = hug, kick
+    return rows
+
+
+@given(values, st.sampled_from([0.0, 0.25, 0.6]), st.sampled_from([0.0, 0.25, 0.5]))
+def test_all_segments_at_once_are_those_of_the_timeline(curve, min_length, merge_gap):
+    rules = Thresholds(0.5, 0.3, min_length, merge_gap)
+    video = detect_events(rows_of(curve), CLASSES, rules)
+    assert detect_spans(rows_of(curve)[:, 1], rules).tolist() == spans_of(video.detections, "hug").tolist()
+
+
+def test_an_action_is_announced_when_its_minimum_length_is_reached():
+    video = detect_events(rows_of([0, 0.9, 0.9, 0.9, 0]), CLASSES, Thresholds(min_length=0.5))
+    assert [(s.start, s.end) for s in video.detections] == [(0.25, 1.0)]
+    assert video.announced == [0.75] and video.seconds == 1.25
+
+
+def test_they_are_what_detect_announces(lstr, small_set, tmp_path):
+    """At thresholds that the checkpoint carries: the figures follow from the files of `lstr detect`."""
+    path, given_labels = tmp_path / "a.pt", (small_set.features, "--labels", small_set.labels, "--subset", "training")
+    path.write_bytes(small_set.checkpoint.read_bytes())
+    assert lstr("evaluate", path, *given_labels, "--choose-thresholds")[0] == 0
+    code, out, err = lstr("evaluate", path, *given_labels, "--resamples", "20", "--json")
+    assert code == 0, err
+    events = json.loads(out)["events"]
+    assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "t", "-f", "json,jsonl")[0] == 0
+    labels = json.loads(small_set.labels.read_text())["database"]
+    found = detections = 0
+    delays = []
+    for video_id, video in labels.items():
+        if video["subset"] != "training":
+            continue
+        timeline = json.loads((tmp_path / "t" / f"{video_id}.json").read_text())
+        assert timeline["thresholds"] == events["thresholds"] != DEFAULT.to_dict()
+        lines = map(json.loads, (tmp_path / "t" / f"{video_id}.jsonl").read_text().splitlines())
+        started = {(line["label"], line["start"]): line["time"] for line in lines if line.get("event") == "started"}
+        detections += len(timeline["segments"])
+        truth = [Segment(*one["segment"], one["label"]) for one in video["annotations"]]
+        detected = [Segment(one["start"], one["end"], one["label"]) for one in timeline["segments"]]
+        for label in {one.label for one in truth}:
+            ours, theirs = spans_of(truth, label), spans_of(detected, label)
+            pairs = find(ours, theirs)
+            found += len(pairs)
+            delays += [started[label, theirs[d, 0]] - ours[t, 0] for t, d in pairs]
+    together = events["together"]
+    assert events["videos"] == 3 and events["hours"] == pytest.approx(15 / 3600)
+    assert (together["found"], together["detections"]) == (found, detections) and found
+    assert together["delay"]["p50"] == pytest.approx(np.median(delays))
+    low, high = together["interval"]["recall"]
+    assert low <= together["iou"]["0.3"]["recall"] <= high
+
+
+def planted(seed=0, n_videos=6):
+    """Scores of two classes with labels: hugs score high, kicks lower, and there are peaks without a label."""
+    rng = np.random.default_rng(seed)
+    scores, truth = [], []
+    for _ in range(n_videos):
+        rows = rng.uniform(0, 0.1, (240, len(CLASSES))).astype(np.float32)
+        segments = []
+        for start in range(10, 230, 20):
+            c = int(rng.integers(1, 3))
+            labelled = rng.random() < 0.7
+            top = rng.uniform(0.5, 0.95) if c == 1 else rng.uniform(0.3, 0.7)
+            rows[start : start + 6, c] = top if labelled else rng.uniform(0.1, 0.6)
+            if labelled:
+                segments.append(Segment(start / 4, start / 4 + 1.5, CLASSES[c]))
+        scores.append(rows)
+        truth.append(segments)
+    return scores, truth
+
+
+def test_each_point_of_a_curve_is_what_its_thresholds_give():
+    scores, truth = planted()
+    rules = {"hug": Thresholds(min_length=0.5), "kick": Thresholds(merge_gap=0.5)}
+    swept = sweep(scores, truth, CLASSES, rules)
+    curves = describe_curves(swept)
+    for k in (2, 14, 24, 40):
+        on = {label: at_level(LEVELS[k], own) for label, own in rules.items()}
+        videos = [detect_events(rows, CLASSES, on, of) for rows, of in zip(scores, truth, strict=True)]
+        events = measure_events(videos, CLASSES)
+        for point, one in (
+            (curves["together"][k], events["together"]),
+            (curves["per_class"]["kick"][k], events["per_class"]["kick"]),
+        ):
+            assert point["recall"] == pytest.approx(one["found"] / one["labels"])
+            assert point["false_alarms_per_hour"] == pytest.approx(one["false_alarms_per_hour"])
+            assert (point["on"], point["off"]) == (LEVELS[k], pytest.approx(0.7 * LEVELS[k], abs=1e-4))
+    recalls = [point["recall"] for point in curves["per_class"]["hug"]]
+    assert max(recalls) == 1 and recalls[-1] == 0
+    empty = describe_curves(sweep([rows_of([])], [[]], CLASSES))["together"][0]
+    assert empty["recall"] is None and empty["false_alarms_per_hour"] is None
+
+
+counts = st.lists(st.integers(0, 5), min_size=4, max_size=4)
+
+
+@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=3), st.integers(1, 9))
+def test_the_chosen_levels_find_the_most_of_all_choices(drawn, budget):
+    """Beside a second implementation that tries every choice; four levels, the others silent and never better."""
+    found = np.zeros((len(drawn), len(LEVELS)), np.int64)
+    false = np.full((len(drawn), len(LEVELS)), 100)
+    for c, (hits, alarms) in enumerate(drawn):
+        found[c, :4], false[c, :4] = hits, alarms
+    names = tuple("abc"[: len(drawn)])
+    swept = Sweep(names, np.full(len(drawn), FEW_LABELS), found, false, hours=1.0)
+    chosen = choose_levels(swept, budget)
+    alarms, hits = (sum(of[c, LEVELS.index(chosen[n])] for c, n in enumerate(names)) for of in (false, found))
+    every = [
+        tuple(int(sum(of[c, k] for c, k in enumerate(levels))) for of in (false, found))
+        for levels in product(range(4), repeat=len(drawn))
+    ]
+    allowed = max(budget, min(alarms for alarms, _ in every))
+    most = max(hits for alarms, hits in every if alarms <= allowed)
+    assert hits == most and alarms == min(alarms for alarms, hits in every if hits == most)
+
+
+def test_the_choice_has_room_on_both_sides():
+    """No false alarm from a level on, nothing found above another: the middle between the two, not an end."""
+    level = np.arange(len(LEVELS))
+    swept = Sweep(("a",), np.array([9]), 9 * (level <= 40)[None], 3 * (level < 20)[None], hours=50.0)
+    assert choose_levels(swept, 0.1) == {"a": LEVELS[30]}
+
+
+def test_few_labels_share_one_threshold():
+    level = np.arange(len(LEVELS))
+    found = np.array([9 * (level <= 40), 2 * (level <= 10), 3 * (level <= 20), 0 * level])
+    false = np.array([7 * (level < 30), 0 * level, 0 * level, 1 * (level < 15)])
+    swept = Sweep(tuple("abcd"), np.array([9, 2, 3, 0]), found, false, hours=10.0)
+    chosen = choose_levels(swept, 0.5)
+    assert chosen["a"] == LEVELS[35] and chosen["b"] == chosen["c"] == chosen["d"] <= LEVELS[10]
+    assert choose_levels(replace(swept, hours=1.5), 0.7)["b"] <= LEVELS[10], "one false alarm is allowed"
+    strict = choose_levels(replace(swept, labels=np.array([9, 2, 3, 0]), false_alarms=3 * false), 0.1)
+    assert strict["b"] == LEVELS[17], "none is had without giving up b"
+
+
+def test_three_short_videos_do_not_silence_a_class():
+    """One false alarm scores higher than all labels but one: too little video to give up nine labels for it."""
+    level = np.arange(len(LEVELS))
+    found, false = np.where(level <= 25, 10, np.where(level <= 45, 1, 0))[None], 1 * (level < 44)[None]
+    short = Sweep(("a",), np.array([10]), found, false, hours=0.01)
+    assert choose_levels(short, 1.0)["a"] <= LEVELS[25]
+    top = replace(short, found=10 * (level <= 47)[None], false_alarms=1 * (level < 43)[None])
+    assert choose_levels(top, 1.0) == {"a": pytest.approx((0.92 + 0.5) / 2)}, "nor do ten labels ask for a top score"
+    low = replace(short, found=10 * (level <= 10)[None], false_alarms=0 * level[None])
+    assert choose_levels(low, 1.0)["a"] <= LEVELS[10], "a low one is not drawn up, where nothing would be found"
+    long = replace(short, hours=3.0, false_alarms=10 * false)
+    assert choose_levels(long, 1.0)["a"] >= LEVELS[44], "with hours of video what was aimed at holds"
+
+
+def test_doubts_are_told():
+    scores, truth = planted()
+    videos = [detect_events(rows, CLASSES, DEFAULT, of) for rows, of in zip(scores, truth, strict=True)]
+    events = measure_events(videos, CLASSES)
+    said = " ".join(doubts(events, 1.0))
+    assert "remain on these videos; the aim was 1." in said
+    assert "6 minutes of video cannot show a rate of 1 an hour" in said
+    assert "up to 30 an hour are possible" in said and "3 hours or more" in said
+    quiet = {**events, "hours": 100.0, "together": {"false_alarms_per_hour": 0.5}}
+    assert list(doubts(quiet, 1.0)) == []
+    silent = {**quiet, "per_class": {"kick": {"labels": 3, "found": 0}, "hug": {"labels": 0, "found": 0}}}
+    assert list(doubts(silent, 1.0)) == ["no 'kick' is found any more."]
+
+
+def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
+    path = tmp_path / "a.pt"
+    path.write_bytes(small_set.checkpoint.read_bytes())
+    where = ("evaluate", path, small_set.features, "--labels", small_set.labels, "--subset", "training")
+    code, _, err = lstr(*where, "--false-alarms", "1")
+    assert code == 2 and "add --choose-thresholds" in err
+    assert lstr(*where, "--choose-thresholds", "--false-alarms", "0")[0] == 2
+    code, out, err = lstr(*where, "--choose-thresholds", "--false-alarms", "1", "--json")
+    assert code == 0 and "of video cannot show a rate of 1 an hour" in err, err
+    document = json.loads(out)
+    assert document["aim"] == {"false_alarms_per_hour": 1.0}
+    loaded = checkpoint.load(path)
+    rules = thresholds_of(loaded)
+    actions = [label for label in loaded.classes if label != "Background"]
+    assert [*document["thresholds"]] == actions, "a class that never happens here can be a false alarm too"
+    assert all(
+        (rules[label].on, rules[label].off) == (v["on"], v["off"]) for label, v in document["thresholds"].items()
+    )
+    again = json.loads(lstr(*where, "--resamples", "0", "--json")[1])["events"]
+    assert again["together"] == document["events"]["together"], "what the choice gave is what evaluate finds"
+    before = json.loads(
+        lstr("evaluate", small_set.checkpoint, *where[2:], "--resamples", "0", "--json")[1]
+    )["events"]  # fmt: skip
+    assert before["together"] == document["default_events"]["together"]
+    out = lstr(*where, "--choose-thresholds", "--false-alarms", "1")[1]
+    assert sentence(document["events"]) in out and sentence(before) in out
+
+
+def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
+    where = (small_set.features, "--labels", small_set.labels, "--subset", "training", "--resamples", "20")
+    code, out, err = lstr("evaluate", small_set.checkpoint, *where, "-o", tmp_path)
+    assert code == 0, err
+    events = json.loads((tmp_path / "evaluation.json").read_text())["events"]
+    told = sentence(events)
+    assert out.startswith(told) and "\nclass\tprecision\trecall\tF1\tfalse an hour\n" in out
+    page = (tmp_path / "report.html").read_text()
+    body = page[page.index("<h1>") :]
+    assert body.index(told[1:]) < body.index("Means over chunks") < body.index("Published: as the LSTR paper")
+    assert body.index("Published: as the LSTR paper") < body.index("Actions found")
+    rows = list(csv.DictReader((tmp_path / "events.csv").read_text().splitlines()))
+    assert [row["class"] for row in rows] == [*events["per_class"], "together"]
+    assert float(rows[-1]["recall_iou_0.3"]) == events["together"]["iou"]["0.3"]["recall"]
+    assert int(rows[-1]["false_alarms"]) == events["together"]["false_alarms"] and rows[-1]["recall_low"] != ""
+    other = tmp_path / "other.pt"
+    other.write_bytes(small_set.checkpoint.read_bytes())
+    out = lstr("evaluate", small_set.checkpoint, other, *where)[1]
+    assert f"other: {told}" in out and "\ncheckpoint\tactions\t" in out
+
+
+def test_the_timeline_is_what_decides():
+    """The same as pushing every chunk; here so that a change of either is seen."""
+    rows = rows_of([0.6, 0.4, 0.2, 0.9], [0.1, 0.8, 0.8, 0.1])
+    timeline = Timeline(CLASSES)
+    for k, row in enumerate(rows):
+        timeline.push((k + 1) / 4, row)
+    timeline.finish(1.0)
+    assert detect_events(rows, CLASSES, DEFAULT).detections == timeline.segments

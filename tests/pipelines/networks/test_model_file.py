@@ -1,0 +1,314 @@
+"""The model file: what is packed comes back to the bit, detection needs nothing else, and harm is refused."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import lstr
+from extractors.errors import OutputError, RecipeError, WeightsError
+from extractors.networks.archive import Archive, write_archive
+from extractors.presets import PRESETS
+from lstr import checkpoint
+from lstr.checkpoint import CALIBRATION, TENSORS, load, save
+from lstr.config import LSTRConfig
+from lstr.errors import CheckpointError
+from lstr.kinds import make_model
+from lstr.timeline import Thresholds, thresholds_of
+from pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
+from pipelines.finetuning.initial_weights import initial_weights
+from pipelines.networks.known_weights import recorded_weights
+from pipelines.networks.model_file import change_thresholds, is_model, open_model, write_model
+from pipelines.networks.model_parts import unpack_model
+from tests.support.feature_set import TINY
+from tests.support.finetuned import CLASSES
+from tests.support.mistakes import mistake
+
+TWO = lstr.Limits(max_chunks=2)
+METRICS = {
+    "lstr": {"mAP": 0.62, "mcAP": 0.71, "per_class": {"fall": {"AP": 0.62}}},
+    "chance": {"mAP": 0.1, "mcAP": 0.5},
+    "videos": 3,
+    "events": {"per_class": {"fall": {"labels": 5, "found": 4, "false_alarms": 1}}},
+}
+ABOUT = {"title": "Falls | at home", "metrics": METRICS}
+FALL = {"label": "fall", "segment": [1, 2]}
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A checkpoint of features that a weights folder makes, and the model file of both."""
+
+    checkpoint: Path
+    weights: Path
+    file: Path
+    videos: dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def packed(finetuned, tmp_path_factory) -> Packed:
+    folder = tmp_path_factory.mktemp("packed")
+    torch.manual_seed(0)
+    model = make_model(LSTRConfig(**TINY), len(CLASSES)).eval()
+    path, weights = folder / "run" / "checkpoint.pt", finetuned.weights
+    path.parent.mkdir()
+    extra = {"preset": "small", "thresholds": {"fall": {"on": 0.4, "off": 0.3}}}
+    recipe = json.loads(weights.recipe.to_json())
+    save(path, model, CLASSES, recipe, {"training_videos": ["scene_00", "only by name"]}, extra)
+    file = write_model(folder / "fall.lstr", path, weights.path, ABOUT).path
+    return Packed(path, weights.path, file, finetuned.videos)
+
+
+def scores_of(video: Path, model, **options) -> np.ndarray:
+    decisions = lstr.detect(video, model, limits=TWO, device="cpu", **options)
+    return np.stack([decision.scores for decision in decisions])
+
+
+def same(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype for name in a)
+
+
+def test_what_is_packed_comes_back_to_the_bit(packed, tmp_path):
+    """Through `lstr unpack`."""
+    folder = unpack_model(packed.file, tmp_path / "fall")
+    before, after = checkpoint.read(packed.checkpoint), checkpoint.read(folder / "checkpoint.pt")
+    assert same(before[TENSORS], after[TENSORS]) and after[CALIBRATION] == {}
+    for name in ("config", "classes", "recipe", "metrics", "extra", "versions"):
+        assert json.loads(before[name]) == json.loads(after[name]), name
+    for stream in ("rgb", "flow"):
+        files = (torch.load(p / f"{stream}.pth", weights_only=True) for p in (packed.weights, folder / "weights"))
+        before, after = files
+        assert same(before["state_dict"], after["state_dict"]) and before["lstr"] == after["lstr"]
+    with pytest.raises(OutputError, match="exists already"):
+        unpack_model(packed.file, tmp_path / "fall")
+
+
+def test_what_is_unpacked_gives_the_same_bytes_again(packed, tmp_path):
+    """Its networks are found beside the checkpoint, without --weights."""
+    folder = unpack_model(packed.file, tmp_path / "unpacked")
+    again = write_model(tmp_path / "fall.lstr", folder / "checkpoint.pt", None, ABOUT)
+    assert again.path.read_bytes() == packed.file.read_bytes()
+
+
+def test_detection_needs_nothing_else(packed, tmp_path):
+    """The scores of the file alone are those of checkpoint and weights, also where these are not."""
+    alone = tmp_path / "else where" / "fall.lstr"
+    alone.parent.mkdir()
+    shutil.copy(packed.file, alone)
+    video = packed.videos["scene_02"]
+    own = scores_of(video, packed.checkpoint, networks=packed.weights)
+    assert np.array_equal(scores_of(video, alone), own)
+    loaded = lstr.load(alone)
+    assert np.array_equal(scores_of(video, loaded), own)
+    assert thresholds_of(loaded)["fall"] == Thresholds(0.4, 0.3) and loaded.path == alone
+
+
+def test_what_it_says_of_itself(packed):
+    model = open_model(packed.file)
+    assert is_model(packed.file) and not is_model(packed.checkpoint) and not is_model(packed.weights)
+    assert model.classes == CLASSES and model.networks == {"rgb": "inside", "flow": "inside"}
+    seen = json.loads((packed.weights / "finetune.json").read_text())["training"]
+    assert model.about["seen"] == {**seen, "only by name": None}
+    content = json.loads(json.dumps(dict(model.about)))
+    assert content["thresholds"] == {"fall": {"on": 0.4, "off": 0.3}} and content["metrics"] == METRICS
+
+
+def test_the_card(packed, tmp_path):
+    """What a person reads: each class, how well, on what, and how to use it."""
+    card = (unpack_model(packed.file, tmp_path / "x") / "card.md").read_text()
+    for words in ("# Falls | at home", "- fall", "| fall | 0.620 | 4 of 5 | 1 |", "| chance | 0.100 | 0.500 |"):
+        assert words in card, card
+    for words in ("3 videos, 2 of them known by content", "`only by name`", "| fall | 0.400 | 0.300 |", "-m fall.lstr"):
+        assert words in card, card
+
+
+def test_thresholds_are_put_into_it(packed, tmp_path):
+    path = tmp_path / "fall.lstr"
+    shutil.copy(packed.file, path)
+    change_thresholds(path, {"fall": {"on": 0.7, "off": 0.2}})
+    assert thresholds_of(lstr.load(path))["fall"] == Thresholds(0.7, 0.2)
+    assert "0.700 | 0.200" in (unpack_model(path, tmp_path / "x") / "card.md").read_text()
+    before, after = open_model(packed.file).about, open_model(path).about
+    assert {n for n in before if before[n] != after[n]} == {"thresholds", "members"}
+
+
+def test_what_cannot_be_packed(packed, small_set, tmp_path):
+    loaded = load(packed.checkpoint)
+    save(tmp_path / "bare.pt", loaded.model, loaded.classes, None, {})
+    with pytest.raises(CheckpointError, match="does not say how its features were made"):
+        write_model(tmp_path / "x.lstr", tmp_path / "bare.pt", None, {})
+    with pytest.raises(WeightsError, match="nothing says where they are") as caught:
+        write_model(tmp_path / "x.lstr", packed.checkpoint, None, {})
+    assert "--weights DIR" in caught.value.hint
+    with pytest.raises(RecipeError, match="the features of .* come from fälle"):
+        write_model(tmp_path / "x.lstr", packed.checkpoint, packed.weights / "fold_1" / "rgb.pth", {})
+    shutil.copy(packed.checkpoint, tmp_path / "precious.pt")
+    with pytest.raises(OutputError, match="no model file"):
+        write_model(tmp_path / "precious.pt", packed.checkpoint, packed.weights, {})
+    assert not (tmp_path / "x.lstr").exists()
+
+
+def test_random_networks_are_made_from_their_seed(small_set, tmp_path):
+    """With their calibration, so that the file is small and still enough."""
+    model = write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {})
+    assert model.networks == {"rgb": "random", "flow": "random"} and model.path.stat().st_size < 3e6
+    video = small_set.videos / "scene_03.mp4"
+    assert np.array_equal(scores_of(video, model.path), scores_of(video, small_set.checkpoint))
+    again = unpack_model(model.path, tmp_path / "x") / "checkpoint.pt"
+    before, after = checkpoint.read(small_set.checkpoint), checkpoint.read(again)
+    assert all(same(before[CALIBRATION][stream], after[CALIBRATION][stream]) for stream in ("rgb", "flow"))
+
+
+def test_videos_that_it_has_seen_and_those_of_a_demo(packed, tmp_path):
+    first, new = packed.videos["scene_00"], packed.videos["scene_02"]
+    copy = shutil.copy(first, tmp_path / "copy.mp4")
+    loaded = lstr.load(packed.file)
+    for known in (("copy", copy), ("only by name", new), ("scene_00", None)):
+        assert "was trained on" in warnings_of_source(loaded, *known)[0]
+    assert not warnings_of_source(loaded, "scene_02", new) and not warnings_of_source(loaded, "scene_00", new)
+    demo = write_model(tmp_path / "d.lstr", packed.checkpoint, packed.weights, {"demo": True, "videos": ["scene_02"]})
+    loaded = demo.checkpoint()
+    assert not warnings_of_source(loaded, "scene_02", new)
+    (warning,) = warnings_of_source(loaded, "street", new)
+    assert "is a demo model: it has only seen drawings" in warning
+    with pytest.raises(CheckpointError, match="is a demo model"):
+        make_default(demo.path)
+    assert "demo model" in (unpack_model(demo.path, tmp_path / "x") / "card.md").read_text()
+
+
+def test_the_default_model(packed, tmp_path):
+    with pytest.raises(CheckpointError):
+        find_checkpoint(None)
+    left = make_default(packed.checkpoint)
+    assert find_checkpoint(None) == left
+    model = make_default(packed.file)
+    assert find_checkpoint(None) == model and not left.exists() and model.read_bytes() == packed.file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("entry", "values", "words"),
+    [
+        ("config", {"d_model": 1 << 19}, "is of another model than its tensors"),
+        ("config", {"work_length": 1 << 40}, "is of another model than its tensors"),
+        ("config", {"l_dec": 1 << 19}, "is of another model than its tensors"),
+        ("config", {"d_model": "wide"}, "d_model is 'wide'"),
+        ("recipe", {"crop": 1 << 30}, "entries of other kinds"),
+        ("recipe", {"colour": 1}, "recipe cannot be read"),
+        ("networks", {"rgb": None}, "lacks what a model file states"),
+        ("checkpoint", {"extra": []}, "entries of other kinds"),
+        ("classes", None, "lacks what a model file states"),
+    ],
+)
+def test_a_description_that_cannot_be(small_set, tmp_path, entry, values, words):
+    """It is refused before memory for it is allocated."""
+    archive = Archive(write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {}).path)
+    parts = {name: archive.read(name) for name in archive.sizes if name.endswith("tensors")}
+    document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
+    document[entry] = values and document[entry] | values
+    write_archive(tmp_path / "h.lstr", document, "", parts)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        open_model(tmp_path / "h.lstr").checkpoint()
+    assert caught.value.hint
+
+
+def test_a_file_that_is_none(lstr, small_set, tmp_path):
+    video = small_set.videos / "scene_00.mp4"
+    (tmp_path / "text.lstr").write_text("hello")
+    for command in (
+        ["detect", video, "-m"],
+        ["info"],
+        ["evaluate", "-o", tmp_path / "e", "--labels", small_set.labels],
+    ):
+        after = [small_set.features] if command[0] == "evaluate" else []
+        mistake(lstr(*command, tmp_path / "text.lstr", *after), 4, "is no model file, or is cut short")
+    mistake(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "There is no model file")
+
+
+@pytest.mark.long
+def test_commands(lstr, packed, tmp_path):
+    """pack, info, detect and unpack as a user types them."""
+    (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
+    file = tmp_path / "my falls.lstr"
+    arguments = ["pack", packed.checkpoint.parent, "--weights", packed.weights, "-o", file]
+    code, out, err = lstr(*arguments, "--metrics", tmp_path / "metrics.json", "--title", "Mine", "--make-default")
+    assert code == 0 and out == "" and "networks inside: rgb, flow" in err and "default model: " in err, err
+    code, out, err = lstr("info", file, "--json")
+    described = json.loads(out)
+    code, out, _ = lstr("weights", "check", file, "--json")
+    assert code == 0 and [(v["stream"], v["state"], v["name"]) for v in json.loads(out)] == [
+        ("rgb", "ok", "fälle"),
+        ("flow", "ok", "fälle"),
+    ]
+    assert described["kind"] == "model file" and described["title"] == "Mine", err
+    assert described["actions"] == ["fall"] and described["measured"]["mAP"] == 0.62
+    code, out, _ = lstr("info", file)
+    assert code == 0 and "in this file" in out
+    for model in (["-m", file], ["-c", file], []):
+        code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--max-chunks", 2, "--json")
+        assert code == 0 and json.loads(out)["decided"] == 2 and err.count("was trained on scene_00") == 1, err
+        assert len(json.loads(out)["warnings"]) == 1
+    code, _, err = lstr("unpack", file, "-o", tmp_path / "out")
+    assert code == 0 and (tmp_path / "out" / "checkpoint.pt").is_file(), err
+    code, out, err = lstr("detect", packed.videos["scene_02"], "-m", tmp_path / "out" / "checkpoint.pt", "--json")
+    assert code == 0 and json.loads(out)["decided"], err
+    mistake(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "no model file")
+    mistake(lstr("pack", tmp_path, "-o", file), 2, "holds no checkpoint")
+    mistake(lstr("pack", packed.checkpoint, "-o", tmp_path / "z.lstr", "--metrics", file), 2, "JSON")
+
+
+@pytest.mark.long
+def test_features_and_training_with_it(lstr, packed, tmp_path):
+    """Its networks make features, which it then may score, and begin other networks."""
+    features = tmp_path / "features"
+    one = ["--workers", 1, "--threads", 1, "--no-cache"]
+    code, _, err = lstr("extract", packed.videos["scene_02"], "-o", features, "--recipe", packed.file, *one)
+    assert code == 0, err
+    assert set(recorded_weights(features).values()) == {str(packed.file)}
+    recipe = json.loads((features / "recipe.json").read_text())
+    assert recipe["rgb"]["weights"] == "fälle" and "folds" not in recipe["rgb"]
+    labels = {"database": {"scene_02": {"subset": "testing", "duration": 4, "annotations": [FALL]}}}
+    (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": ["fall"]}))
+    code, out, err = lstr("evaluate", packed.file, features, "--labels", tmp_path / "labels.json", "--json")
+    assert code == 0 and json.loads(out)["checkpoint"] == str(packed.file), err
+    begins = initial_weights(PRESETS["fast"], str(packed.file), {})
+    members = open_model(packed.file).about["members"]
+    for stream, initial in begins.items():
+        assert initial.sha256 == members[f"{stream}.safetensors"]["sha256"]
+        assert set(initial.seen) == {"scene_00", "scene_01"}
+
+
+@pytest.mark.long
+def test_a_run_finds_its_networks(lstr, packed, tmp_path):
+    """By what extraction recorded, also after both were moved together; if they are gone or others, that is named."""
+    project = tmp_path / "project"
+    shutil.copytree(packed.weights, project / "nets" / "w")
+    loaded = load(packed.checkpoint)
+    place = {"path": "/not/there/w", "relative": "../nets/w"}
+    extra = dict(loaded.extra) | {"networks": {"rgb": place, "flow": place}}
+    path = project / "run" / "checkpoint.pt"
+    path.parent.mkdir()
+    save(path, loaded.model, loaded.classes, loaded.recipe, loaded.metrics, extra)
+    video = packed.videos["scene_02"]
+    assert np.array_equal(scores_of(video, path), scores_of(video, packed.file))
+    moved = project.rename(tmp_path / "moved")
+    assert scores_of(video, moved / "run" / "checkpoint.pt").shape == (2, 2)
+    assert write_model(tmp_path / "x.lstr", moved / "run" / "checkpoint.pt", None, {}).has_inside("flow")
+    shutil.rmtree(moved / "nets" / "w")
+    result = lstr("detect", video, "-m", moved / "run" / "checkpoint.pt")
+    mistake(result, 4, "needs the networks of /not/there/w, which does not exist any more", "--rgb-weights w")
+    shutil.copytree(packed.weights, moved / "nets" / "w")
+    recipe = json.loads((moved / "nets" / "w" / "recipe.json").read_text())
+    recipe["flow"]["sha256"] = "0" * 16
+    (moved / "nets" / "w" / "recipe.json").write_text(json.dumps(recipe))
+    mistake(lstr("detect", video, "-m", moved / "run" / "checkpoint.pt"), 4, "holds other networks now")
+
+
+def test_weights_beside_the_run_are_found(packed, tmp_path):
+    shutil.copytree(packed.weights, tmp_path / "weights")
+    (tmp_path / "run").mkdir()
+    path = shutil.copy(packed.checkpoint, tmp_path / "run" / "checkpoint.pt")
+    assert scores_of(packed.videos["scene_02"], path).shape == (2, 2)

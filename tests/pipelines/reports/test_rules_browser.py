@@ -1,0 +1,111 @@
+"""Thresholds and verdicts as the page's script decides them, against Python's, in a real headless Chromium."""
+
+import base64
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from lstr.timeline import Thresholds, Timeline
+from pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encode_scores
+
+RULES = [
+    Thresholds(),
+    Thresholds(0.6, 0.2, min_length=0.75, merge_gap=0.5),
+    Thresholds(0.37, 0.37, min_length=0.3, merge_gap=1.0),
+    Thresholds(0.8, 0.0, merge_gap=0.25),
+    Thresholds(0.5, 0.49, min_length=2.0),
+]
+
+
+def in_python(curve: np.ndarray, rules: Thresholds) -> list[tuple[float, float, float, float]]:
+    """Start, end, announcement and mean score of each segment of a curve; chunks without a score are never pushed."""
+    timeline, events = Timeline(("action",), rules), []
+    for chunk, score in enumerate(curve):
+        if not np.isnan(score):
+            events += timeline.push((chunk + 1) * 0.25, np.array([score]))
+    events += timeline.finish(len(curve) * 0.25)
+    announced = [event.time for event in events if event.event == "started"]
+    return [(s.start, s.end, time, s.score) for s, time in zip(timeline.segments, announced, strict=True)]
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_the_page_decides_as_the_timeline_does(show, report, rules):
+    """Random walks, so that runs end, close again and are too short; a tenth of the chunks has no score."""
+    rng = np.random.default_rng(0)
+    curves = 1 / (1 + np.exp(-np.cumsum(rng.normal(0, 0.8, (400, 30)), 0)))
+    curves[rng.random(curves.shape) < 0.1] = np.nan
+    codes = np.frombuffer(base64.b64decode(encode_scores(curves)), "<u2").reshape(30, 400)
+    page = show(report)
+    decided = page.evaluate(
+        """([curves, rules, fullScale, missing]) => curves.map((curve) => decideRuns(
+          Uint16Array.from(curve), { fullScale, missing, step: 0.25 }, rules))""",
+        [codes.tolist(), rules.to_dict(), FULL_SCALE, NO_SCORE],
+    )
+    n_segments = 0
+    for row, segments in zip(codes, decided, strict=True):
+        expected = in_python(np.where(row == NO_SCORE, np.nan, row / FULL_SCALE), rules)
+        assert [(s["start"], s["end"], s["announced"]) for s in segments] == [entry[:3] for entry in expected]
+        assert [s["score"] for s in segments] == pytest.approx([entry[3] for entry in expected], abs=5.1e-5)
+        n_segments += len(segments)
+    assert n_segments > 30
+
+
+def found(label: tuple[float, float], detection: tuple[float, float]) -> bool:
+    """Whether a detection can be a label's: by overlap or by onset."""
+    both = max(0.0, min(label[1], detection[1]) - max(label[0], detection[0]))
+    union = label[1] - label[0] + detection[1] - detection[0] - both
+    return both / union >= 0.3 or abs(detection[0] - label[0]) <= 1.0
+
+
+def draw_spans(rng: np.random.Generator, count: int) -> list[tuple[float, float]]:
+    starts = rng.integers(0, 400, count) / 10
+    return [(start, start + length / 10) for start, length in zip(starts, rng.integers(1, 60, count), strict=True)]
+
+
+def test_as_many_labels_are_found_as_can_be(show, report):
+    """Greedy choice finds fewer: crowded random spans, against scipy's maximum matching."""
+    rng, page, most, greedy = np.random.default_rng(1), show(report), 0, 0
+    for _ in range(60):
+        labels, detections = draw_spans(rng, 25), draw_spans(rng, 25)
+        fits = np.array([[found(label, detection) for detection in detections] for label in labels])
+        matched = maximum_bipartite_matching(csr_array(fits), perm_type="column")
+        arguments = [[{"label": "a", "start": s, "end": e} for s, e in spans] for spans in (labels, detections)]
+        pairs = page.evaluate("([labels, detections]) => judge(labels, detections).pairs", arguments)
+        assert len(pairs) == (matched >= 0).sum()
+        for one in (0, 1):  # each in at most one pair
+            spans = [(pair[one]["start"], pair[one]["end"]) for pair in pairs]
+            assert all(spans.count(span) <= (labels, detections)[one].count(span) for span in spans)
+        assert all(found(*((side["start"], side["end"]) for side in pair)) for pair in pairs)
+        most += len(pairs)
+        free = fits.copy()
+        for row in free:
+            if row.any():
+                greedy += 1
+                free[:, row.argmax()] = False
+    assert most > greedy
+
+
+def test_false_seconds_are_those_that_no_label_covers(show, report):
+    """Against sampled time, with overlaps on both sides."""
+    rng, page = np.random.default_rng(2), show(report)
+    middles = np.arange(0, 50, 0.1) + 0.05
+
+    def covered(spans) -> np.ndarray:
+        return np.any([(start < middles) & (middles < end) for start, end in spans], axis=0)
+
+    for _ in range(20):
+        labels, detections = draw_spans(rng, 6), draw_spans(rng, 6)
+        arguments = [[{"label": "a", "start": s, "end": e} for s, e in spans] for spans in (labels, detections)]
+        seconds = page.evaluate("([labels, detections]) => judge(labels, detections).falseSeconds", arguments)
+        assert seconds == pytest.approx((covered(detections) & ~covered(labels)).sum() * 0.1, abs=1e-6)
+
+
+def test_a_segment_over_the_whole_video_finds_nothing(show, report):
+    page = show(report)
+    whole, label = {"label": "kick", "start": 0, "end": 60}, {"label": "kick", "start": 30, "end": 32}
+    verdict = page.evaluate("([label, whole]) => judge([label], [whole])", [label, whole])
+    assert verdict == {"pairs": [], "falseSeconds": 58}
+    other = {"label": "hug", "start": 30, "end": 32}
+    assert page.evaluate("([label, other]) => judge([label], [other]).pairs", [label, other]) == []
