@@ -44,6 +44,25 @@ def results() -> Iterator[list]:
         yield [title, *(f"{cell['mAP']:.3f}" if "labels" in key else scored(cell) for cell in cells)]
 
 
+def learnt() -> Iterator[list]:
+    """What `lstr learn` makes of each set, in how long."""
+    data = record("learn")
+    yield ["", "videos: learnt from, held out", "caught", "false alarms", "late", "mAP", "time prior", "took"]
+    for name in ("ut_interaction", "urfall", "demo"):
+        one = data[name]
+        videos, together = one["videos"], one["events"]["together"]
+        yield [
+            one["title"],
+            f"{videos['training']}, {videos['testing']}",
+            f"{together['found']} of {together['labels']}",
+            f"{together['false_alarms']} in {60 * one['events']['hours']:.1f} min",
+            f"{together['delay']['p50']:.2f} s",
+            f"{one['lstr']['mAP']:.3f} {interval(one['interval']['mAP'])}",
+            f"{one['time_prior']['mAP']:.3f}",
+            f"{one['seconds'] / 60:.1f} min",
+        ]
+
+
 def random_networks() -> Iterator[list]:
     """Real videos, features of random networks."""
     data = record("real-data")
@@ -208,6 +227,7 @@ def evaluation() -> Iterator[list]:
 
 TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "results": results,
+    "learnt": learnt,
     "random-networks": random_networks,
     "finetuned-networks": finetuned_networks,
     "held-out": held_out,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from pipelines.calls import evaluate as evaluate
     from pipelines.calls import extract as extract
     from pipelines.calls import finetune as finetune
+    from pipelines.calls import learn as learn
     from pipelines.calls import train as train
     from pipelines.detection.decision import Decision as Decision
     from pipelines.detection.detect import detect as detect
@@ -52,6 +53,7 @@ _NAMES = {
     "evaluate": ("pipelines.calls", "evaluate"),
     "extract": ("pipelines.calls", "extract"),
     "finetune": ("pipelines.calls", "finetune"),
+    "learn": ("pipelines.calls", "learn"),
     "load": ("pipelines.networks.checkpoints", "load"),
     "read_labels": ("pipelines.annotations.label_file", "read_label_file"),
     "step": ("lstr.streaming", "step"),

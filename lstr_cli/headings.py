@@ -6,14 +6,15 @@ from lstr_cli.completion import Words, completer_of
 
 HEADINGS = {
     "Input": "list ext root input from video start duration max-chunks allow-damaged",
-    "Labels": "labels subset eval-subset dataset rgb-features flow-features skip-missing classes features name fps",
+    "Labels": "labels subset eval-subset dataset rgb-features flow-features skip-missing classes features name fps "
+    "frames",
     "Output": "output format to as-labels embed json check-links plot dry-run print-config make-default",
     "Model": "checkpoint model preset config set kind stream init rgb-init flow-init allow-recipe-mismatch",
     "Features": "recipe streams flow precision rgb-network flow-network rgb-weights flow-weights calibrate",
     "Training": "time folds max-steps eval-every patience seed deterministic resume",
     "Measurement": "chunks seconds against golden min-cosine max-shift",
     "Scores": "mode published resamples benchmark allow-seen",
-    "Actions": "on off min-length merge-gap choose-thresholds max-false-alarms",
+    "Actions": "on off min-length merge-gap choose-thresholds false-alarms",
     "Live sources": "clock on-lag on-gap timeout",
     "Speed": "device model-precision workers threads flow-threads flow-backend readers loaders",
     "Cache": "cache no-cache cache-size",

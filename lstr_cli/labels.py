@@ -122,7 +122,7 @@ def convert(sources, to, output, events, **options):
     segments = sum(len(v.segments) for v in done.annotated.videos.values())
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
     console.say(f"{len(done.annotated.videos)} videos, {segments} segments{where}")
-    console.say_next(*after_convert(to, done.files))
+    console.say_next(*after_convert(done.form.name, done.files))
 
 
 @command.command("check")

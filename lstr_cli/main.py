@@ -15,19 +15,19 @@ from lstr import __version__
 from lstr_cli.headings import Group
 
 COMMANDS = {
-    "demo": "Make a small labelled set of videos and run everything on it.",
+    "demo": "Draw a small labelled set of videos, learn from it, and detect.",
+    "labels": "Check a label file; convert annotations between formats.",
     "learn": "Labelled videos to one model file that detects their actions.",
-    "weights": "Published network weights: list, fetch, check.",
+    "detect": "A video to a causal timeline of actions.",
+    "info": "What a video, feature folder, model file, checkpoint or timeline holds.",
     "finetune": "Labelled videos to weights of the feature networks.",
     "extract": "Videos to two-stream features.",
-    "compare": "Your features beside a reference set, video by video.",
-    "labels": "Check a label file; convert annotations between formats.",
     "train": "Features and labels to a checkpoint.",
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
-    "detect": "A video to a causal timeline of actions.",
     "pack": "A run and its networks to one model file.",
     "unpack": "A model file to its checkpoint and networks.",
-    "info": "What a video, feature folder, model file, checkpoint or timeline holds.",
+    "weights": "Published network weights: list, fetch, check.",
+    "compare": "Your features beside a reference set, video by video.",
     "bench": "How fast this machine decides.",
     "doctor": "What this machine has, and what is missing.",
 }
@@ -65,7 +65,8 @@ def cli() -> None:
     \b
     Examples:
       lstr demo
-      lstr detect game.mp4 -o timeline
+      lstr learn videos/ labels.csv -o fall.lstr
+      lstr detect new.mp4 -m fall.lstr -o timeline
     """
 
 

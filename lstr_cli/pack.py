@@ -2,8 +2,10 @@
 
 import click
 
+from lstr_cli.headings import Command
 
-@click.command("pack")
+
+@click.command("pack", cls=Command)
 @click.argument("run", metavar="RUN|CHECKPOINT")
 @click.option("-o", "--output", required=True, metavar="FILE.lstr", help="The model file to write.")
 @click.option(

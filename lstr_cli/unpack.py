@@ -2,8 +2,10 @@
 
 import click
 
+from lstr_cli.headings import Command
 
-@click.command("unpack")
+
+@click.command("unpack", cls=Command)
 @click.argument("model", metavar="FILE.lstr")
 @click.option("-o", "--output", required=True, metavar="DIR", help="Folder for the files.")
 def command(model, output):

@@ -18,6 +18,9 @@ from pipelines.files.remote import Place, place
 from pipelines.files.videos import find_sources
 from pipelines.finetuning.finetune import Finetuned, FinetuneOptions
 from pipelines.finetuning.finetune import finetune as finetuning
+from pipelines.learning.events import Learnt
+from pipelines.learning.job import learn as learning
+from pipelines.learning.options import LearnOptions
 from pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from pipelines.progress import result_of, warn
 from pipelines.training.train import Trained, TrainOptions
@@ -93,6 +96,16 @@ def finetune(
     """
     paths = [str(path) for path in _several(videos)]
     return result_of(finetuning(FinetuneOptions(paths, str(labels), output, **_as_text(options))), show)
+
+
+def learn(videos: Paths, labels: str | Path, output: str | Path, *, show: Show = warn, **options: Any) -> Learnt:
+    """Learn from labelled videos, as `lstr learn`; the model file is `Learnt.model`. A second call goes on.
+
+    options: further fields of `pipelines.learning.options.LearnOptions`, such as seconds=900 or
+    settings={"epochs": 20}. `show` takes each event. A video that fails is in `Learnt.failed`.
+    """
+    chosen = LearnOptions([str(path) for path in _several(videos)], str(labels), output, **_as_text(options))
+    return result_of(learning(chosen), show)
 
 
 def convert(sources: Paths, to: str, output: str | Path | None = None, **options: Any) -> Conversion:

@@ -52,6 +52,8 @@ class EvaluateOptions:
     """In place of metrics, choose each class's thresholds and write them into the checkpoints"""
     false_alarms: float | None = None
     """With `choose_thresholds`: aim at no more false alarms an hour, of all classes together; None: the highest F1"""
+    name: str | None = None
+    """What a single checkpoint is called; None: by its file"""
     output: str | Path | None = None
     """Folder for report.html, JSON, CSV and figures"""
     dataset: str | None = None
@@ -115,6 +117,8 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     data = data.with_classes(checkpoints[0].classes).with_durations()
     split = data.split(subset, options.skip_missing)
     names = names_of([Path(path).absolute() for path in options.checkpoints])
+    if options.name and len(names) == 1:
+        names = [options.name]
     warnings: list[str] = []
     for loaded in checkpoints:
         warnings += check_fit(loaded, split, options.scoring)

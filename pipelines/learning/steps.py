@@ -195,6 +195,7 @@ class Steps:
             [self.workspace.features],
             self.workspace.labels,
             subset=TESTING,
+            name=self.prepared.model.stem,
             output=self.workspace.report,
             skip_missing=True,
             device=self.options.device,

@@ -187,7 +187,7 @@ def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any
             seen |= card.seen if card else {}
             note = card.to_json() if card else None
             parts[f"{stream}{TENSORS}"] = Tensors(read_state_dict(network_file(source, stream)), note)
-    extra = {name: value for name, value in loaded.extra.items() if name not in ("networks", "thresholds")}
+    extra = _without_places(loaded.extra)
     document = {
         "title": path.stem,
         "metrics": {},
@@ -206,6 +206,16 @@ def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any
         },
     }
     return _written(path, document, parts)
+
+
+def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run states of itself, without when and where it was made: equal runs give equal files, and no path of
+    this machine goes along."""
+    left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds")}
+    for part, names in (("made_by", ("command", "date")), ("data", ("features",))):
+        if isinstance(left.get(part), dict):
+            left[part] = {name: value for name, value in left[part].items() if name not in names}
+    return left
 
 
 def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]) -> ModelFile:

@@ -48,7 +48,7 @@ def test_every_option_of_a_long_command_has_a_heading(lstr, monkeypatch, name):
     assert "Options" not in sections and sections[-1] == REST
     out = out[out.index(f"\n{sections[-len({HEADING_OF[name_of(option)] for option in options}) - 1]}:\n") :]
     for option in options:  # each stands under its own heading, once
-        lines = [line for line in out.splitlines() if re.match(rf"  (-\w, )?{name_of(option)}\b(?!-)", line)]
+        lines = [line for line in out.splitlines() if re.match(rf"  (--?[\w-]+, )*{name_of(option)}\b(?!-)", line)]
         assert len(lines) == 1, name_of(option)
         above = out[: out.index(lines[0])]
         assert SECTION.findall(above)[-1] == HEADING_OF[name_of(option)]

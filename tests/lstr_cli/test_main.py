@@ -271,7 +271,7 @@ def test_doctor(lstr, monkeypatch):
     code, out, _ = lstr("doctor", "--json")
     findings = {f["what"]: f for f in json.loads(out)}
     assert code == 0 and {"torch", "decord", "mmaction2", "decoder", "optical flow", "GPU"} <= findings.keys()
-    assert findings["default checkpoint"]["ok"] is None, "it need not be there"
+    assert findings["default model"]["ok"] is None, "it need not be there"
     monkeypatch.setitem(sys.modules, "decord", None)
     code, out, _ = lstr("doctor")
     assert code == 0 and "–\tdefault checkpoint\tnone at" in out and "ok\tdecoder\tPyAV" in out

@@ -177,7 +177,7 @@ def test_a_description(small_set, tmp_path, lstr):
     assert found["segments"] == sum(facts["segments"] for facts in found["per_class"].values())
     path = write(tmp_path / "labels.csv", "a,train,3,2,jump", "a,train,1,2,jump")
     code, out, _ = lstr("info", path)
-    assert code == 0 and "label file" in out and "jump segments 2, seconds 1, videos 1" in out
+    assert code == 0 and "label file" in out and "jump segments\t2\njump seconds\t1\njump videos\t1\n" in out
     (tmp_path / "eaf").mkdir()
     convert([small_set.labels], "eaf", tmp_path / "eaf")
     assert json.loads(lstr("info", tmp_path / "eaf", "--json")[1])["videos"] == 4

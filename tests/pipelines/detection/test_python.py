@@ -110,7 +110,7 @@ def test_thresholds_decide_what_is_reported(small_set):
         return {event.label for decision in decisions for event in decision.events}
 
     reported = labels(None)
-    never = Thresholds(1.1)
+    never = Thresholds(1.0)
     assert len(reported) > 1 and labels(never) == set()
     out = min(reported)
     assert labels({out: never}) == reported - {out}

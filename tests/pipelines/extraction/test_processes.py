@@ -73,7 +73,7 @@ def test_what_a_worker_raises_ends_the_job(small_set, begun, started):
     recipe = open_features(begun).recipe.to_json()
     write_text(begun / "recipe.json", recipe.replace('"weights":"random"', '"weights":"kinetics"'))
     videos = {"scene_00": small_set.videos / "scene_00.mp4"}
-    with pytest.raises(WeightsError, match="no file of them was named") as caught:
+    with pytest.raises(WeightsError, match="no file was named") as caught:
         list(over_processes(videos, on_cpu(begun), 2))
     assert caught.value.hint and started[0].process.poll() is not None
 

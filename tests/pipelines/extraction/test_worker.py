@@ -35,5 +35,5 @@ def test_a_worker_of_a_sent_config_makes_the_same_bits(small_set, begun):
 def test_a_worker_without_the_folders_weights_says_so(begun):
     recipe = open_features(begun).recipe.to_json()
     write_text(begun / "recipe.json", recipe.replace('"weights":"random"', '"weights":"kinetics"'))
-    with pytest.raises(WeightsError, match="no file of them was named"):
+    with pytest.raises(WeightsError, match="no file was named"):
         open_worker(WorkerConfig(begun, device="cpu")).__enter__()

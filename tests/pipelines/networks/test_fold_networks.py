@@ -111,7 +111,7 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
     assert code == 0 and "3 kept" in err, "the folder says where its networks are"
     (extracted.path / "weights.json").unlink()
     code, _, err = lstr(*of_features)
-    assert code == 4 and "no file of them was named" in err and err.count("hint: ") == 1
+    assert code == 4 and "no file was named" in err and err.count("hint: ") == 1
     code, _, err = lstr(*of_features, "--rgb-weights", weights.path, "--flow-weights", weights.path)
     assert code == 0 and "3 kept" in err, err
     flow = weights.recipe.narrowed(["flow"])
