@@ -69,9 +69,14 @@ class LearnOptions:
         return kind | ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
     @property
+    def names_features(self) -> bool:
+        """Whether recipe, streams or flow are named."""
+        return not (self.recipe is None and self.stream is None and self.algorithm is None)
+
+    @property
     def features(self) -> tuple[str, str, str | None]:
         """Recipe, streams and flow algorithm: as named, else what needs no GPU and few videos (DIS flow alone)."""
-        if self.recipe is None and self.stream is None and self.algorithm is None:
+        if not self.names_features:
             return "fast", "flow", "dis"
         if self.recipe is None:
             return "fast", self.stream or "flow", None if self.stream == "rgb" else self.algorithm or "dis"

@@ -26,11 +26,12 @@ class Parts:
         return sorted(i for i, video in self.labels.videos.items() if video.subset == subset)
 
 
-def divide(labels: Labels, present: Collection[str]) -> Parts:
+def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ()) -> Parts:
     """The labelled videos that are present, in training, validation and testing.
 
     Subsets that the labels have are kept (without testing, validation is held out in its place); where they have one
-    subset or none, whole recordings are held out. Raises LabelsError where nothing could be held out.
+    subset or none, whole recordings are held out. seen: ids that networks have seen before, which cannot be held out.
+    Raises LabelsError where nothing could be held out.
     """
     videos = {i: video for i, video in labels.videos.items() if i in present}
     if not videos:
@@ -44,15 +45,26 @@ def divide(labels: Labels, present: Collection[str]) -> Parts:
         if TESTING not in subsets:
             of = {i: TESTING if subset == VALIDATION else subset for i, subset in of.items()}
         n_testing = sum(subset == TESTING for subset in of.values())
+        _check_unseen([i for i, subset in of.items() if subset == TESTING and i in seen])
         sentence = f"measured on the {n_testing} {'video' if n_testing == 1 else 'videos'} that the labels hold out"
     else:
-        of, sentence = _by_recording(labels, sorted(videos))
+        of, sentence = _by_recording(labels, sorted(videos), seen)
     kept = {TRAINING, VALIDATION, TESTING}
     divided = {i: replace(video, subset=of[i]) for i, video in videos.items() if of[i] in kept}
     return Parts(replace(labels, videos=divided, has_subsets=True), sentence)
 
 
-def _by_recording(labels: Labels, ids: Sequence[str]) -> tuple[dict[str, str], str]:
+def _check_unseen(seen: Sequence[str]) -> None:
+    if seen:
+        number = (
+            f"{len(seen)} of the testing videos, first {seen[0]!r}" if len(seen) > 1 else f"{seen[0]!r}, for testing"
+        )
+        raise LabelsError(
+            f"What the networks begin with has seen {number}.", "hold out other videos, or leave out --init."
+        )
+
+
+def _by_recording(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> tuple[dict[str, str], str]:
     """The subset of each id, whole recordings held out, and a sentence that states it."""
     shows = _shown(labels, ids)
     if len(shows) < 2:
@@ -60,9 +72,10 @@ def _by_recording(labels: Labels, ids: Sequence[str]) -> tuple[dict[str, str], s
             f"All labelled videos are of one recording, {next(iter(shows))!r}: none is left to measure on.",
             "add videos of another day or place, or name subsets in the labels.",
         )
-    testing = _held_out(shows, max(1, round(len(shows) / ONE_IN)))
+    known = {recording_of(video_id) for video_id in seen}
+    testing = _held_out(shows, max(1, round(len(shows) / ONE_IN)), known)
     left = {recording: classes for recording, classes in shows.items() if recording not in testing}
-    choosing = _held_out(left, len(left) // CHOOSING_ONE_IN) if len(left) >= CHOOSING_FROM else set()
+    choosing = _held_out(left, len(left) // CHOOSING_ONE_IN, known) if len(left) >= CHOOSING_FROM else set()
     subset = {TESTING: testing, VALIDATION: choosing}
     of = {i: next((name for name, held in subset.items() if recording_of(i) in held), TRAINING) for i in ids}
     some = ", ".join(sorted(testing)[:3]) + (" …" if len(testing) > 3 else "")
@@ -79,10 +92,10 @@ def _shown(labels: Labels, ids: Sequence[str]) -> dict[str, set[str]]:
     return dict(sorted(shows.items()))
 
 
-def _held_out(shows: Mapping[str, set[str]], wanted: int) -> set[str]:
+def _held_out(shows: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:
     """So many recordings, spread over the sorted ones, that show most classes and leave no class without another.
 
-    Raises LabelsError where every recording alone shows a class.
+    None of those `known` to the networks. Raises LabelsError where every other recording alone shows a class.
     """
     names = list(shows)
     step = len(names) / max(1, wanted)
@@ -91,7 +104,7 @@ def _held_out(shows: Mapping[str, set[str]], wanted: int) -> set[str]:
     held: set[str] = set()
     covered: set[str] = set()
     while len(held) < wanted:
-        fitting = [name for name in order if name not in held and _spared(name, shows, held)]
+        fitting = [name for name in order if name not in (*held, *known) and _spared(name, shows, held)]
         if not fitting:
             break
         best = max(fitting, key=lambda name: len(shows[name] - covered))  # the first of equals, so evenly
@@ -99,7 +112,7 @@ def _held_out(shows: Mapping[str, set[str]], wanted: int) -> set[str]:
         covered |= shows[best]
     if not held:
         raise LabelsError(
-            "Each recording alone shows an action that no other shows: none can be held out to measure on.",
+            "Each new recording alone shows an action that no other shows: none can be held out to measure on.",
             "label each action in two recordings at least, or name subsets in the labels.",
         )
     return held

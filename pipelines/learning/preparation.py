@@ -22,6 +22,8 @@ from pipelines.extraction.resume import together
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.videos import announced_seconds, find_sources
 from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, resolve, trainable
+from pipelines.finetuning.initial_weights import initial_weights
+from pipelines.learning.beginning import features_of, seen_among, settings_of
 from pipelines.learning.options import LearnOptions
 from pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts, divide
 from pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs, make_steps
@@ -62,21 +64,25 @@ def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Prepare
     model = checked_output(options.output)
     found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
     labels = _labels(options, found)
-    parts = divide(labels, found)
+    device = choose_device(options.device)
+    recipe, stream, algorithm = features = features_of(options)
+    settings = settings_of(options)
+    registry()  # before mmaction2 is imported elsewhere: quietly
+    preset = trainable(recipe, stream, {}, algorithm)
+    initial = initial_weights(preset, options.init, {})
+    trained = {name: begins.path is not None for name, begins in initial.items()}
+    preset, configs = resolve(preset, trained, settings, device)
+    if preset.algorithm:
+        choose_backend(preset.algorithm, "auto")
+    labelled = {name: source for name, source in found.items() if name in labels.videos}
+    parts = divide(labels, found, seen_among(labelled, initial))
     yield from _checked(options.labels, parts.labels, found)
     yield from _left_out(labels, found, parts)
     videos = {i: found[i] for i in sorted(parts.labels.videos)}
-    device = choose_device(options.device)
-    recipe, stream, algorithm = options.features
-    begins = begins_with(options.init)
-    settings = {**begins, **options.of_networks}
-    registry()  # before mmaction2 is imported elsewhere: quietly
-    preset = trainable(recipe, stream, {}, algorithm)
-    preset, configs = resolve(preset, dict.fromkeys(preset.streams, bool(begins)), settings, device)
-    if preset.algorithm:
-        choose_backend(preset.algorithm, "auto")
     looked = _look(videos, preset.long_side)
-    request = request_id(_request(options, parts.labels, videos))
+    weights = {name: begins.sha256 for name, begins in initial.items()}
+    chosen = {"features": features, "weights": weights, "settings": dict(sorted(options.settings.items()))}
+    request = request_id({**chosen, **_request(options, parts.labels, videos)})
     workspace = Workspace.beside(model)
     before = workspace.read_plan()
     begun = before is not None and before[0] == request
@@ -87,7 +93,7 @@ def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Prepare
             yield Notice("videos, labels or options are others than before: learning begins anew.", warning=False)
         yield Notice("measuring this machine …", warning=False)
         plan = _plan(options, parts, preset, configs, looked, videos, device)
-    return Prepared(model, workspace, videos, parts, settings, options.features, device, request, plan, begun)
+    return Prepared(model, workspace, videos, parts, settings, features, device, request, plan, begun)
 
 
 def checked_output(output: str | Path) -> Path:
@@ -103,18 +109,6 @@ def checked_output(output: str | Path) -> Path:
     if beside.is_dir() and any(beside.iterdir()) and not Workspace(beside).plan_file.is_file():
         raise OutputError(f"{beside} is there, and no learning has made it.", "choose another name with -o.")
     return path
-
-
-def begins_with(init: str | None) -> dict[str, str]:
-    """Settings of networks that begin with those of a model file or weights folder: as they were made, more gently."""
-    if init is None:
-        return {}
-    settings = {"optimiser": "adamw", "lr": "0.0003", "weight_decay": "0.05", "segments": "1", "batch_size": "24"}
-    settings |= {"mixup": "0.4", "partial_bn": "false", "epochs": "15"}
-    if is_model(init):
-        recipe = open_model(init).recipe
-        settings |= {"short_side": str(recipe.short_side), "crop": str(recipe.crop)}
-    return settings
 
 
 def _labels(options: LearnOptions, found: Mapping[str, Place]) -> Labels:
@@ -171,12 +165,10 @@ def _look(videos: Mapping[str, Place], long_side: int) -> dict[str, Looked]:
 
 
 def _request(options: LearnOptions, labels: Labels, videos: Mapping[str, Place]) -> dict[str, Any]:
-    """All that makes the result what it is."""
-    chosen = ("kind", "init", "seed", "seconds")
+    """What beside features, weights and settings makes the result what it is."""
     sizes = {i: source.stat().st_size if isinstance(source, Path) else str(source) for i, source in videos.items()}
     return {
-        "options": {name: getattr(options, name) for name in chosen} | {"features": options.features},
-        "settings": dict(sorted(options.settings.items())),
+        **{name: getattr(options, name) for name in ("kind", "seed", "seconds")},
         "about": dict(options.about),
         "classes": labels.classes,
         "labels": {i: [v.subset, [s.to_dict() for s in v.segments]] for i, v in sorted(labels.videos.items())},

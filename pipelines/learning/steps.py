@@ -160,12 +160,13 @@ class Steps:
         """One rule, by the validation videos, else by models that have not seen the videos they are tried on."""
         parts = self.prepared.parts
         loaded = load(self.workspace.run / "checkpoint.pt")
-        if parts.of(VALIDATION):
+        unseen = bool(parts.of(VALIDATION))
+        if unseen:
             scored = self._scored(loaded, self.workspace.labels, VALIDATION)
             yield from self._last(THRESHOLDS, 1, 1)
         else:
             scored = yield from self._scored_by_folds(loaded)
-        rule = choose_rule(scored, loaded.classes)
+        rule = choose_rule(scored, loaded.classes, seen=not unseen)
         write_thresholds(loaded, by_class(rule.thresholds, loaded.classes))
         return rule
 

@@ -57,3 +57,14 @@ def test_without_a_label_the_default_holds():
     rule = choose_rule([Scored(np.zeros((8, 2), np.float32), [])], CLASSES)
     assert rule.thresholds == DEFAULT and rule.f1 is None
     assert by_class(rule.thresholds, CLASSES) == {"hug": DEFAULT}
+
+
+def test_videos_that_networks_have_seen_ask_for_no_higher_level():
+    rng = np.random.default_rng(0)
+    videos = [scored(rng, flicker=False)]
+    videos[0].scores[:, 1] *= 1.6  # an action at .96, and all else up to .32
+    videos[0].scores[4:480:40, 1] = 0.7  # what a level above .7 would leave out, and no length does
+    videos[0].scores[5:480:40, 1] = 0.7
+    videos[0].scores[6:480:40, 1] = 0.7
+    assert choose_rule(videos, CLASSES).thresholds.on > 0.7
+    assert choose_rule(videos, CLASSES, seen=True).thresholds.on <= DEFAULT.on
