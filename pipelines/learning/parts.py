@@ -56,11 +56,9 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ())
 
 def _check_unseen(seen: Sequence[str]) -> None:
     if seen:
-        number = (
-            f"{len(seen)} of the testing videos, first {seen[0]!r}" if len(seen) > 1 else f"{seen[0]!r}, for testing"
-        )
         raise LabelsError(
-            f"What the networks begin with has seen {number}.", "hold out other videos, or leave out --init."
+            f"What the networks begin with has seen {len(seen)} of the testing videos, first {seen[0]!r}.",
+            "hold out other videos, or leave out --init.",
         )
 
 

@@ -138,6 +138,30 @@ def test_other_labels_begin_anew(videos, learnt, tmp_path):
 
 
 @pytest.mark.long
+def test_more_videos_begin_with_what_was_learnt(videos, learnt, tmp_path):
+    """With another class; a video that the networks have seen is not held out, and the file knows all of them."""
+    render_scenes(tmp_path, SceneConfig(n_videos=3, n_testing=1, seconds=5.0, width=96, height=64, seed=5))
+    labels = json.loads((tmp_path / "labels.json").read_text())
+    labels["classes"].append("bow")
+    entries = {f"new_{name}": entry for name, entry in labels["database"].items()}
+    for name, entry in entries.items():
+        entry["annotations"].append({"label": "bow", "segment": [0.0, 0.5]})
+        (tmp_path / "videos" / f"{name.removeprefix('new_')}.mp4").rename(tmp_path / "videos" / f"{name}.mp4")
+    (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": entries}))
+    before = learnt[1].model
+    _, result = run(options(tmp_path, tmp_path / "more.lstr", init=str(before)))
+    assert "bow" in open_model(result.model).classes
+    assert set(open_model(before).about["seen"]) < set(open_model(result.model).about["seen"])
+
+    shutil.copytree(videos / "videos", tmp_path / "videos", dirs_exist_ok=True)
+    old = json.loads((videos / "labels.json").read_text())["database"]
+    held_out = {i: {**entry, "subset": "testing"} for i, entry in old.items()}
+    (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": {**entries, **held_out}}))
+    with pytest.raises(LabelsError, match="has seen 4 of the testing videos"):
+        run(options(tmp_path, tmp_path / "other.lstr", init=str(before)))
+
+
+@pytest.mark.long
 def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
     shutil.copytree(videos / "videos", tmp_path / "videos")
     labels = json.loads((videos / "labels.json").read_text())

@@ -83,6 +83,18 @@ def test_videos_without_labels_have_no_part():
         divide(labels, ["z"])
 
 
+def test_what_networks_have_seen_is_not_held_out():
+    shown = {f"r{n}": "xy" for n in range(8)}
+    seen = ["r1", "r2", "r3", "r4", "r5"]
+    parts = divide(labels_of(shown), shown, seen)
+    assert len(parts.of(TESTING)) == 2 and not set(seen) & set(parts.of(TESTING))
+    with pytest.raises(LabelsError, match="none can be held out"):
+        divide(labels_of(shown), shown, shown)
+    with pytest.raises(LabelsError, match="has seen 1 of the testing videos, first 'r1'") as caught:
+        divide(labels_of(shown, r1=TESTING), shown, ["r1"])
+    assert "--init" in caught.value.hint
+
+
 def test_folds_are_whole_recordings():
     ids = [f"seq{n}_clip{k}" for n in range(4) for k in range(2)]
     folds = folds_of(ids)
