@@ -3,22 +3,29 @@
 Each is learnt by the command that README names, from nothing, in a home folder of its own. The figures of a machine
 that does other work say little of its speed.
 
-python benchmarks/learn.py shared/data --work work    writes learn.json
+python benchmarks/learn.py shared/data --work work    writes learn.json and the pictures of docs/images
+
+No picture holds a frame of UT-Interaction, whose videos are for academic use.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter
+
+from playwright.sync_api import sync_playwright
 
 from pipelines.files.json_files import write_json
 from pipelines.networks.model_file import open_model
 from pipelines.provenance import about_machine
 
 RECORD = Path(__file__).resolve().parent / "learn.json"
+PICTURES = RECORD.parents[1] / "docs" / "images"
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 SETS = {"ut_interaction": "UT-Interaction", "urfall": "UR Fall Detection"}
 KEPT = ("mAP", "mcAP", "per_class")
 
@@ -53,6 +60,27 @@ def described(model: Path, seconds: float) -> dict:
     }
 
 
+def draw_timelines(model: Path, folder: Path, work: Path) -> None:
+    """The timeline of each held-out video as a picture."""
+    held_out = sorted(i for i, subset in open_model(model).about["videos"].items() if subset == "testing")
+    videos = [folder / "videos" / f"{video_id}.mp4" for video_id in held_out]
+    words = ["-m", model, "-o", work / "shown", "-f", "png", "--labels", folder / "labels.json"]
+    subprocess.run([sys.executable, "-m", "lstr_cli", "detect", *map(str, [*videos, *words])], check=True)
+    for video_id in held_out:
+        shutil.copy(work / "shown" / f"{video_id}.png", PICTURES / f"ut-interaction-{video_id}.png")
+
+
+def photograph(page: Path, picture: str, height: int) -> None:
+    """A page as a person sees it first."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        shown = browser.new_page(viewport={"width": 1100, "height": height}, color_scheme="light")
+        shown.goto(page.resolve().as_uri())
+        shown.wait_for_timeout(1000)
+        shown.screenshot(path=str(PICTURES / picture))
+        browser.close()
+
+
 def main() -> None:
     """Learn what is not yet learnt in the work folder, then write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -69,6 +97,9 @@ def main() -> None:
         seconds = timed(name, work, "learn", folder / "videos", folder / "labels.json", "-o", model)
         record[name] = {"title": title, **described(model, seconds)}
     write_json(RECORD, {**record, **about_machine()})
+    draw_timelines(work / "ut_interaction.lstr", options.data / "ut_interaction", work)
+    photograph(work / "demo" / "timeline" / "index.html", "demo-index.png", 430)
+    photograph(work / "ut_interaction.learn" / "report" / "report.html", "ut-interaction-report.png", 1150)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pipelines.progress import Failed, Finished, Notice
 from pipelines.training.train import Findings
 
 Event = Findings | Notice | Planned | Doing | Failed | Finished[Learnt]
-OF_THIS_RUN = ("seconds", "checkpoint")  # entries of an evaluation that say nothing of the model
+OF_THIS_RUN = ("seconds", "checkpoint", "warnings")  # entries of an evaluation with times and paths of this machine
 
 
 def plan(options: LearnOptions) -> Generator[Findings | Notice | Planned, None, None]:

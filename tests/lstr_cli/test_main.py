@@ -274,7 +274,7 @@ def test_doctor(lstr, monkeypatch):
     assert findings["default model"]["ok"] is None, "it need not be there"
     monkeypatch.setitem(sys.modules, "decord", None)
     code, out, _ = lstr("doctor")
-    assert code == 0 and "–\tdefault checkpoint\tnone at" in out and "ok\tdecoder\tPyAV" in out
+    assert code == 0 and "–\tdefault model\tnone in" in out and "ok\tdecoder\tPyAV" in out
     import cv2
 
     from extractors.flow import tvl1
@@ -344,9 +344,11 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     assert lstr(*train, "--set", "train.epochs=1", "--set", "model.d_model=16")[0] == 0
     detect = ("detect", small_set.videos / "scene_03.mp4", "-c", run / "checkpoint.pt")
     assert lstr(*detect, *mine)[0] == 0
-    mistake(lstr(*detect), 4, "custom resnet50 weights", "--rgb-weights")
+    assert lstr(*detect)[0] == 0, "the run knows where its weights were"
     mistake(lstr(*detect, *other), 4, "rgb.sha256")
     mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")
+    (tmp_path / "mine.pth").rename(tmp_path / "moved.pth")
+    mistake(lstr(*detect), 4, "mine.pth", "--rgb-weights")
 
 
 def test_a_ctrl_c_that_falls_into_a_destructor_is_not_lost():

@@ -193,7 +193,7 @@ def test_the_python_example_runs_as_a_script(small_set, tmp_path):
     block = block_with(README, "python", "lstr.detect")
     assert len(block.strip().splitlines()) <= 10 and block in PYTHON.read_text()
     block = block.replace("videos/fall-15.mp4", str(small_set.videos / "scene_03.mp4"))
-    (tmp_path / "example.py").write_text(block.replace("run/checkpoint.pt", str(small_set.checkpoint)))
+    (tmp_path / "example.py").write_text(block.replace("fall.lstr", str(small_set.checkpoint)))
     result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
