@@ -233,8 +233,7 @@ class Timeline:
 
 
 def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
-    """A checkpoint's thresholds, by class where those differ that `lstr evaluate --choose-thresholds` or `lstr learn`
-    wrote, else the default ones.
+    """A checkpoint's thresholds, by class where `lstr evaluate` or `lstr learn` has chosen them, else the default ones.
 
     `overrides` (on, off, min_length, merge_gap; None overrides nothing) replace both, for all classes. Where only one
     of `on` and `off` is overridden and contradicts the other, the other follows it. Raises ThresholdError.
@@ -242,9 +241,7 @@ def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None
     stored = loaded.extra.get("thresholds")
     if not stored:
         return changed({}, overrides or {})
-    rules = {label: changed(stored.get(label, {}), overrides or {}) for label in loaded.classes}
-    of_actions = {rule for label, rule in rules.items() if label not in (BACKGROUND, AMBIGUOUS)}
-    return of_actions.pop() if len(of_actions) == 1 else rules
+    return {label: changed(stored.get(label, {}), overrides or {}) for label in loaded.classes}
 
 
 def changed(stored: Mapping[str, float], overrides: Mapping[str, Any]) -> Thresholds:

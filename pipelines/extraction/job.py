@@ -111,17 +111,19 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
 
 def _begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, Features] | None:
     """As `as_begun`. What the job cannot do is refused here, before any video is looked at."""
-    if isinstance(options.output, Path):
-        check_writable(options.output)
     if options.calibrate:
         training_ids(options.calibrate, videos)
     return as_begun(videos, options)
 
 
 def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
+    """The plan. Raises OutputError where something is to be done and the output cannot be written."""
     recipe = site.options.recipe
     backend = choose_backend(recipe.algorithm, site.options.flow_backend) if recipe.algorithm else ""
-    return make_plan(videos, site.options.output, recipe, backend, site.device, site.sharing)
+    planned = make_plan(videos, site.options.output, recipe, backend, site.device, site.sharing)
+    if isinstance(planned.output, Path) and len(planned.of("done")) < len(planned.videos):
+        check_writable(planned.output)
+    return planned
 
 
 def _engine(planned: Plan, options: ExtractOptions, site: _Site) -> Engine | None:

@@ -56,7 +56,8 @@ def check_writable(folder: Path) -> None:
     if not there.is_dir():
         raise unwritable(folder, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
     if not os.access(there, os.W_OK | os.X_OK):
-        raise unwritable(folder, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        reason = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
+        raise unwritable(folder, OSError(reason, os.strerror(reason)))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -57,11 +57,11 @@ def _trained(document: Mapping[str, Any]) -> str:
 def network_of(entry: Mapping[str, str]) -> str:
     """A network, and where its weights are, in words."""
     where = {
-        "inside": "in this file",
-        "random": "random, made from its seed",
-        "published": "published, to be fetched: `lstr weights fetch`",
+        "inside": "its weights are in this file",
+        "random": "with random weights, made from their seed",
+        "published": f"with the published weights {entry['weights']!r}, to be fetched: `lstr weights fetch`",
     }
-    return f"{entry['network']}, {entry['weights']} weights ({where[entry['from']]})"
+    return f"{entry['network']}, {where[entry['from']]}"
 
 
 def _measured(metrics: Mapping[str, Any]) -> str:

@@ -1,12 +1,18 @@
 /* Other thresholds: by the lines in the lanes or the sliders below them. As --on and --off they hold for all classes. */
 const tried = { on: null, off: null, min_length: null, merge_gap: null };
-const rules = timeline.thresholds || {};
+const rules = sharedRules(timeline.thresholds || {});
 const canTry = Boolean(timeline.thresholds) && codes.some((code) => code !== missing);
 const uniform = typeof rules.on === "number";
 const storedRule = (label) => (uniform ? rules : rules[label]) || {};
 const tries = () => Object.values(tried).some((value) => value !== null);
 const isDecided = (label) => classOf.get(label) < classes.length && !UNDECIDABLE.includes(label);
 const ruleOf = (label) => (timeline.thresholds && isDecided(label) ? changedRules(storedRule(label), tried) : null);
+/* One rule where all actions have the same, as `lstr learn` chooses them; else the rules by class. */
+function sharedRules(stored) {
+  if (typeof stored.on === "number") return stored;
+  const [first, ...others] = classes.filter((label) => !UNDECIDABLE.includes(label)).map((label) => JSON.stringify(stored[label]));
+  return first && others.every((rule) => rule === first) ? JSON.parse(first) : stored;
+}
 const hundredths = (value) => Math.round(value * 100) / 100;
 let offWanted = uniform ? rules.off : DEFAULT_RULES.off; /* comes back when `on` has been dragged below it and up again */
 

@@ -160,7 +160,7 @@ def test_a_feature_folder_is_described(lstr, features):
         "fold 2": {"videos": 1, "seen": 0},
     }
     code, out, _ = lstr("info", features)
-    assert code == 0 and "all videos 1, seen 1, fold 1 videos 1, seen 0" in out
+    assert code == 0 and "all seen\t1" in out and "fold 1 seen\t0" in out
 
 
 @pytest.mark.long

@@ -104,7 +104,7 @@ def test_detection_needs_nothing_else(packed, tmp_path):
     assert np.array_equal(scores_of(video, alone), own)
     loaded = lstr.load(alone)
     assert np.array_equal(scores_of(video, loaded), own)
-    assert thresholds_of(loaded) == Thresholds(0.4, 0.3) and loaded.path == alone
+    assert thresholds_of(loaded)["fall"] == Thresholds(0.4, 0.3) and loaded.path == alone
 
 
 def test_what_it_says_of_itself(packed):
@@ -130,7 +130,7 @@ def test_thresholds_are_put_into_it(packed, tmp_path):
     path = tmp_path / "fall.lstr"
     shutil.copy(packed.file, path)
     change_thresholds(path, {"fall": {"on": 0.7, "off": 0.2}})
-    assert thresholds_of(lstr.load(path)) == Thresholds(0.7, 0.2)
+    assert thresholds_of(lstr.load(path))["fall"] == Thresholds(0.7, 0.2)
     assert "0.700 | 0.200" in (unpack_model(path, tmp_path / "x") / "card.md").read_text()
     before, after = open_model(packed.file).about, open_model(path).about
     assert {n for n in before if before[n] != after[n]} == {"thresholds", "members"}

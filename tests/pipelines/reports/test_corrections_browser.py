@@ -154,6 +154,16 @@ def test_thresholds_of_each_class_are_one_after_a_drag(show, tmp_path):
     assert page.locator("#words").inner_text() == f"--on {on:g} --off 0.2"
 
 
+def test_rules_of_each_class_that_are_alike_are_one(show, tmp_path):
+    """As `lstr learn` chooses them."""
+    rule = Thresholds(0.5, 0.35, 0.75, 0.5)
+    timeline = timeline_of(rule)
+    rules = {label: rule.to_dict() for label in (HUG, KICK)} | {"Background": Thresholds().to_dict()}
+    write_report(tmp_path / "a.html", timeline | {"thresholds": rules}, SCORES)
+    page = show(tmp_path / "a.html")
+    assert page.locator("#words").inner_text() == "--on 0.5 --off 0.35 --min-length 0.75 --merge-gap 0.5"
+
+
 def test_marks_become_labels_and_are_undone(show, unlabelled):
     page = show(unlabelled)
     page.focus("#rows")
