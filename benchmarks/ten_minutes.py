@@ -24,12 +24,12 @@ COMMANDS = (
     "lstr learn ut_interaction/videos ut_interaction/labels.json -o ut.lstr",
     "lstr detect ut_interaction/videos/seq10.mp4 -m ut.lstr -o timeline",
 )
-PROGRESS = re.compile(r"^[\w /]+: \d+/\d+")
+LEFT_OUT = re.compile(r"[\w /]+: \d+/\d+|WARNING: Location")  # progress, and what pip says of its index
 TEXT = """# Ten minutes, as they were
 
-What a new user types, and what came of it, on a machine with {cores}, without a GPU ({date}). `ut_interaction` is a
-folder with the ten videos of UT-Interaction and their labels. Lines of progress are left out. Of one `git clone` to the
-first detections of a model of one's own it took {minutes:.0f} minutes, {install:.0f} of them for the installation.
+What a new user types, and what came of it, on a machine of {cores} without a GPU ({date}). `ut_interaction` is a folder
+with the ten videos of UT-Interaction and their labels. Progress is left out. From the `git clone` to the first
+detections of one's own model it took {minutes:.1f} minutes, {install:.1f} of them for the installation.
 
 The commands are explained in [](first-video.md) and [](own-actions.md). `python benchmarks/ten_minutes.py` makes this
 page.
@@ -55,7 +55,7 @@ def typed(command: str, folder: Path) -> tuple[float, str]:
     )
     seconds = perf_counter() - start
     lines = [line.rstrip() for line in run.stdout.replace(str(folder), "~/lstr").splitlines()]
-    return seconds, "\n".join(line.expandtabs(28) for line in lines if not PROGRESS.match(line))
+    return seconds, "\n".join(line.expandtabs(28) for line in lines if not LEFT_OUT.match(line))
 
 
 def main() -> None:

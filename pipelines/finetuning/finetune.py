@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 
 from extractors.devices import choose_device
 from extractors.errors import VideoError
@@ -77,7 +78,7 @@ class FinetuneOptions:
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
     seconds: float | None = None
-    """That the networks may train for, all together; each ends with the epoch that reaches its part of them."""
+    """That all of it may take; each network ends with the epoch that reaches its part of what the chunks have left."""
     resume: bool = False
     loaders: int | None = None
     """Processes that load samples ahead; 0 for none."""
@@ -153,7 +154,7 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
 def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
     from pipelines.finetuning.networks import Training, train_networks  # brings mmaction2
 
-    output = Path(options.output)
+    started, output = perf_counter(), Path(options.output)
     check_output(output, options.resume)
     if options.resume and is_weights_folder(output):
         text = f"{output} is finished; to train its networks further, use --init {output} and another -o."
@@ -194,7 +195,8 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         yield Notice(warning)
     yield from _plan(labels, pairs, networks, options.init)
     settled = networks.preset, networks.configs, networks.initial
-    training = Training(*settled, labels, cached, pairs, folds, options.seconds)
+    left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
+    training = Training(*settled, labels, cached, pairs, folds, left)
     for event in train_networks(training, output, device, options.resume, options.loaders, ranks):
         yield Finished(Finetuned(event.result, failed, len(used))) if isinstance(event, Finished) else event
 

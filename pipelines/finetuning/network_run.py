@@ -76,7 +76,7 @@ class NetworkRun:
         """The share of its time that has passed, the same on all processes; 0 without a bound."""
         if not self.seconds:
             return 0.0
-        return self.ranks.of_first(self.position.seconds + perf_counter() - self._since) / self.seconds
+        return self.ranks.of_first((self.position.seconds + perf_counter() - self._since) / self.seconds)
 
     def _hurried(self, step: int, steps: int) -> int:
         """The step that the learning rate is of: a later one where time runs out, so that the rate still falls to 0."""

@@ -67,9 +67,11 @@ class Steps:
         prepared, weights = self.prepared, self.workspace.weights
         recipe, stream, algorithm = prepared.features
         options = FinetuneOptions(
-            [str(source) for source in prepared.videos.values()],
+            self.options.videos,
             str(self.workspace.labels),
             weights,
+            lists=self.options.lists,
+            endings=self.options.endings,
             root=self.options.root,
             stream=stream,
             init=self.options.init,
@@ -106,12 +108,11 @@ class Steps:
         yield newest
 
     def _seconds_of_networks(self) -> float | None:
-        """How long the networks may train, so that all is done in time; None without a bound."""
+        """How long chunks and networks may take, so that all is done in time; None without a bound."""
         if self.plan.budget is None:
             return None
-        names = [network_step(stream) for stream in self.plan.epochs]
-        rest = sum(step.seconds for step in self.plan.steps if step.name not in names)
-        return max(1.0, self.plan.budget - (perf_counter() - self.started) - SLOWER * rest)
+        last = [step.name for step in self.plan.steps][len(self.plan.epochs)]
+        return self.plan.budget - (perf_counter() - self.started) - SLOWER * self.plan.after(last)
 
     def _fail(self, event: Failed) -> Iterator[Failed]:
         if event.id not in self.failed:
