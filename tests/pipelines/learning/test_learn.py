@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from time import sleep
+from time import perf_counter, sleep
 
 import pytest
 
@@ -107,19 +107,29 @@ def test_stopped_in_every_step_it_ends_in_the_same_file(videos, learnt, tmp_path
 
 
 @pytest.mark.slow
-def test_killed_at_ten_random_moments_it_ends_in_the_same_file(videos, learnt, tmp_path):
-    output = tmp_path / "drawn.lstr"
+def test_killed_at_ten_random_moments_it_ends_in_the_same_file(videos, tmp_path):
     settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    words = [str(videos / "videos"), str(videos / "labels.json"), "-o", str(output), "--device", "cpu"]
-    command = [sys.executable, "-m", "lstr_cli.main", "learn", *words, "--cache", str(tmp_path / "chunks"), *settings]
-    moments = random.Random(0)
-    for _ in range(10):
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
-            sleep(moments.uniform(2, 25))
+    words = [str(videos / "videos"), str(videos / "labels.json"), "--device", "cpu", *settings]
+
+    def command(folder: Path) -> list[str]:
+        learn_it = [sys.executable, "-m", "lstr_cli", "learn", *words]
+        return [*learn_it, "-o", str(folder / "drawn.lstr"), "--cache", str(folder / "chunks")]
+
+    start = perf_counter()
+    subprocess.run(command(tmp_path / "whole"), check=True)
+    longest = perf_counter() - start
+    moments, kills = random.Random(0), 0
+    while kills < 10:
+        with subprocess.Popen(command(tmp_path / "killed"), start_new_session=True) as process:
+            sleep(moments.uniform(0.1, 0.9) * longest)
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    subprocess.run(command, check=True)
-    assert output.read_bytes() == learnt[1].model.read_bytes()
+                kills += 1
+            else:  # it went on to its end
+                shutil.rmtree(tmp_path / "killed")
+    subprocess.run(command(tmp_path / "killed"), check=True)
+    files = [tmp_path / name / "drawn.lstr" for name in ("whole", "killed")]
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 @pytest.mark.long
