@@ -4,6 +4,8 @@ LSTR := $(VENV)/bin/lstr
 
 PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadfile
 
+# mmengine brings yapf, which writes its grammar to a file at its first import; a second process would read it half written
+FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'
 PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
 
 .PHONY: install install-test demo test test-all test-slow test-gpu lint docs clean
@@ -19,10 +21,12 @@ $(VENV)/bin/pip:
 
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/pip
 	$(PIP) -e .
+	@$(FIRST_IMPORT)
 	@touch $@
 
 $(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/pip
 	$(PIP) -e '.[test]'
+	@$(FIRST_IMPORT)
 	@touch $(VENV)/.installed $@
 
 demo: install
