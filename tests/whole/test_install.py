@@ -52,6 +52,7 @@ def installed(wheel, tmp_path_factory):
     return run
 
 
+@pytest.mark.long
 def test_a_wheel_holds_code_and_data_and_no_tests(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     source = wheel.parent / "source"
@@ -94,6 +95,7 @@ def test_make_installs_what_each_target_needs(tmp_path):
         assert f"-m venv {tmp_path}" in planned(target, tmp_path)
 
 
+@pytest.mark.long
 def test_a_wheel_works(installed, tmp_path):
     """From a video to features, and to a page with the data files in it."""
     video = write_video(tmp_path / "v.mp4", range(0, 1200, 25))

@@ -13,6 +13,8 @@ from extractors.flow.workers import FlowWorkers
 from pipelines.features.folder import open_features
 from tests.support.feature_set import TINY
 
+pytestmark = pytest.mark.long
+
 SETTINGS = [f"--set=model.{name}={value}" for name, value in TINY.items()]
 
 

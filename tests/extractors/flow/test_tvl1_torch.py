@@ -19,6 +19,8 @@ from extractors.flow.tvl1_torch import flow_batch
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from tests.support.flow_frames import hard_frames
 
+pytestmark = pytest.mark.long
+
 CLOSE = 1e-3  # pixels, mean end-point difference of a pair
 BOUND = 1e-2  # the same where no motion explains the frames, so that one rounding can grow
 opencv5 = pytest.mark.skipif(int(cv2.__version__.split(".")[0]) < 5, reason="parity is to OpenCV 5")

@@ -50,6 +50,7 @@ def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features):
         result_of(score_split(load(small_set.checkpoint), split))
 
 
+@pytest.mark.long
 def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_path):
     given = (features, "--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--allow-seen")
     folder = tmp_path / "evaluation"

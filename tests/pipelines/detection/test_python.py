@@ -47,6 +47,7 @@ def scores_of(trained: Trained, networks) -> np.ndarray:
     return np.stack([decision.scores for decision in decisions])
 
 
+@pytest.mark.long
 def test_networks_that_are_not_random(trained):
     """By their folder, by files, and as options: the same scores, which other networks do not give."""
     by_folder = scores_of(trained, trained.weights)

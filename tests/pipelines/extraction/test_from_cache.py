@@ -19,6 +19,8 @@ from pipelines.features.folder import create_features, open_features
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 
+pytestmark = pytest.mark.long
+
 TIMELESS = ("seconds", "cached", "source", "mtime")
 
 

@@ -32,6 +32,8 @@ from tests.support.extraction import returned
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
 
+pytestmark = pytest.mark.long
+
 FOLDS = {"scene_00": 1, "scene_01": 2, "scene_02": None}
 BOTH = ["rgb", "flow"]
 

@@ -87,6 +87,7 @@ def test_what_is_packed_comes_back_to_the_bit(packed, tmp_path):
         unpack_model(packed.file, tmp_path / "fall")
 
 
+@pytest.mark.long
 def test_what_is_unpacked_gives_the_same_bytes_again(packed, tmp_path):
     """Its networks are found beside the checkpoint, without --weights."""
     folder = unpack_model(packed.file, tmp_path / "unpacked")
@@ -152,6 +153,7 @@ def test_what_cannot_be_packed(packed, small_set, tmp_path):
     assert not (tmp_path / "x.lstr").exists()
 
 
+@pytest.mark.long
 def test_random_networks_are_made_from_their_seed(small_set, tmp_path):
     """With their calibration, so that the file is small and still enough."""
     model = write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {})
@@ -163,6 +165,7 @@ def test_random_networks_are_made_from_their_seed(small_set, tmp_path):
     assert all(same(before[CALIBRATION][stream], after[CALIBRATION][stream]) for stream in ("rgb", "flow"))
 
 
+@pytest.mark.long
 def test_videos_that_it_has_seen_and_those_of_a_demo(packed, tmp_path):
     first, new = packed.videos["scene_00"], packed.videos["scene_02"]
     copy = shutil.copy(first, tmp_path / "copy.mp4")
