@@ -6,6 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from extractors.prefetch import torch_threads
 from pipelines.learning.events import Doing, Learnt, Planned
 from pipelines.learning.options import LearnOptions
 from pipelines.learning.preparation import Prepared, prepare
@@ -42,7 +43,7 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
         prepared.workspace.begin(prepared.request, prepared.plan, prepared.parts.labels)
     prepared.workspace.sweep()
     steps = Steps(prepared, options, started)
-    with closing(steps.run()) as events:
+    with torch_threads(prepared.plan.threads), closing(steps.run()) as events:
         document = yield from events
     model = write_model(
         prepared.model,

@@ -48,6 +48,8 @@ class LearnPlan:
     """Images of an epoch"""
     bytes: int
     """Of disk, about"""
+    threads: int = 1
+    """Of torch, with which this machine trained fastest; a run that goes on keeps it, and ends in the same bits"""
     budget: float | None = None
     """Seconds that all of it may take"""
 

@@ -194,7 +194,7 @@ def _plan(
     for video_id, video in parts.labels.videos.items():
         by_subset[video.subset] = by_subset.get(video.subset, 0) + chunks[video_id]
     first = min((i for i in chunks if chunks[i]), key=lambda video_id: (chunks[video_id], video_id))
-    training = measure_training(preset, configs, len(parts.labels.classes), device)
+    training, threads = measure_training(preset, configs, len(parts.labels.classes), device)
     pace = Pace(measure_chunks(videos[first], preset), training)
     crops = {stream: preset.parts[stream].crops for stream in preset.streams}
     costs = Costs(pace.chunk, pace.row(crops), pace.image)
@@ -212,7 +212,18 @@ def _plan(
     disk += sum(by_subset.values()) * row_bytes(preset) + sum(NETWORK_BYTES[s] for s in preset.streams)
     steps = make_steps(by_subset, costs, epochs, fitted, n_models)
     n_classes = len(parts.labels.classes) - 1
-    return LearnPlan(n_videos, by_subset, n_classes, parts.sentence, steps, epochs, fitted, int(disk), options.seconds)
+    return LearnPlan(
+        videos=n_videos,
+        chunks=by_subset,
+        n_classes=n_classes,
+        split=parts.sentence,
+        steps=steps,
+        epochs=epochs,
+        draws=fitted,
+        bytes=int(disk),
+        threads=threads,
+        budget=options.seconds,
+    )
 
 
 def with_epochs(settings: Mapping[str, str], plan: LearnPlan) -> dict[str, str]:

@@ -23,7 +23,7 @@ def planned(budget: float | None, epochs: int = 30, draws: int = 512) -> LearnPl
     others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, draws, 4))
     fitted, images = fit_epochs(budget, others, COSTS, {"flow": epochs}, draws)
     steps = make_steps(OF_BOTH, COSTS, fitted, images, 4)
-    return LearnPlan({"training": 4}, OF_BOTH, 2, "measured", steps, fitted, images, 10**6, budget)
+    return LearnPlan({"training": 4}, OF_BOTH, 2, "measured", steps, fitted, images, 10**6, 2, budget)
 
 
 def test_without_a_time_all_epochs_are_trained():
