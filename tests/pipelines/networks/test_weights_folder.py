@@ -18,6 +18,8 @@ from pipelines.networks.published_weights import check, find_weights
 from pipelines.networks.weights_folder import cards_of, fit_name, open_weights
 from tests.support.finetuned import CLASSES, NETWORKS
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def weights(finetuned):
