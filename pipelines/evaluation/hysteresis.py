@@ -21,7 +21,8 @@ def detect_spans(curve: np.ndarray, rules: Thresholds) -> Spans:
     """The segments (N, 2) in seconds that `Timeline` makes of a video's scores (L,) of one class, all at once."""
     if not len(curve):
         return np.zeros((0, 2))
-    found = np.array(runs(hysteresis(curve, np.array([0]), rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
+    exact = curve.astype(np.float64)  # as the timeline compares scores with thresholds
+    found = np.array(runs(hysteresis(exact, np.array([0]), rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
     if rules.gap_chunks and len(found):
         apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > rules.gap_chunks)
         found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)

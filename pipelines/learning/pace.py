@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
 
@@ -10,7 +9,6 @@ import torch
 from mmaction.structures import ActionDataSample
 
 from extractors.flow.workers import flow_workers
-from extractors.networks.backbones import registry
 from extractors.prefetch import closed_after, torch_threads
 from extractors.presets import Preset
 from extractors.recipe import Recipe
@@ -26,18 +24,9 @@ STEPS = 2  # of training, after one that warms up
 FORWARD = 1 / 3  # of a training step's time is its forward pass
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Seconds that things take here."""
-
-    chunk: float
-    """Decoding a chunk and computing its flow"""
-    image: Mapping[str, float]
-    """Training a network on one image, by stream"""
-
-    def row(self, crops: Mapping[str, int]) -> float:
-        """Computing a chunk's features by trained networks, so many images by stream."""
-        return sum(FORWARD * seconds * crops[stream] for stream, seconds in self.image.items())
+def row_seconds(image: Mapping[str, float], crops: Mapping[str, int]) -> float:
+    """Seconds that a chunk's features take, of so many images by stream, by the seconds of an image in training."""
+    return sum(FORWARD * seconds * crops[stream] for stream, seconds in image.items())
 
 
 def measure_chunks(source: Place, recipe: Preset | Recipe) -> float:
@@ -62,7 +51,6 @@ def measure_training(
 
     Where other programs keep the cores busy, threads wait for each other, and one is faster than several.
     """
-    registry()
     found = []
     for threads in sorted({1, torch.get_num_threads()}):
         with torch_threads(threads):

@@ -187,17 +187,16 @@ def _plan(
     videos: Mapping[str, Place],
     device: str,
 ) -> LearnPlan:
-    from pipelines.learning.pace import Pace, measure_chunks, measure_training  # brings mmaction2
+    from pipelines.learning.pace import measure_chunks, measure_training, row_seconds  # brings mmaction2
 
     chunks = {video_id: found.chunks for video_id, found in looked.items()}
     by_subset: dict[str, int] = {}
     for video_id, video in parts.labels.videos.items():
         by_subset[video.subset] = by_subset.get(video.subset, 0) + chunks[video_id]
     first = min((i for i in chunks if chunks[i]), key=lambda video_id: (chunks[video_id], video_id))
-    training, threads = measure_training(preset, configs, len(parts.labels.classes), device)
-    pace = Pace(measure_chunks(videos[first], preset), training)
+    image, threads = measure_training(preset, configs, len(parts.labels.classes), device)
     crops = {stream: preset.parts[stream].crops for stream in preset.streams}
-    costs = Costs(pace.chunk, pace.row(crops), pace.image)
+    costs = Costs(measure_chunks(videos[first], preset), row_seconds(image, crops), image)
     learnt = by_subset[TRAINING]
     draws = max(FEWEST_DRAWS, learnt)
     if set_draws := max(config.draws for config in configs.values()):

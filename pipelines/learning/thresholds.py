@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.event_metrics import find, labelled_spans
-from lstr.labels import AMBIGUOUS, BACKGROUND, runs
+from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.segment import Segment
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
-from pipelines.evaluation.hysteresis import hysteresis
+from pipelines.evaluation.hysteresis import detect_spans
 
 LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
 SHARES = (0.7, 0.5)  # of `on`, tried as `off`
@@ -72,25 +72,11 @@ def f1_of(videos: Iterable[Scored], classes: Sequence[str], rule: Thresholds) ->
             if label in (BACKGROUND, AMBIGUOUS):
                 continue
             truth = labelled_spans(video.truth, label, len(video.scores) * CHUNK_SECONDS)
-            detected = detected_spans(video.scores[:, column], rule)
+            detected = detect_spans(video.scores[:, column], rule)
             n_labels, n_detections = n_labels + len(truth), n_detections + len(detected)
             if len(truth) and len(detected):
                 n_found += len(find(truth, detected))
     return 2 * n_found / max(1, n_labels + n_detections)
-
-
-def detected_spans(curve: NDArray[np.floating], rule: Thresholds) -> NDArray[np.float64]:
-    """Starts and ends (N, 2) in seconds of what `lstr.timeline.Timeline` makes of a class's scores (L,)."""
-    exact = curve.astype(np.float64)  # as the timeline compares them
-    on = hysteresis(exact, np.zeros(1, dtype=int), rule.on, rule.off) if len(curve) else np.zeros(0, dtype=bool)
-    joined: list[list[int]] = []
-    for start, stop in runs(on):
-        if joined and start - joined[-1][1] <= rule.gap_chunks:
-            joined[-1][1] = stop
-        else:
-            joined.append([start, stop])
-    kept = [run for run in joined if run[1] - run[0] >= rule.min_chunks]
-    return np.array(kept, dtype=np.float64).reshape(-1, 2) * CHUNK_SECONDS
 
 
 def by_class(rule: Thresholds, classes: Sequence[str]) -> dict[str, Thresholds]:

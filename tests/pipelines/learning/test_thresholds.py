@@ -7,7 +7,8 @@ from hypothesis.extra import numpy as arrays
 
 from lstr.segment import Segment
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline
-from pipelines.learning.thresholds import Scored, by_class, choose_rule, detected_spans, f1_of
+from pipelines.evaluation.hysteresis import detect_spans
+from pipelines.learning.thresholds import Scored, by_class, choose_rule, f1_of
 
 CLASSES = ("Background", "hug")
 
@@ -25,7 +26,7 @@ def test_spans_are_those_of_the_timeline(curve, on, share, length, gap):
     for k, score in enumerate(curve):
         timeline.push((k + 1) * CHUNK_SECONDS, np.array([0, score]))
     timeline.finish(len(curve) * CHUNK_SECONDS)
-    assert detected_spans(curve, rule).tolist() == [[s.start, s.end] for s in timeline.segments]
+    assert detect_spans(curve, rule).tolist() == [[s.start, s.end] for s in timeline.segments]
 
 
 def scored(rng, flicker: bool) -> Scored:
