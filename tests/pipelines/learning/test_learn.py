@@ -14,6 +14,7 @@ from time import perf_counter, sleep
 import pytest
 
 from extractors.errors import OutputError
+from extractors.prefetch import torch_threads
 from lstr.errors import ConfigError, LabelsError
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.detection.job import DetectOptions, detect_sources
@@ -24,6 +25,13 @@ from pipelines.networks.model_file import open_model
 from pipelines.progress import Failed, Finished, Notice, result_of
 
 SMALL = {"epochs": "2", "draws": "48", "model.d_model": "32", "train.epochs": "4"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Threads have a part in the bits, and two learnings on a machine with other work may plan different numbers."""
+    with torch_threads(1):
+        yield
 
 
 @pytest.fixture(scope="module")
