@@ -1,7 +1,8 @@
 """The choices of a recipe, before it has weights: those of the published features, and files of one's own.
 
 `kinetics` is what the published features of LSTR are made with (3,072 numbers per chunk), `activitynet` their variant
-with a ResNet-50 on both streams (4,096). Each comes as published, and fast.
+with a ResNet-50 on both streams (4,096). Each comes as published, and fast. `live` is for networks of one's own, which
+`lstr finetune` trains: many times faster than real time on two cores (1,024 numbers).
 """
 
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import ALGORITHMS
-from extractors.recipe import CROPS, FEATURES, PRECISIONS, RGB_FRAME, STREAMS, by_stream
+from extractors.recipe import CROPS, FEATURES, PRECISIONS, RGB_FRAME, STREAMS, Recipe, by_stream
 from extractors.video.frames import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
@@ -72,6 +73,15 @@ class Preset:
 
 # Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
 KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10))
+# Found by measurement (benchmarks/frontier.py): of what a few videos can teach a network, this costs least
+LIVE = Preset(
+    None,
+    StreamPreset("shufflenetv2"),
+    flow_algorithm="dis-fast",
+    long_side=160,
+    short_side=64,
+    crop=64,
+)
 # ResNet-50 twice (LSTR issue 14, README). The authors' later code takes the centre crop of its flow alone: that is
 # `activitynet-fast` with --precision float32
 ACTIVITYNET = replace(KINETICS, flow=StreamPreset("resnet50", crops=10))
@@ -89,11 +99,20 @@ PRESETS = {
     "activitynet-fast": _fast(ACTIVITYNET),
     "faithful": KINETICS,
     "fast": _fast(KINETICS),
+    "live": LIVE,
 }
-"""By what `--recipe` takes; the last two are the short names of the first two."""
+"""By what `--recipe` takes; `faithful` and `fast` are the short names of the first two."""
 
 ENTRIES = ("based_on", *(f.name for f in fields(Preset)))
 STREAM_ENTRIES = tuple(f.name for f in fields(StreamPreset))
+
+
+def preset_of(recipe: Recipe) -> Preset:
+    """The choices that a recipe was made by, without its weights."""
+    parts = {n: StreamPreset(p.network, crops=p.crops, mean=p.mean, std=p.std) for n, p in recipe.parts.items()}
+    names = (field.name for field in fields(Preset) if field.name not in (*STREAMS, "flow_algorithm"))
+    shared = {name: getattr(recipe, name) for name in names}
+    return Preset(parts.get("rgb"), parts.get("flow"), recipe.algorithm or KINETICS.flow_algorithm, **shared)
 
 
 def read_preset(path: str | Path) -> Preset:

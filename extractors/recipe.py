@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from extractors.errors import RecipeError
-from extractors.flow.workers import ALGORITHMS, BOUND
+from extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
 from extractors.video.frames import CHUNK, FPS
 
 if typing.TYPE_CHECKING:
@@ -18,7 +18,8 @@ Part = typing.TypeVar("Part")
 Built = typing.TypeVar("Built", bound="DataclassInstance")
 
 STREAMS = ("rgb", "flow")
-FEATURES = {"resnet50": 2048, "bninception": 1024}  # channels of the pooled features
+FEATURES = {"resnet50": 2048, "bninception": 1024, "resnet18": 512, "shufflenetv2": 1024, "mobilenetv3": 576}
+"""Channels of the pooled features by network; of the first two there are published weights."""
 PRECISIONS = ("float32", "bf16")
 CROPS = (1, 10)
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
@@ -129,7 +130,7 @@ class Recipe:
     @property
     def algorithm(self) -> str | None:
         """Of optical flow, as `--flow` names it; None without flow."""
-        return next((name for name, entry in ALGORITHMS.items() if entry == self.flow_algorithm), None)
+        return algorithm_of(self.flow_algorithm)
 
     @property
     def is_random(self) -> bool:

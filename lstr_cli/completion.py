@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 Completer = Callable[[click.Context, str], list[CompletionItem]]
 
-RECIPES = ("fast", "faithful", "activitynet", "activitynet-fast")
+RECIPES = ("fast", "faithful", "live", "activitynet", "activitynet-fast")
 """Of `extractors.presets`, without the two that are only other names of the first."""
 FORMATS = "json jsonl csv tsv vtt srt ass eaf labelstudio activitynet thumos audacity".split()
 READABLE = (*FORMATS, "npy", "perframe")

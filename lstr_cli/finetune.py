@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipelines.finetuning.run_folder import Epoch
 
 SOME_FAILED = 3
-NETWORKS = click.Choice(["resnet50", "bninception"])
+NETWORKS = click.Choice(["resnet50", "bninception", "resnet18", "shufflenetv2", "mobilenetv3"])
 
 
 @click.command("finetune", cls=Command)

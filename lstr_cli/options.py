@@ -41,9 +41,9 @@ def algorithm_option(command):
     return click.option(
         "--flow",
         "algorithm",
-        type=click.Choice(["tvl1", "dis", "farneback"]),
-        help="tvl1 as published; dis and farneback are many times cheaper and make other features.  [default: tvl1, or "
-        "that of the recipe]",
+        type=click.Choice(["tvl1", "dis", "dis-fast", "dis-ultrafast", "farneback"]),
+        help="tvl1 as published; the others are many times cheaper and make other features.  [default: that of the "
+        "recipe]",
     )(command)
 
 

@@ -94,7 +94,7 @@ def _networks() -> str:
 
     for network in FEATURES:
         build_backbone(network)
-    return "ResNet-50 and BN-Inception build through mmaction2"
+    return f"{', '.join(FEATURES)} build through mmaction2"
 
 
 def _gpu() -> Finding:

@@ -27,11 +27,22 @@ from extractors.flow import tvl1
 
 BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
-ALGORITHMS = {"tvl1": "tvl1-opencv5", "dis": "dis-medium", "farneback": "farneback"}
+ALGORITHMS = {
+    "tvl1": "tvl1-opencv5",
+    "dis": "dis-medium",
+    "dis-fast": "dis-fast",
+    "dis-ultrafast": "dis-ultrafast",
+    "farneback": "farneback",
+}
 """The algorithms of `--flow`, and their names in a recipe."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 BACKENDS = ("auto", "native", "opencv", "cuda")
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
+DIS_PRESETS = {
+    "dis": cv2.DISOPTICAL_FLOW_PRESET_MEDIUM,
+    "dis-fast": cv2.DISOPTICAL_FLOW_PRESET_FAST,
+    "dis-ultrafast": cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST,
+}
 # Farnebäck as in OpenCV's tutorial: pyramid scale, levels, window, iterations, neighbourhood, its sigma, flags
 FARNEBACK = (0.5, 3, 15, 3, 5, 1.2, 0)
 
@@ -82,13 +93,23 @@ def tvl1_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np
     return tvl1.flow(before, after) if native else opencv_flow(before, after)
 
 
-def dis_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Dense inverse search (Kroeger et al. 2016), OpenCV's medium preset; shapes as `opencv_flow`."""
-    if min(before.shape) < DIS_SMALLEST:
+def algorithm_of(entry: str | None) -> str | None:
+    """The algorithm that a recipe's entry names; None for none."""
+    return next((name for name, known in ALGORITHMS.items() if known == entry), None)
+
+
+def too_small(algorithm: str | None, width: int, height: int) -> bool:
+    """Whether images of this size, in pixels, are smaller than an algorithm takes."""
+    return algorithm in DIS_PRESETS and min(width, height) < DIS_SMALLEST
+
+
+def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Dense inverse search (Kroeger et al. 2016) by a key of DIS_PRESETS; shapes as `opencv_flow`."""
+    if too_small(algorithm, *before.shape):
         raise FlowError(f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.", "use --flow tvl1.")
     create = cv2.DISOpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
-    make = partial(create, cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    return _opencv("dis", before.shape, make).calc(before, after, None)
+    make = partial(create, DIS_PRESETS[algorithm])
+    return _opencv(algorithm, before.shape, make).calc(before, after, None)
 
 
 def farneback_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -173,7 +194,8 @@ class FlowWorkers:
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
         tvl1_by = opencv_flow if chosen == "opencv" else tvl1_flow
-        self._flow = {"tvl1": tvl1_by, "dis": dis_flow, "farneback": farneback_flow}[algorithm]
+        by_dis = partial(dis_flow, algorithm)
+        self._flow = {"tvl1": tvl1_by, "farneback": farneback_flow}.get(algorithm, by_dis)
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)

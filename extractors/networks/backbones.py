@@ -1,4 +1,4 @@
-"""The two TSN networks, built through mmaction2's configs and registry."""
+"""The networks of TSN, built through mmaction2's configs and registry."""
 
 import contextlib
 import copy
@@ -33,11 +33,18 @@ RGB_CONFIG = _recognizer(
     std=[58.395, 57.12, 57.375],
 )
 FLOW_CONFIG = _recognizer({"type": "BNInception", "in_channels": 10}, 1024, mean=[128.0] * 10, std=[1.0] * 10)
-CONFIGS = {"resnet50": RGB_CONFIG, "bninception": FLOW_CONFIG}
+CONFIGS = {
+    "resnet50": RGB_CONFIG,
+    "bninception": FLOW_CONFIG,
+    "resnet18": _recognizer({"type": "ResNet", "depth": 18, "pretrained": None, "norm_eval": False}, 512),
+    "shufflenetv2": _recognizer({"type": "ShuffleNetV2"}, 1024),
+    "mobilenetv3": _recognizer({"type": "MobileNetV3Small"}, 576),
+}
+"""The published networks, and smaller ones for videos of one's own (benchmarks/frontier.py)."""
 
 
 def build_backbone(network: str, in_channels: int | None = None) -> nn.Module:
-    """The backbone of a TSN recogniser: `resnet50` or `bninception`; maps are not pooled.
+    """The backbone of a TSN recogniser, by a key of CONFIGS; maps are not pooled.
 
     `in_channels` is 3 for RGB, 10 for flow; None for the stream the network has in the published features. Raises
     ExtractorError when mmaction2 cannot be imported or its config cannot be built.
@@ -47,6 +54,7 @@ def build_backbone(network: str, in_channels: int | None = None) -> nn.Module:
         config["backbone"]["in_channels"] = in_channels
     models = registry()
     import extractors.networks.bninception  # noqa: F401  (registers BNInception)
+    import extractors.networks.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
 
     with quiet():
         backbone = models.build(config).backbone

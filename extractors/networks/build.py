@@ -19,13 +19,17 @@ from extractors.recipe import FEATURES, NetworkRecipe, Recipe
 
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+HALVES = (127.5,) * 10, (127.5,) * 10  # .5 and .5 of the 0–1 scale
+SMALL = ("resnet18", "shufflenetv2", "mobilenetv3")
 # (mean, std) on the 0–255 scale, as the authors of LSTR have them in the code of their later work (Stochastic
 # Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0)
 INPUTS = {
     ("rgb", "resnet50"): IMAGENET,  # rgb_kinetics_resnet50, rgb_anet_resnet50; also mmaction2's configs
     ("rgb", "bninception"): ((104.0, 117.0, 128.0), (1.0,) * 3),  # rgb_kinetics_bninception; blue first
-    ("flow", "resnet50"): ((127.5,) * 10, (127.5,) * 10),  # flow_anet_resnet50: .5 and .5 of the 0–1 scale
+    ("flow", "resnet50"): HALVES,  # flow_anet_resnet50
     ("flow", "bninception"): ((128.0,) * 10, (1.0,) * 10),  # flow_kinetics_bninception: never divided
+    **{("rgb", name): IMAGENET for name in SMALL},  # torchvision's
+    **{("flow", name): HALVES for name in SMALL},
 }
 BLUE_FIRST = (("rgb", "bninception"),)  # trained by Caffe
 

@@ -12,7 +12,7 @@ import pickle
 import re
 import shlex
 import zipfile
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from pathlib import Path
 
 import torch
@@ -173,9 +173,9 @@ def _swapped(found: torch.Size, wanted: torch.Size) -> str:
 def identify(path: str | Path) -> tuple[str, str]:
     """The network and the stream that a weights file is for, after looking at every tensor's name and shape.
 
-    Raises WeightsError when it fits neither network, or takes neither frames nor five flow fields.
+    Raises WeightsError when it fits no network, or takes neither frames nor five flow fields.
     """
-    network = "bninception" if any("inception_" in name for name in read_state_dict(path)) else "resnet50"
+    network = _network_of(read_state_dict(path))
     wanted = {name: tensor.shape for name, tensor in build_backbone(network).state_dict().items()}
     loaded, stem = _renamed(path, wanted), _stem(wanted)
     channels = loaded[stem].shape[1] if stem in loaded and loaded[stem].dim() == 4 else None
@@ -185,12 +185,23 @@ def identify(path: str | Path) -> tuple[str, str]:
     return network, CHANNELS[wanted[stem][1]]
 
 
+def _network_of(names: Collection[str]) -> str:
+    """The network that a file's names are most like."""
+    if any("inception_" in name for name in names):
+        return "bninception"
+    for part, network in ((".branch2.", "shufflenetv2"), (".block.", "mobilenetv3")):
+        if any(part in name for name in names):
+            return network
+    blocks = any("layer1." in name for name in names)
+    return "resnet18" if blocks and not any("layer1.0.conv3" in name for name in names) else "resnet50"
+
+
 def randomise(backbone: nn.Module, seed: int) -> None:
     """Seeded random weights in place: He-normal convolutions (fan out), unit batch norm, zero biases."""
     generator = torch.Generator().manual_seed(seed)
     for module in backbone.modules():
         if isinstance(module, nn.Conv2d):
-            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
+            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1] // module.groups
             with torch.no_grad():
                 module.weight.normal_(0, math.sqrt(2 / fan_out), generator=generator)
                 if module.bias is not None:

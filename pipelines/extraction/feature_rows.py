@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from extractors.errors import VideoError
-from extractors.flow.workers import DIS_SMALLEST, FlowWorkers
+from extractors.flow.workers import FlowWorkers, too_small
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.file_reader import FrameReader
 from extractors.video.frames import Chunk
@@ -36,7 +36,7 @@ def rows_of_file(
     """Decode a file and compute its flow; `opened` is what `open_chunks` returns for it. Raises VideoError."""
     video, reader, chunks = opened
     width, height = video.size(twostream.recipe.long_side)
-    if twostream.recipe.algorithm == "dis" and min(width, height) < DIS_SMALLEST:
+    if too_small(twostream.recipe.algorithm, width, height):
         raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
     backend = workers.backend if workers else None
     rows = twostream.rows(chunks, workers)

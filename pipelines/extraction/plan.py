@@ -8,7 +8,7 @@ from typing import Any
 
 from extractors.errors import MissingPathError, VideoError
 from extractors.networks.fused import fast_precision
-from extractors.presets import FAST, Preset
+from extractors.presets import FAST, KINETICS, Preset
 from extractors.recipe import FEATURES, Recipe
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.probe import probe
@@ -22,7 +22,14 @@ from pipelines.networks.recipes import StoredRecipe
 RECORD_BYTES = 2048
 FLOAT_BYTES = 4
 # Seconds of one core per chunk, from the documentation's page on speed (two cores of an AMD EPYC)
-FLOW_SECONDS = {"native": 0.29, "opencv": 3.1, "dis": 0.023, "farneback": 0.1}
+FLOW_SECONDS = {
+    "native": 0.29,
+    "opencv": 3.1,
+    "dis": 0.023,
+    "dis-fast": 0.008,
+    "dis-ultrafast": 0.005,
+    "farneback": 0.1,
+}
 NETWORK_SECONDS = {"float32": {"rgb": 0.102, "flow": 0.056}, "bf16": {"rgb": 0.06, "flow": 0.033}}  # an image
 DOCUMENTED = "an estimate by the documentation's table of speed"
 
@@ -188,11 +195,12 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
         by = backend if recipe.algorithm == "tvl1" else recipe.algorithm
         if by not in FLOW_SECONDS:
             return Rate(None, "not known before the first video is done")
-        seconds += FLOW_SECONDS[by]
+        seconds += FLOW_SECONDS[by] * (recipe.long_side / KINETICS.long_side) ** 2
     if device == "cpu":
         precision = fast_precision(device) if recipe.precision == FAST else recipe.precision
         images = {stream: recipe.parts[stream].crops for stream in recipe.streams}
-        seconds += sum(n * NETWORK_SECONDS[precision][stream] for stream, n in images.items())
+        image = sum(n * NETWORK_SECONDS[precision][stream] for stream, n in images.items())
+        seconds += image * (recipe.crop / KINETICS.crop) ** 2
     return Rate(seconds, DOCUMENTED)
 
 

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from extractors.errors import MissingPathError, OutputError, VideoError
-from extractors.flow.workers import ALGORITHMS, DIS_SMALLEST, FlowWorkers
+from extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
 from extractors.networks.build import network_recipe
 from extractors.networks.published_files import sha256_of
 from extractors.presets import Preset
@@ -85,7 +85,7 @@ def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Outco
         with at_hand(source) as (path, _):
             video = open_chunks(path, cache.recipe["long_side"])[0]
             planes, height, width = cache.shape(video)
-            if cache.recipe["flow_algorithm"] == ALGORITHMS["dis"] and min(height, width) < DIS_SMALLEST:
+            if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
                 sentence = f"{source} is {width}×{height} pixels, too small for DIS flow."
                 return failed(video_id, source, sentence, "use --flow tvl1.")
             n_bytes = video.n_chunks * planes * height * width

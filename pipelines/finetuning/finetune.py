@@ -64,8 +64,8 @@ class FinetuneOptions:
     subset: str = "training"
     eval_subset: str | None = None
     """The subset that chooses the epoch; None for `validation` where it exists, else one in five training videos."""
-    recipe: str = "fast"
-    """How features will be made: the name of a preset, or a recipe file."""
+    recipe: str | Preset = "fast"
+    """How features will be made: a preset or its name, or a recipe file."""
     rgb_network: str | None = None
     flow_network: str | None = None
     algorithm: str | None = None

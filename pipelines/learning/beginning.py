@@ -5,10 +5,11 @@ from pathlib import Path
 
 from extractors.networks.model_card import is_weights_folder
 from extractors.networks.published_files import sha256_of
+from extractors.presets import preset_of
 from extractors.recipe import Recipe
 from pipelines.files.remote import Place
 from pipelines.finetuning.initial_weights import Initial
-from pipelines.learning.options import LearnOptions
+from pipelines.learning.options import Features, LearnOptions
 from pipelines.networks.model_file import is_model, open_model
 from pipelines.networks.weights_folder import open_weights
 
@@ -34,13 +35,12 @@ def recipe_of(init: str | None) -> Recipe | None:
     return open_weights(init).recipe if is_weights_folder(Path(init)) else None
 
 
-def features_of(options: LearnOptions) -> tuple[str, str, str | None]:
+def features_of(options: LearnOptions) -> Features:
     """Recipe, streams and flow algorithm: as named, else those of what the networks begin with, else the usual ones."""
     recipe = recipe_of(options.init)
     if recipe is None or options.names_features:
         return options.features
-    streams = recipe.streams
-    return "fast", streams[0] if len(streams) == 1 else "both", recipe.algorithm
+    return preset_of(recipe), "both", None
 
 
 def settings_of(options: LearnOptions) -> dict[str, str]:

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from extractors.presets import Preset
 from lstr.config import KINDS
 from lstr.errors import ConfigError
 
 OF_THE_MODEL = ("model", "train")
+Features = tuple[str | Preset, str, str | None]
+"""Recipe, streams and flow algorithm"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class LearnOptions:
     seconds: float | None = None
     """All that learning may take; None for as long as the plan takes."""
     recipe: str | None = None
-    """How features are made; None for DIS flow alone."""
+    """How features are made; None for `live`."""
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all that a named recipe has."""
     algorithm: str | None = None
@@ -74,10 +77,10 @@ class LearnOptions:
         return not (self.recipe is None and self.stream is None and self.algorithm is None)
 
     @property
-    def features(self) -> tuple[str, str, str | None]:
-        """Recipe, streams and flow algorithm: as named, else what needs no GPU and few videos (DIS flow alone)."""
-        if not self.names_features:
-            return "fast", "flow", "dis"
+    def features(self) -> "Features":
+        """Recipe, streams and flow algorithm: as named, else what needs no GPU and few videos (`live`, flow alone)."""
+        if self.recipe is None and self.stream in (None, "flow"):
+            return "live", "flow", self.algorithm
         if self.recipe is None:
-            return "fast", self.stream or "flow", None if self.stream == "rgb" else self.algorithm or "dis"
+            return "fast", self.stream or "both", None if self.stream == "rgb" else self.algorithm or "dis"
         return self.recipe, self.stream or "both", self.algorithm

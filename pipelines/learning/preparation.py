@@ -24,7 +24,7 @@ from pipelines.files.videos import announced_seconds, find_sources
 from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, resolve, trainable
 from pipelines.finetuning.initial_weights import initial_weights
 from pipelines.learning.beginning import features_of, seen_among, settings_of
-from pipelines.learning.options import LearnOptions
+from pipelines.learning.options import Features, LearnOptions
 from pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts, divide
 from pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs, make_steps
 from pipelines.learning.workspace import Workspace, request_id
@@ -46,7 +46,7 @@ class Prepared:
     parts: Parts
     settings: Mapping[str, str]
     """Of the networks."""
-    features: tuple[str, str, str | None]
+    features: Features
     """Recipe, streams and flow algorithm."""
     device: str
     request: str

@@ -67,13 +67,15 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
     return "faithful", "on a GPU, as published"
 
 
-def find_recipe(name: str) -> Preset | StoredRecipe:
-    """A preset's name, a JSON file of one's own, or a recipe.json, feature folder, checkpoint or model file to do the
-    same as.
+def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
+    """A preset or its name, a JSON file of one's own, or a recipe.json, feature folder, checkpoint or model file to do
+    the same as.
 
     A weights folder and a model file bring their weights. Raises RecipeError, MissingPathError, WeightsError or
     CheckpointError.
     """
+    if isinstance(name, Preset):
+        return name
     path = Path(name)
     if name in PRESETS:
         return PRESETS[name]
@@ -130,7 +132,7 @@ def _whole(path: Path) -> Recipe:
 
 
 def choose_recipe(
-    name: str,
+    name: str | Preset,
     streams: str | None = None,
     networks: Mapping[str, str | None] | None = None,
     algorithm: str | None = None,

@@ -37,6 +37,10 @@ def test_features_will_have_the_size_of_the_images():
     assert (preset.short_side, preset.crop) == (64, 32)
     with pytest.raises(ConfigError, match="different sizes"):
         resolve(FAST, NOTHING, {"rgb.crop": "32"}, "cpu")
+    with pytest.raises(ConfigError, match="do not meet"):
+        resolve(FAST, NOTHING, {"crop": "48"}, "cpu")
+    live, configs = resolve(PRESETS["live"], {"flow": False}, {"crop": "48"}, "cpu")
+    assert (live.short_side, live.crop) == (64, 48) and configs["flow"].precision == "float32"
 
 
 @pytest.mark.parametrize("there", ["bf16", "float32"])
@@ -48,7 +52,7 @@ def test_bfloat16_where_the_processor_has_it(monkeypatch, there):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"precision": "half"}, {"partial_bn": "maybe"}, {"epochs": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"crop": 33}]
+    [{"precision": "half"}, {"partial_bn": "maybe"}, {"epochs": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"crop": 31}]
     + [{"optimiser": "lion"}, {"mixup": -1.0}, {"short_side": 32, "crop": 64}],
 )
 def test_settings_that_cannot_be(wrong):
