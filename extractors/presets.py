@@ -77,7 +77,7 @@ KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10
 LIVE = Preset(
     None,
     StreamPreset("shufflenetv2"),
-    flow_algorithm="dis-fast",
+    flow_algorithm="dis",
     long_side=160,
     short_side=64,
     crop=64,
