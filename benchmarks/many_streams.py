@@ -30,7 +30,6 @@ from playing import Film, Server, make_film, playing
 from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
 from extractors.twostream import build_twostream
-from extractors.video.frames import CHUNK_SECONDS
 from lstr import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
@@ -144,8 +143,10 @@ def table(name: str, rows: list[dict]) -> str:
     """What a person reads of it."""
     head = f"{name:12} streams  p50 ms  p95 ms  p99 ms  dropped  processor s a video s  memory MB"
     lines = [
-        f"{'':12} {row['streams']:7} {row['lag_ms']['p50']:7.0f} {row['lag_ms']['p95']:7.0f} {row['lag_ms']['p99']:7.0f} "
-        f"{row['dropped']:8} {row['processor_seconds_per_video_second']:22.4f} {row['peak_memory_mb']:10}"
+        f"{'':12} {row['streams']:7} "
+        + " ".join(f"{row['lag_ms'][q]:7.0f}" for q in ("p50", "p95", "p99"))
+        + f" {row['dropped']:8} "
+        f"{row['processor_seconds_per_video_second']:22.4f} {row['peak_memory_mb']:10}"
         for row in rows
     ]
     return "\n".join([head, *lines])

@@ -34,7 +34,7 @@ def torch_threads(n: int) -> Iterator[None]:
 
 
 class Ahead(Generic[T]):
-    """The same items in the same order, made from now on in a thread called `name`, at most `n` ahead of what was taken.
+    """The same items in the same order, made from now on in a thread called `name`, at most `n` ahead of their taker.
 
     What the thread raises is raised where the item would have come. `close` lets the thread close `items`, and returns
     when it has ended: after the item it is at.

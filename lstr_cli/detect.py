@@ -78,8 +78,8 @@ def _model_options(command):
     at_once = click.option(
         "--at-once",
         type=click.IntRange(min=1),
-        help="Videos that are decided at once, at most, with the same networks and threads; their results are the same, "
-        "and come in the order of the videos.  [default: what suits the machine, 4 at most]",
+        help="Videos that are decided at once, at most, with the same networks and threads; their results are the "
+        "same, and come in the order of the videos.  [default: what suits the machine, 4 at most]",
     )
     return at_once(precision(set_option(device_option(gathered))))
 

@@ -224,7 +224,7 @@ class LiveChain:
             self._changed.notify_all()
 
     def _finished(self) -> list[tuple[LiveSource, float, FeatureRow]]:
-        """What has come out of the networks, in the order of the state: of each source its oldest chunk, at most one."""
+        """What has come out of the networks, in the order of the state: of each source one chunk, its oldest."""
         taken: dict[str, tuple[LiveSource, float, FeatureRow]] = {}
         while self._flying and self._flying[0].rows.done():
             failed = taken and self._flying[0].rows.exception()  # what came before it is decided first

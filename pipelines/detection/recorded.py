@@ -1,4 +1,4 @@
-"""Detection on recorded sources, video files or stored features: decided ahead where several are, out in their order."""
+"""Detection on recorded sources, video files or stored features: several are decided at once, and come in order."""
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
@@ -101,7 +101,7 @@ def default_at_once(device: str | None) -> int:
 
 def runs_of(
     opened: Iterator[Source | Unreadable], deciding: Deciding, at_once: int
-) -> Iterator[RecordedRun | Unreadable]:
+) -> Generator[RecordedRun | Unreadable, None, None]:
     """The runs of sources in their order, each to be taken to its end; of videos the next `at_once` - 1 are begun too.
 
     What `opened` raises is raised after the runs that it yielded before.
