@@ -30,6 +30,7 @@ from playing import Film, Server, make_film, playing
 from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
 from extractors.twostream import build_twostream
+from extractors.video.frames import CHUNK_SECONDS
 from lstr import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
@@ -50,8 +51,8 @@ class Streams:
     lags: dict[int, list[float]] = field(default_factory=dict)
     missing: Counter = field(default_factory=Counter)
     decided: int = 0
-    window: list[tuple[float, float]] = field(default_factory=list)
-    """Wall time and the detection's processor time, at the first settled decision and at the newest one."""
+    window: list[tuple[float, float, int]] = field(default_factory=list)
+    """Once a second from the first settled decision on: wall time, processor time of the detection, decisions."""
     first: float | None = None
     """Seconds from the start of the command to the first line."""
 
@@ -72,7 +73,7 @@ def follow(process: subprocess.Popen, server: Server, films: list[Film]) -> Stre
     assert process.stdout
     for text in process.stdout:
         now, line = monotonic(), json.loads(text)
-        number = int(line["source"].rpartition("-")[2])
+        number = int(line.get("source", "-0").rpartition("-")[2])  # a stream alone is not named
         streams.first = streams.first or now - start
         if "gap" in line:
             streams.missing[line["gap"]] += line["chunks"]
@@ -84,7 +85,7 @@ def follow(process: subprocess.Popen, server: Server, films: list[Film]) -> Stre
             continue
         streams.lags.setdefault(number, []).append(now - due)
         if not streams.window or now - streams.window[-1][0] > 1:
-            streams.window.append((now, processor_seconds(process.pid)))
+            streams.window.append((now, processor_seconds(process.pid), streams.decided))
     return streams
 
 
@@ -114,10 +115,10 @@ def run(model: Path, films: list[Film], seconds: float, options: list[str]) -> d
             raise
         finally:
             _, status, usage = os.wait4(process.pid, 0)
-    if status or not streams.window:
+    if status or len(streams.window) < 2:
         sys.exit(f"lstr detect ended with exit code {os.waitstatus_to_exitcode(status)}")
-    (begun, before), (ended, after) = streams.window[0], streams.window[-1]
-    used = (after - before) / (ended - begun)
+    (begun, before, first), (ended, after, last) = streams.window[0], streams.window[-1]
+    used, decided = after - before, (last - first) * CHUNK_SECONDS
     lags = [lag for some in streams.lags.values() for lag in some]
     return {
         "streams": len(films),
@@ -126,13 +127,14 @@ def run(model: Path, films: list[Film], seconds: float, options: list[str]) -> d
         "unseen": streams.missing["unseen"],
         "lag_ms": {**percentiles(lags), "most": round(max(lags) * 1000, 1)},
         "lag_ms_p95_by_stream": [percentiles(streams.lags[number])["p95"] for number in sorted(streams.lags)],
-        "processor_seconds_per_second": round(used, 3),
-        "processor_seconds_per_video_second": round(used / len(films), 4),
+        "cores": round(used / (ended - begun), 3),
+        "cores_per_stream": round(used / (ended - begun) / len(films), 4),
+        "processor_seconds_per_video_second": round(used / decided, 4),
         "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "seconds_to_first_line": round(streams.first or 0, 1),
         "peak_memory_mb": round(usage.ru_maxrss * 1024 / 1e6),
         "server": {
-            "processor_seconds_per_second": round((process_time() - own) / seconds, 3),
+            "cores": round((process_time() - own) / seconds, 3),
             "latest_frame_ms": round(server.late * 1000, 1),
             "reconnected": sum(server.visits.values()) - len(films),
         },
