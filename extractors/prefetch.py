@@ -3,8 +3,8 @@
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import closing, contextmanager
+from typing import Generic, TypeVar
 
 import torch
 
@@ -33,49 +33,59 @@ def torch_threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def ahead(items: Iterable[T], n: int, name: str) -> Iterator[T]:
-    """The same items in the same order, made in a thread called `name`, at most `n` of them ahead of what was taken.
+class Ahead(Generic[T]):
+    """The same items in the same order, made from now on in a thread called `name`, at most `n` ahead of their taker.
 
-    What the thread raises is raised where the item would have come. Closing the generator closes `items` in that
-    thread, and returns when the thread has ended: after the item it is at.
+    What the thread raises is raised where the item would have come. `close` lets the thread close `items`, and returns
+    when it has ended: after the item it is at.
     """
-    made: deque[T] = deque()
-    change = threading.Condition()
-    failure: BaseException | None = None
-    ended = stopped = False
 
-    def work() -> None:
-        nonlocal failure, ended
+    def __init__(self, items: Iterable[T], n: int, name: str):
+        self._items, self._n = items, n
+        self._made: deque[T] = deque()
+        self._change = threading.Condition()
+        self._failure: BaseException | None = None
+        self._ended = self._stopped = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
         try:
-            with closed_after(items) as source:
+            with closed_after(self._items) as source:
                 for item in source:
-                    with change:
-                        made.append(item)
-                        change.notify_all()
-                        change.wait_for(lambda: len(made) < n or stopped)
-                        if stopped:
+                    with self._change:
+                        self._made.append(item)
+                        self._change.notify_all()
+                        self._change.wait_for(lambda: len(self._made) < self._n or self._stopped)
+                        if self._stopped:
                             break
         except BaseException as error:  # for the one who takes the items, whatever it is
-            failure = error
-        with change:
-            ended = True
-            change.notify_all()
+            self._failure = error
+        with self._change:
+            self._ended = True
+            self._change.notify_all()
 
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
-    try:
+    def __iter__(self) -> Iterator[T]:
         while True:
-            with change:
-                change.wait_for(lambda: made or ended)
-                if not made:
+            with self._change:
+                self._change.wait_for(lambda: self._made or self._ended)
+                if not self._made:
                     break
-                item = made.popleft()
-                change.notify_all()
+                item = self._made.popleft()
+                self._change.notify_all()
             yield item
-        if failure:
-            raise failure
-    finally:
-        with change:
-            stopped = True
-            change.notify_all()
-        thread.join()
+        if self._failure:
+            raise self._failure
+
+    def close(self) -> None:
+        """Make no more."""
+        with self._change:
+            self._stopped = True
+            self._change.notify_all()
+        self._thread.join()
+
+
+def ahead(items: Iterable[T], n: int, name: str) -> Iterator[T]:
+    """As `Ahead`, from the first item that is taken on; closing the generator closes it."""
+    with closing(Ahead(items, n, name)) as made:
+        yield from made

@@ -67,7 +67,7 @@ def _output_options(command):
 
 def _model_options(command):
     """Which model decides, as the command's argument `model`, a dict; its networks have options of their own."""
-    gathered = gather(command, "model", ("checkpoint", "settings", "device", "model_precision"))
+    gathered = gather(command, "model", ("checkpoint", "settings", "device", "model_precision", "at_once"))
     precision = click.option(
         "--model-precision",
         type=click.Choice(["float32", "bf16"]),
@@ -75,7 +75,13 @@ def _model_options(command):
         show_default=True,
         help="Of LSTR's linear layers; bf16 is faster and a little off.",
     )
-    return precision(set_option(device_option(gathered)))
+    at_once = click.option(
+        "--at-once",
+        type=click.IntRange(min=1),
+        help="Videos that are decided at once, at most, with the same networks and threads; their results are the "
+        "same, and come in the order of the videos.  [default: what suits the machine, 4 at most]",
+    )
+    return at_once(precision(set_option(device_option(gathered))))
 
 
 @click.command("detect", cls=Command)
@@ -128,7 +134,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     by_kind(sources)  # a path with a mistake is named at once; torch alone takes seconds to import
     console.say_waiting("loading networks…")
     from extractors.video.live_reader import LiveOptions
-    from lstr_cli.view import View
+    from lstr_cli.view import View, speed_text
     from pipelines.annotations.label_file import read_label_file
     from pipelines.detection.job import DetectOptions, detect_sources
     from pipelines.detection.sources import Limits, NetworkOptions
@@ -143,6 +149,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
         settings=model_settings(model["settings"]),
         device=model["device"],
         model_precision=model["model_precision"],
+        at_once=model["at_once"],
         networks=NetworkOptions(**networks),
         thresholds=events,
         limits=Limits(**stretch),
@@ -162,8 +169,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
             _show(console, source.timeline)
         if not source.timeline["segments"]:
             _say_nothing_found(console, source.timeline)
-        speed = source.timeline["speed"]
-        console.say(f"{speed['decisions_per_second']} decisions a second, {speed['realtime_factor']} × real time")
+        console.say(speed_text(source.timeline, source.id if len(ended) > 1 else ""))
         if source.page:
             console.say(f"report: {source.page}")
     if result.index:

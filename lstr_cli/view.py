@@ -277,6 +277,16 @@ def status_text(one: Watched, now: float) -> str:
     return f"{clean(status.name)}: {', '.join(words)}"
 
 
+def speed_text(timeline: dict, name: str = "") -> str:
+    """How fast a source that is over was decided, what that cost, and of a live one its lag, in one line."""
+    speed, live = timeline["speed"], timeline.get("live")
+    words = [f"{speed['decisions_per_second']} decisions a second", f"{speed['realtime_factor']} × real time"]
+    if live:
+        words += ["latency " + latency_text(**speed["latency_ms"]), f"dropped {live['dropped']}"]
+    words.append(f"{speed['processor_seconds_per_video_second']} processor seconds for a second of video")
+    return f"{clean(name)}: {', '.join(words)}" if name else ", ".join(words)
+
+
 def latency_text(p50: float, p95: float) -> str:
     """Two latencies, from milliseconds."""
     if p95 >= MOST_MS:

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from extractors.addresses import shown
@@ -123,6 +124,7 @@ class PyAVReader:
         first, gap, size = Fraction(0), step, (0, 0)
         last: Fraction | None = None
         by_rate = counts_frames(container, stream)
+        reformatter = VideoReformatter()  # a picture's own would be made anew for each, with threads of its own
         for picture in self._pictures(container, stream):
             start = None if by_rate or picture.pts is None else seconds(picture.pts, picture.time_base)
             if last is None:
@@ -139,7 +141,7 @@ class PyAVReader:
             last = time
             duration = seconds(picture.duration, picture.time_base) if picture.duration and not by_rate else step
             self.decoded += 1
-            yield SourceFrame(time, duration, partial(_render, picture, size))
+            yield SourceFrame(time, duration, partial(_render, picture, size, reformatter))
 
     def _silent(self) -> StalledError:
         return StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
@@ -211,7 +213,8 @@ class _Arriving:
         return os.read(self._file.fileno(), size)
 
 
-def _render(picture: av.VideoFrame, size: tuple[int, int]) -> NDArray[np.uint8]:
+def _render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoReformatter) -> NDArray[np.uint8]:
     """A decoded picture as an upright (H, W, 3) uint8 RGB image."""
-    image = np.asarray(picture.to_ndarray(format="rgb24"), np.uint8)
+    # one thread: more cost more than a picture, and the other cores have flow and networks to compute
+    image = np.asarray(reformatter.reformat(picture, format="rgb24", threads=1).to_ndarray(), np.uint8)
     return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)

@@ -14,7 +14,6 @@ from extractors.video.live_reader import Gap
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import Event, Timeline
-from pipelines.detection.status import Status
 
 TOP = 3
 
@@ -85,19 +84,15 @@ def decide(
     rows: Iterable[FeatureRow],
     timeline: Timeline,
     precision: str = "float32",
-    status: Status | None = None,
 ) -> Iterator[Decision]:
     """The causal loop: one feature row in, one decision out, over an explicit stream state.
 
-    `precision` as for `lstr.streaming.create`; `status` counts each decision before it is yielded.
+    `precision` as for `lstr.streaming.create`.
     """
     state = streaming.create(loaded.model, precision=precision)
-    status = Status("") if status is None else status
     with closed_after(rows) as source:
         for row in source:
             start = perf_counter()
             scores = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()  # (1 + n_ahead, C)
             latency_ms = (perf_counter() - start) * 1000
-            decision = decision_of(loaded, timeline, row, scores, latency_ms)
-            status.decide(decision.time, latency_ms, int(state.chunks[0]), loaded.config)
-            yield decision
+            yield decision_of(loaded, timeline, row, scores, latency_ms)

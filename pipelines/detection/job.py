@@ -1,7 +1,7 @@
 """The detection job: any mix of recorded and live sources, in the order in which they can run."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pipelines.detection.checkpoint import load_checkpoint, warnings_of, warning
 from pipelines.detection.events import Detected, SourceEvent, failed
 from pipelines.detection.live import ChainOptions, LiveChain, open_live, run_live
 from pipelines.detection.paths import by_kind
-from pipelines.detection.recorded import run_recorded
+from pipelines.detection.recorded import Deciding, default_at_once, runs_of
 from pipelines.detection.sources import (
     ALL,
     Limits,
@@ -55,6 +55,8 @@ class DetectOptions:
     on_gap: str = "keep"
     """What the model remembers after a live source was away: `keep` all, or `reset`."""
     output: OutputOptions = NO_FILES
+    at_once: int | None = None
+    """Videos that are decided at once, at most; None is what suits this machine. Their results come in their order."""
     keep_going: bool = True
     """Report a source that fails and go on with the others; else its error is raised."""
 
@@ -62,7 +64,7 @@ class DetectOptions:
 def detect_sources(
     sources: Iterable[str | Path], options: DetectOptions = DetectOptions()
 ) -> Generator[DetectEvent, None, None]:
-    """Detect on recorded sources one by one, then on all live ones at once; the last event is Finished(Detected).
+    """Detect on recorded sources in their order, then on all live ones at once; the last event is Finished(Detected).
 
     A source as for `lstr detect`: a video, a folder of videos, a feature folder, a camera, an address, or `-`. Each
     Notice comes once. A KeyboardInterrupt that is thrown in while live sources run leaves after their files are
@@ -127,23 +129,30 @@ class _Run:
             yield from self.notices([text])
 
     def recorded(self, found: Recorded) -> Iterator[Notice | SourceEvent]:
-        """One after the other, each to its end."""
-        output = self.options.output
-        with closing(open_recorded(found, self.loaded, self.networks, self.options.limits)) as opened:
-            for source in opened:
+        """In their order, each to its end."""
+        options, output = self.options, self.options.output
+        deciding = Deciding(self.loaded, self.thresholds, options.model_precision)
+        at_once = (options.at_once or default_at_once(self.networks.device)) if len(found.videos) > 1 else 1
+        with (
+            ExitStack() as holding,
+            closing(open_recorded(found, self.loaded, self.networks, options.limits, holding)) as opened,
+            closing(runs_of(opened, deciding, at_once)) as runs,
+        ):
+            for run in runs:
+                source_id = run.id if isinstance(run, Unreadable) else run.source.id
                 try:
-                    if isinstance(source, Unreadable):
-                        raise source.error
+                    if isinstance(run, Unreadable):
+                        raise run.error
+                    source = run.source
                     yield from self.notices(source.warnings)
                     if output.folder and "mp4" in output.formats and source.video is None and not self.timelines:
                         text = f"{source.origin} has no pictures to draw on, so there is no mp4 of it."
                         yield from self.notices([text])
-                    running = run_recorded(source, self.loaded, output, self.thresholds, self.options.model_precision)
-                    self.timelines[source.id] = yield from running
+                    self.timelines[source.id] = yield from run.run(output)
                 except VideoError as error:
-                    if not self.options.keep_going:
+                    if not options.keep_going:
                         raise
-                    self.failures.append(failed(source.id, error))
+                    self.failures.append(failed(source_id, error))
                     yield self.failures[-1]
 
     def live(self, inputs: list[Input]) -> Iterator[Notice | SourceEvent]:

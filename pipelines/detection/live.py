@@ -24,6 +24,7 @@ from lstr.checkpoint import Checkpoint
 from lstr.streaming import StreamState
 from lstr.timeline import Thresholds, Timeline
 from pipelines.detection.decision import Decision, decision_of
+from pipelines.detection.effort import Effort, Since
 from pipelines.detection.events import Decided, Ended, Opened, SourceEvent, failed
 from pipelines.detection.sources import ALL, Limits
 from pipelines.detection.status import Status
@@ -136,6 +137,7 @@ class LiveChain:
         options: ChainOptions = ChainOptions(),
     ):
         self.sources, self.loaded, self.options = sources, loaded, options
+        self.effort = Effort()
         self._twostream, self._workers = twostream, workers
         self._changed = sources[0].reader.changed
         self._places = {source.id: i for i, source in enumerate(sources)}
@@ -170,8 +172,8 @@ class LiveChain:
                     yield source, Notice(source.reader.note)
             while len(self._flying) <= self._threads and (ready := self._ready()):
                 self._begin(ready)
-            while self._flying and self._flying[0].rows.done():
-                yield from self._decide(self._flying.popleft())
+            while finished := self._finished():
+                yield from self._decide(finished)
             for source in self.sources:
                 if not source.over and source.pending == 0 and self._is_done(source):
                     source.over = True
@@ -221,21 +223,34 @@ class LiveChain:
         with self._changed:
             self._changed.notify_all()
 
-    def _decide(self, batch: Batch) -> Iterator[tuple[LiveSource, Decision]]:
-        """One step of the model for all sources of a batch."""
-        rows: list[FeatureRow] = batch.rows.result()
-        gaps = [s.reader.missing_before(row.index) for s, row in zip(batch.sources, rows, strict=True)]
-        places = [self._places[source.id] for source in batch.sources]
+    def _finished(self) -> list[tuple[LiveSource, float, FeatureRow]]:
+        """What has come out of the networks, in the order of the state: of each source one chunk, its oldest."""
+        taken: dict[str, tuple[LiveSource, float, FeatureRow]] = {}
+        while self._flying and self._flying[0].rows.done():
+            failed = taken and self._flying[0].rows.exception()  # what came before it is decided first
+            if failed or any(source.id in taken for source in self._flying[0].sources):
+                break
+            batch = self._flying.popleft()
+            parts = zip(batch.sources, batch.closed, batch.rows.result(), strict=True)
+            taken |= {source.id: (source, closed, row) for source, closed, row in parts}
+        # a step costs little more for several streams than for one, and least where they stand side by side
+        return [taken[name] for name in sorted(taken, key=self._places.__getitem__)]
+
+    def _decide(self, finished: list[tuple[LiveSource, float, FeatureRow]]) -> Iterator[tuple[LiveSource, Decision]]:
+        """One step of the model for all these sources."""
+        sources, rows = [source for source, _, _ in finished], [row for _, _, row in finished]
+        gaps = [source.reader.missing_before(row.index) for source, _, row in finished]
+        places = [self._places[source.id] for source in sources]
         if self.options.on_gap == "reset":
             away = [p for p, missing in zip(places, gaps, strict=True) if any(g.reason == "unseen" for g in missing)]
             streaming.reset(self._state, away)
-        features = [_stacked([row.features.get(stream) for row in rows]) for stream in ("rgb", "flow")]
-        rgb, flow = features
+        rgb, flow = (_stacked([row.features.get(stream) for row in rows]) for stream in ("rgb", "flow"))
         scores = streaming.step_some(self.loaded.model, self._state, places, rgb, flow).numpy()  # (n, 1 + n_ahead, C)
-        for i, (source, row) in enumerate(zip(batch.sources, rows, strict=True)):
+        for i, (source, closed, row) in enumerate(finished):
             source.pending -= 1
-            latency_ms = (monotonic() - batch.closed[i]) * 1000
+            latency_ms = (monotonic() - closed) * 1000
             decision = decision_of(self.loaded, source.timeline, row, scores[i], latency_ms, gaps[i])
+            self.effort.count()
             source.status.decide(decision.time, latency_ms, int(self._state.chunks[places[i]]), self.loaded.config)
             yield source, decision
 
@@ -265,7 +280,9 @@ def run_live(
     with ExitStack() as stack:
         writers: dict[str, SourceWriter] = {}
         for source in chain.sources:
-            writer = SourceWriter(source.id, source.origin, chain.loaded, source.timeline, output, shared=several)
+            writer = SourceWriter(
+                source.id, source.origin, chain.loaded, source.timeline, output, Since(chain.effort), shared=several
+            )
             writers[source.id] = stack.enter_context(writer)
 
         def finish(source: LiveSource) -> Iterator[Ended]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
@@ -181,11 +181,13 @@ def open_recorded(
     loaded: Checkpoint,
     networks: NetworkOptions = NetworkOptions(),
     limits: Limits = ALL,
+    holding: ExitStack | None = None,
 ) -> Generator[Source | Unreadable, None, None]:
     """What was found as sources: of each feature folder its videos, then the videos, in order.
 
-    Networks and flow workers are made when the first readable video needs them, and end with the generator. Raises
-    RecipeError for features of another recipe, FlowError where this machine lacks the backend.
+    Networks and flow workers are made when the first readable video needs them, and end with the generator, or with
+    `holding` where sources are read after it. Raises RecipeError for features of another recipe, FlowError where this
+    machine lacks the backend.
     """
     stored: list[tuple[FeatureFolder, str, list[str]]] = []
     for path in found.features:
@@ -198,7 +200,7 @@ def open_recorded(
             yield open_stored_source(folder, video_id, warnings, limits)
         except VideoError as error:
             yield Unreadable(video_id, error)
-    with ExitStack() as stack:
+    with nullcontext(holding) if holding else ExitStack() as stack:
         made: tuple[TwoStream, FlowWorkers | None, list[str]] | None = None
         for video_id, path in found.videos.items():
             try:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import TextIO
 
 import numpy as np
@@ -18,6 +17,7 @@ from lstr.segment import Segment
 from lstr.timeline import FORMAT, Timeline
 from pipelines.annotations.format import Detection
 from pipelines.detection.decision import Decision, span
+from pipelines.detection.effort import Since
 from pipelines.detection.outputs import DEFAULT, open_lines, write_lines, write_outputs
 from pipelines.detection.spool import Spool
 from pipelines.detection.status import LATENCIES
@@ -51,7 +51,8 @@ NO_FILES = OutputOptions()
 class SourceWriter:
     """Writes what is decided on one source; use it as a context manager. Its memory does not grow with the source.
 
-    Where the stream of lines is `shared` by several sources, each of its lines names the source.
+    What the source took and cost counts from `since` on. Where the stream of lines is `shared` by several sources, each
+    of its lines names the source.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class SourceWriter:
         loaded: Checkpoint,
         timeline: Timeline,
         options: OutputOptions,
+        since: Since,
         shared: bool = False,
     ):
         self.id, self.origin = source_id, origin
@@ -73,7 +75,7 @@ class SourceWriter:
         self._best: tuple[float, str, float] | None = None  # score, class, time
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
         self._files = ExitStack()
-        self._start = perf_counter()
+        self._since = since
 
     def __enter__(self) -> "SourceWriter":
         with ExitStack() as stack:
@@ -125,7 +127,7 @@ class SourceWriter:
         end = self.chunks * CHUNK_SECONDS
         last = [event.to_dict() for event in self._timeline.finish(end)]
         self._write(last, last)
-        seconds = perf_counter() - self._start
+        seconds = self._since.seconds
         kept = self._spool.lines()
         events = [line for line in kept if "event" in line]
         ended = [event for event in events if event["event"] == "ended"]
@@ -154,6 +156,7 @@ class SourceWriter:
                 "seconds": round(seconds, 2),
                 "decisions_per_second": round(self.decided / seconds, 2),
                 "realtime_factor": round(self.decided * CHUNK_SECONDS / seconds, 3),
+                "processor_seconds_per_video_second": round(self._since.processor_seconds(), 4),
                 **self._latency(live is not None),
             },
             "warnings": list(warnings),

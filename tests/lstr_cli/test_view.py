@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr.timeline import Event
-from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, status_text, summary_of
+from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, speed_text, status_text, summary_of
 from pipelines.detection.decision import Decision
 from pipelines.detection.events import Ended, Opened
 from pipelines.detection.status import Status
@@ -159,3 +159,12 @@ def test_a_line_for_who_watches_no_terminal():
 )
 def test_clock(seconds, said):
     assert clock(seconds) == said
+
+
+def test_the_last_line_of_a_source():
+    speed = {"decisions_per_second": 3.98, "realtime_factor": 0.995, "processor_seconds_per_video_second": 0.0889}
+    words = "3.98 decisions a second, 0.995 × real time, 0.0889 processor seconds for a second of video"
+    assert speed_text({"speed": speed}) == words
+    live = {"speed": {**speed, "latency_ms": {"p50": 110.4, "p95": 432.2}}, "live": {"dropped": 7}}
+    text = speed_text(live, "door\x1b")
+    assert text.startswith("door\ufffd: 3.98 decisions") and "latency p50 110, p95 432 ms, dropped 7" in text
