@@ -12,7 +12,7 @@ setup(
         Extension(
             "extractors.flow._tvl1",
             ["extractors/flow/tvl1.c"],
-            depends=["extractors/flow/tvl1_kernel.h", "extractors/flow/tvl1_median.h"],
+            depends=[f"extractors/flow/tvl1_{part}.h" for part in ("kernel", "median", "scale", "warp")],
             extra_compile_args=flags,
             optional=True,  # without a compiler the install succeeds and OpenCV serves
         )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from extractors.errors import RecipeError, WeightsError
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
 from extractors.networks.build import WeightSources, build_network, folds_of, network_recipe
-from extractors.networks.crops import centre_crop, fit, ten_crops
+from extractors.networks.crops import centre_crop, fit, fit_planes, ten_crops
 from extractors.networks.fused import DTYPES, fast_precision, fuse
 from extractors.networks.weights import statistics
 from extractors.prefetch import ahead, closed_after, torch_threads
@@ -92,19 +92,19 @@ class TwoStream:
         """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3): the central frame, or several."""
         n, segments = len(frames), self.recipe.parts["rgb"].segments
         if segments == 1:
-            return self._cropped("rgb", frames[self.recipe.rgb_frame])
+            return self._cropped("rgb", fit(frames[self.recipe.rgb_frame], self.recipe.short_side))
         # as mmaction2's SampleFrames picks them from a video of this length
-        views = [self._cropped("rgb", frames[(2 * i + 1) * n // (2 * segments)]) for i in range(segments)]
+        shown = [frames[(2 * i + 1) * n // (2 * segments)] for i in range(segments)]
+        views = [self._cropped("rgb", fit(frame, self.recipe.short_side)) for frame in shown]
         return np.stack(views, 1).reshape(-1, *views[0].shape[1:])  # of each crop all segments, one after the other
 
     def flow_input(self, flow: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A chunk's flow (10, H, W) → (crops, 224, 224, 10)."""
-        return self._cropped("flow", np.ascontiguousarray(flow.transpose(1, 2, 0)))
+        return self._cropped("flow", fit_planes(flow, self.recipe.short_side))
 
     def _cropped(self, stream: str, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """(H, W, C) → (crops, 224, 224, C)."""
+        """(H, W, C) that fits → (crops, 224, 224, C)."""
         crops, crop = self.recipe.parts[stream].crops, self.recipe.crop
-        image = fit(image, self.recipe.short_side)
         return ten_crops(image, crop, flow=stream == "flow") if crops == 10 else centre_crop(image, crop)
 
     @torch.inference_mode()

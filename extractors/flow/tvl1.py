@@ -4,6 +4,7 @@ The image pyramid is OpenCV's own resize; everything else is in tvl1.c. Threads 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import cv2
 import numpy as np
@@ -18,7 +19,7 @@ SCALES = 5
 STEP = 0.8
 SMALLEST = 16  # pixels; a scale with a shorter side is left out
 
-_spare: list[NDArray[np.uint8]] = []  # scratch memory to use again, one per running thread
+_spare: list["_Scratch"] = []  # to use again, one per thread that ran at once
 
 
 def available() -> bool:
@@ -49,22 +50,46 @@ def _pyramid(image: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
     return scales
 
 
+class _Scratch:
+    """Memory for pairs of one size, of one thread at a time: the kernel's own, and flow of this scale and the next."""
+
+    def __init__(self, h: int, w: int):
+        self.shape = (h, w)
+        self.kernel = np.empty(_tvl1.workspace_size(w, h), np.uint8)
+        self._flow = np.empty((2, 2 * h * w), np.float32)
+
+    def flow(self, scale: int, h: int, w: int) -> NDArray[np.float32]:
+        """A field (2, H, W) of a scale; those of two neighbouring scales lie apart."""
+        return self._flow[scale % 2, : 2 * h * w].reshape(2, h, w)
+
+
+def _scratch(h: int, w: int) -> _Scratch:
+    with suppress(IndexError):
+        while _spare:  # another thread may take the last one
+            scratch = _spare.pop()
+            if scratch.shape == (h, w):  # memory of another size is dropped: sources of two sizes take turns rarely
+                return scratch
+    return _Scratch(h, w)
+
+
 def _solve(
     before: Sequence[NDArray[np.float32]], after: Sequence[NDArray[np.float32]], variant: int
 ) -> NDArray[np.float32]:
-    """Flow (H, W, 2) between two pyramids."""
-    size = _tvl1.workspace_size(*reversed(before[0].shape))
-    memory = _spare.pop() if _spare else None
-    if memory is None or memory.size < size:
-        memory = np.empty(size, np.uint8)
-    u = np.zeros((2, *before[-1].shape), np.float32)
-    for i0, i1 in zip(reversed(before), reversed(after), strict=True):
-        h, w = i0.shape
+    """Flow (H, W, 2) between two pyramids; x and y lie in planes of their own."""
+    scratch = _scratch(*before[0].shape)
+    u = scratch.flow(len(before) - 1, *before[-1].shape)
+    u.fill(0)
+    for scale in reversed(range(len(before))):
+        h, w = before[scale].shape
         if u.shape[1:] != (h, w):
-            u = np.stack([cv2.resize(plane, (w, h), interpolation=cv2.INTER_LINEAR) for plane in u]) * (1 / STEP)
-        _tvl1.solve_scale(i0, i1, u[0], u[1], memory, w, h, variant)
-    _spare.append(memory)
-    return np.stack((u[0], u[1]), axis=-1)
+            finer = scratch.flow(scale, h, w)
+            for coarse, fine in zip(u, finer, strict=True):
+                cv2.resize(coarse, (w, h), dst=fine, interpolation=cv2.INTER_LINEAR)
+            u = np.multiply(finer, 1 / STEP, out=finer)
+        _tvl1.solve_scale(before[scale], after[scale], u[0], u[1], scratch.kernel, w, h, variant)
+    field = u.copy().transpose(1, 2, 0)
+    _spare.append(scratch)
+    return field
 
 
 def flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: str = "") -> NDArray[np.float32]:

@@ -5,7 +5,9 @@
  *   TARGET   the attribute that selects the instruction set, or nothing
  *   FUSED    1 where the hardware multiplies and adds with one rounding
  *   LANES    floats in a VEC, then VEC, LOAD, STORE, FILL, IF_LESS (a < b ? yes : no) and FIRST (lane 0 of a, the rest
- *            of the other); where LANES > 1 also MULADD, MAX, MIN, ABS, the estimates RSQRT and RCP, and QUAD_MULADD
+ *            of the other); where LANES > 1 also MULADD, MAX_ABS and MIN_ABS (of either sign), the estimates RSQRT
+ *            and RCP, and QUAD_MULADD
+ *   CHAINS   roots in flight at a time; EACH(n) repeats a statement for the first n of them, as k
  *
  * All arithmetic is float32 and rounds where OpenCV rounds; only the cubic warp uses fused multiply-add as OpenCV does.
  * Where LANES > 1, hypot and division come from estimates and exact remainders: the same result, sooner.
@@ -29,89 +31,123 @@ INLINE VEC NAME(divide)(VEC a, VEC b, VEC inverse) {
     return MULADD(MULADD(-q, b, a), inverse, q);
 }
 
-/* sqrt(a^2 + b^2), correctly rounded. */
-INLINE VEC NAME(hypot)(VEC a, VEC b) {
-    a = ABS(a);
-    b = ABS(b);
-    VEC big = MAX(a, b), small = MIN(a, b), square = big * big;
-    VEC sum = MULADD(small, small, square); /* sum + rest = a^2 + b^2 to twice the precision */
-    VEC rest = MULADD(small, small, square - sum) + MULADD(big, big, -square);
-    VEC inverse = RSQRT(MAX(sum, FILL(1e-30f)));
-    VEC root = sum * inverse, half = inverse * 0.5f; /* half becomes 1 / (2 root) */
-    VEC miss = MULADD(-root, half, FILL(0.5f));
-    root = MULADD(root, miss, root);
-    half = MULADD(half, miss, half);
-    return MULADD(MULADD(-root, root, sum) + rest, half, root);
-}
-
 /* 1 / b, correctly rounded but for one case in thousands, which divide() all but never notices. */
 INLINE VEC NAME(inverse)(VEC b) {
     VEC estimate = RCP(b), miss = MULADD(-estimate, b, FILL(1.0f));
     return MULADD(MULADD(miss, miss, miss), estimate, estimate);
 }
+
+/* norm[k] = TAUT * sqrt(dx[k]^2 + dy[k]^2) + 1 for the n chains, the root correctly rounded wherever the sum can notice.
+ * The chains go in lockstep: a processor looks ahead about a hundred operations, fewer than two roots take. */
+INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
+    VEC big[CHAINS], small[CHAINS], square[CHAINS], sum[CHAINS], rest[CHAINS], root[CHAINS], half[CHAINS], miss[CHAINS];
+    EACH(n) big[k] = MAX_ABS(dx[k], dy[k]);
+    EACH(n) small[k] = MIN_ABS(dx[k], dy[k]);
+    EACH(n) square[k] = MULADD(big[k], big[k], FILL(1e-30f)); /* never 0, and too little to change a norm */
+    EACH(n) sum[k] = MULADD(small[k], small[k], square[k]);
+    EACH(n) half[k] = RSQRT(sum[k]);
+    EACH(n) rest[k] = MULADD(big[k], big[k], -square[k]); /* sum + rest = dx^2 + dy^2 to twice the precision */
+    EACH(n) rest[k] = MULADD(small[k], small[k], square[k] - sum[k]) + rest[k];
+    EACH(n) root[k] = sum[k] * half[k];
+    EACH(n) half[k] = half[k] * 0.5f; /* becomes 1 / (2 root) */
+    EACH(n) miss[k] = MULADD(-root[k], half[k], FILL(0.5f));
+    EACH(n) root[k] = MULADD(root[k], miss[k], root[k]);
+    EACH(n) half[k] = MULADD(half[k], miss[k], half[k]);
+    EACH(n) rest[k] = MULADD(-root[k], root[k], sum[k]) + rest[k];
+    EACH(n) norm[k] = MULADD(rest[k], half[k], root[k]) * TAUT + 1.0f;
+}
 #else
 INLINE VEC NAME(divide)(VEC a, VEC b, VEC inverse) { return inverse != 0.0f ? a / b : 0.0f; }
-INLINE VEC NAME(hypot)(VEC a, VEC b) { return (float)__builtin_sqrt((double)a * a + (double)b * b); }
 INLINE VEC NAME(inverse)(VEC b) { return (void)b, 1.0f; }
+INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
+    EACH(n) norm[k] = (float)__builtin_sqrt((double)dx[k] * dx[k] + (double)dy[k] * dy[k]) * TAUT + 1.0f;
+}
 #endif
 
-/* u of LANES pixels from column x on. `above` is the state one row up; `errors` gathers squared changes by column. */
+/* u of n times LANES pixels from column x on. `above` is the state one row up; `errors` gathers squared changes by
+ * column. */
 INLINE void NAME(primal)(const float *old, const float *above, const float *data, float *new, float *errors, int x,
-                         long s) {
-    const float *p = old + x, *d = data + x;
-    VEC p11 = LOAD(p + P11 * s), p12 = LOAD(p + P12 * s), p12_above = LOAD(above + P12 * s + x);
-    VEC p21 = LOAD(p + P21 * s), p22 = LOAD(p + P22 * s), p22_above = LOAD(above + P22 * s + x);
-    VEC div1 = (p11 - LOAD(p + P11 * s - 1)) + (p12 - p12_above);
-    VEC div2 = (p21 - LOAD(p + P21 * s - 1)) + (p22 - p22_above);
-    if (x == 0) { /* OpenCV adds column 0 in another order */
-        div1 = FIRST((p11 + p12) - p12_above, div1);
-        div2 = FIRST((p21 + p22) - p22_above, div2);
+                         long s, int n) {
+    VEC u1[CHAINS], u2[CHAINS], ix[CHAINS], iy[CHAINS], div1[CHAINS], div2[CHAINS], rho[CHAINS], step[CHAINS];
+#define AT(plane) ((plane) * s + x + k * LANES)
+    EACH(n) {
+        VEC p11 = LOAD(old + AT(P11)), p12 = LOAD(old + AT(P12)), p12_above = LOAD(above + AT(P12));
+        VEC p21 = LOAD(old + AT(P21)), p22 = LOAD(old + AT(P22)), p22_above = LOAD(above + AT(P22));
+        div1[k] = (p11 - LOAD(old + AT(P11) - 1)) + (p12 - p12_above);
+        div2[k] = (p21 - LOAD(old + AT(P21) - 1)) + (p22 - p22_above);
+        if (x == 0 && k == 0) { /* OpenCV adds column 0 in another order */
+            div1[k] = FIRST((p11 + p12) - p12_above, div1[k]);
+            div2[k] = FIRST((p21 + p22) - p22_above, div2[k]);
+        }
     }
-    VEC u1 = LOAD(p + U1 * s), u2 = LOAD(p + U2 * s), ix = LOAD(d + IX * s), iy = LOAD(d + IY * s);
-    VEC grad = ix * ix + iy * iy, limit = grad * L_T;
-    VEC rho = LOAD(d + RHO * s) + (ix * u1 + iy * u2);
-    VEC factor = NAME(divide)(-rho, grad, LOAD(d + INVERSE * s));
-    factor = IF_LESS(limit, rho, FILL(-L_T), factor); /* the threshold step */
-    factor = IF_LESS(rho, -limit, FILL(L_T), factor);
-    VEC new1 = (u1 + factor * ix) + div1 * THETA;
-    VEC new2 = (u2 + factor * iy) + div2 * THETA;
-    STORE(new + U1 * s + x, new1);
-    STORE(new + U2 * s + x, new2);
-    VEC change1 = new1 - u1, change2 = new2 - u2;
-    STORE(errors + x, LOAD(errors + x) + (change1 * change1 + change2 * change2));
+    EACH(n) u1[k] = LOAD(old + AT(U1));
+    EACH(n) u2[k] = LOAD(old + AT(U2));
+    EACH(n) ix[k] = LOAD(data + AT(IX));
+    EACH(n) iy[k] = LOAD(data + AT(IY));
+    EACH(n) rho[k] = LOAD(data + AT(RHO)) + (ix[k] * u1[k] + iy[k] * u2[k]);
+    EACH(n) { /* the threshold step, downwards */
+        VEC grad = ix[k] * ix[k] + iy[k] * iy[k], limit = grad * L_T;
+        VEC ratio = NAME(divide)(rho[k], grad, LOAD(data + AT(INVERSE)));
+        ratio = IF_LESS(limit, rho[k], FILL(L_T), ratio);
+        step[k] = IF_LESS(rho[k], -limit, FILL(-L_T), ratio);
+    }
+    EACH(n) {
+        VEC new1 = (u1[k] - step[k] * ix[k]) + div1[k] * THETA, new2 = (u2[k] - step[k] * iy[k]) + div2[k] * THETA;
+        VEC change1 = new1 - u1[k], change2 = new2 - u2[k];
+        STORE(new + AT(U1), new1);
+        STORE(new + AT(U2), new2);
+        STORE(errors + AT(0), LOAD(errors + AT(0)) + (change1 * change1 + change2 * change2));
+    }
+#undef AT
 }
 
 ROWS void NAME(primal_row)(const float *old, const float *above, const float *data, float *new, float *errors, int w,
                            long s) {
-    NAME(primal)(old, above, data, new, errors, 0, s);
-    int padded = (w + 15) & ~15;
+    int padded = (w + 15) & ~15, x = LANES;
+    NAME(primal)(old, above, data, new, errors, 0, s, 1);
+#if CHAINS > 2
+    for (; x + CHAINS / 2 * LANES <= padded; x += CHAINS / 2 * LANES)
+        NAME(primal)(old, above, data, new, errors, x, s, CHAINS / 2);
+#endif
     INDEPENDENT
-    for (int x = LANES; x < padded; x += LANES)
-        NAME(primal)(old, above, data, new, errors, x, s);
+    for (; x < padded; x += LANES)
+        NAME(primal)(old, above, data, new, errors, x, s, 1);
     float *u1 = new + U1 * s, *u2 = new + U2 * s;
     u1[w] = u1[w - 1]; /* so that the last column's forward difference is zero */
     u2[w] = u2[w - 1];
 }
 
-/* The dual variable (p1, p2) of one flow component u; `below` is u one row down. */
-INLINE void NAME(dual)(const float *u, const float *below, const float *old1, const float *old2, float *new1,
-                       float *new2) {
-    VEC here = LOAD(u), dx = LOAD(u + 1) - here, dy = LOAD(below) - here;
-    VEC norm = NAME(hypot)(dx, dy) * TAUT + 1.0f, inverse = NAME(inverse)(norm);
-    STORE(new1, NAME(divide)(LOAD(old1) + dx * TAUT, norm, inverse));
-    STORE(new2, NAME(divide)(LOAD(old2) + dy * TAUT, norm, inverse));
+/* The dual variable p of n / 2 times LANES pixels from column x on: a chain for each flow component of each VEC. `below`
+ * is u one row down. */
+INLINE void NAME(dual)(const float *old, const float *u, const float *below, float *new, int x, long s, int n) {
+    VEC dx[CHAINS], dy[CHAINS], p1[CHAINS], p2[CHAINS], norm[CHAINS], inverse[CHAINS];
+#define AT(k, plane) ((plane + k % 2) * s + x + k / 2 * LANES)
+#define P_AT(k, plane) ((plane + k % 2 * (P21 - P11)) * s + x + k / 2 * LANES)
+    EACH(n) {
+        VEC here = LOAD(u + AT(k, U1));
+        dx[k] = LOAD(u + AT(k, U1) + 1) - here;
+        dy[k] = LOAD(below + AT(k, U1)) - here;
+    }
+    NAME(norms)(dx, dy, norm, n);
+    EACH(n) inverse[k] = NAME(inverse)(norm[k]);
+    EACH(n) p1[k] = NAME(divide)(LOAD(old + P_AT(k, P11)) + dx[k] * TAUT, norm[k], inverse[k]);
+    EACH(n) p2[k] = NAME(divide)(LOAD(old + P_AT(k, P12)) + dy[k] * TAUT, norm[k], inverse[k]);
+    EACH(n) STORE(new + P_AT(k, P11), p1[k]);
+    EACH(n) STORE(new + P_AT(k, P12), p2[k]);
+#undef AT
+#undef P_AT
 }
 
 /* p of one row from u of this row and of the one below (the same row at the bottom). */
 ROWS void NAME(dual_row)(const float *old, const float *u, const float *below, float *new, int w, long s) {
-    int padded = (w + 15) & ~15;
+    int padded = (w + 15) & ~15, x = 0;
+#if CHAINS > 2
+    for (; x + CHAINS / 2 * LANES <= padded; x += CHAINS / 2 * LANES)
+        NAME(dual)(old, u, below, new, x, s, CHAINS);
+#endif
     INDEPENDENT
-    for (int x = 0; x < padded; x += LANES) {
-        NAME(dual)(u + U1 * s + x, below + U1 * s + x, old + P11 * s + x, old + P12 * s + x, new + P11 * s + x,
-                   new + P12 * s + x);
-        NAME(dual)(u + U2 * s + x, below + U2 * s + x, old + P21 * s + x, old + P22 * s + x, new + P21 * s + x,
-                   new + P22 * s + x);
-    }
+    for (; x < padded; x += LANES)
+        NAME(dual)(old, u, below, new, x, s, 2);
 }
 
 /* `steps` iterations from state `old` to state `new` in one pass: iteration j works j rows behind iteration 0. */
@@ -132,75 +168,7 @@ ROWS void NAME(iterate)(const float *old, float *new, const float *data, float *
     }
 }
 
-/* Cubic weights of the fraction x, A = -0.75, rounded as OpenCV 5 rounds them. */
-INLINE void NAME(cubic)(float x, float *w0, float *w1, float *w2, float *w3) {
-    float y = 1.0f - x, xx = x * x;
-    *w0 = -0.75f * (x * (y * y));
-    *w1 = NAME(fused)(NAME(fused)(1.25f, x, -2.25f), xx, 1.0f);
-    *w3 = -0.75f * (xx * y);
-    *w2 = 1.0f - *w0 - *w1 - *w3;
-}
-
-/* a * b + c with one rounding, for the four channels of a pixel. */
-INLINE quad NAME(fused_quad)(quad a, float b, quad c) {
-#ifdef QUAD_MULADD
-    return QUAD_MULADD(a, _mm_set1_ps(b), c);
-#else
-    return (quad){NAME(fused)(a[0], b, c[0]), NAME(fused)(a[1], b, c[1]), NAME(fused)(a[2], b, c[2]),
-                  NAME(fused)(a[3], b, c[3])};
-#endif
-}
-
-/* Four neighbouring pixels, weighted; the weights lie s apart. */
-INLINE quad NAME(sum_taps)(const float *pixels, const float *weight, int s) {
-    const loose_quad *tap = (const loose_quad *)pixels;
-    quad sum = tap[0] * weight[0];
-    sum = NAME(fused_quad)(tap[1], weight[s], sum);
-    sum = NAME(fused_quad)(tap[2], weight[2 * s], sum);
-    return NAME(fused_quad)(tap[3], weight[3 * s], sum);
-}
-
-/* Warp one row: samples `image` (pixels of I1, I1x, I1y, 0 with a border of BORDER zero pixels) at x + u1, y + u2 and
- * fills the row's constants. `scratch` holds 13 rows. */
-ROWS void NAME(warp_row)(const float *image, const float *i0, const float *u1, const float *u2, float *data,
-                         float *scratch, int y, int w, int h, int s) {
-    float *weight = scratch, *warped = scratch + 8 * s;
-    int *offset = (int *)(scratch + 12 * s);
-    int pitch = w + 2 * BORDER;
-    INDEPENDENT
-    for (int x = 0; x < w; x++) {
-        float px = (float)x + u1[x], py = (float)y + u2[x];
-        int ix = (int)px, iy = (int)py;
-        ix -= (float)ix > px;
-        iy -= (float)iy > py;
-        NAME(cubic)(px - (float)ix, weight + x, weight + s + x, weight + 2 * s + x, weight + 3 * s + x);
-        NAME(cubic)(py - (float)iy, weight + 4 * s + x, weight + 5 * s + x, weight + 6 * s + x, weight + 7 * s + x);
-        ix = ix > -3 ? ix : -3; /* farther out every tap is zero just the same */
-        ix = ix < w + 1 ? ix : w + 1;
-        iy = iy > -3 ? iy : -3;
-        iy = iy < h + 1 ? iy : h + 1;
-        offset[x] = (iy - 1 + BORDER) * pitch + ix - 1 + BORDER;
-    }
-    for (int x = 0; x < w; x++) {
-        const float *corner = image + 4L * offset[x], *across = weight + x, *down = weight + 4 * s + x;
-        quad sum = NAME(sum_taps)(corner, across, s) * down[0];
-        sum = NAME(fused_quad)(NAME(sum_taps)(corner + 4L * pitch, across, s), down[s], sum);
-        sum = NAME(fused_quad)(NAME(sum_taps)(corner + 8L * pitch, across, s), down[2 * s], sum);
-        sum = NAME(fused_quad)(NAME(sum_taps)(corner + 12L * pitch, across, s), down[3 * s], sum);
-        *(loose_quad *)(warped + 4 * x) = sum;
-    }
-    float *gx = data + IX * s, *gy = data + IY * s, *rho_c = data + RHO * s;
-    float *inverse = data + INVERSE * s;
-    INDEPENDENT
-    for (int x = 0; x < w; x++) {
-        float value = warped[4 * x], ix = warped[4 * x + 1], iy = warped[4 * x + 2];
-        float square = ix * ix + iy * iy;
-        gx[x] = ix;
-        gy[x] = iy;
-        rho_c[x] = ((value - ix * u1[x]) - iy * u2[x]) - i0[x];
-        inverse[x] = square > FLT_EPSILON ? 1.0f / square : 0.0f;
-    }
-}
+#include "tvl1_warp.h"
 
 /* Medians of the 5 x 5 windows of one row, from five source rows with two replicated pixels at either end. `sorted`
  * holds five rows of `s` floats. */
@@ -240,9 +208,9 @@ static const struct kernel NAME(kernel) = {NAME(iterate), NAME(warp_row), NAME(m
 #undef STORE
 #undef FILL
 #undef MULADD
-#undef MAX
-#undef MIN
-#undef ABS
+#undef MAX_ABS
+#undef MIN_ABS
+#undef CHAINS
 #undef RSQRT
 #undef RCP
 #undef IF_LESS

@@ -6,11 +6,16 @@ from numpy.typing import NDArray
 
 
 def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
-    """(H, W, C) so that its shorter side is `short_side` pixels, bilinear."""
+    """(H, W, C) or (H, W) so that its shorter side is `short_side` pixels, bilinear."""
     height, width = image.shape[:2]
     scale = short_side / min(height, width)
     size = (max(short_side, round(width * scale)), max(short_side, round(height * scale)))
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_LINEAR), np.uint8)
+
+
+def fit_planes(planes: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
+    """Planes (C, H, W) → (H, W, C) as `fit` makes it of them interleaved; one by one OpenCV resizes them sooner."""
+    return np.asarray(cv2.merge([fit(plane, short_side) for plane in planes]), np.uint8)
 
 
 def centre_crop(image: NDArray[np.uint8], crop: int) -> NDArray[np.uint8]:
@@ -26,11 +31,11 @@ def ten_crops(image: NDArray[np.uint8], crop: int, flow: bool = True) -> NDArray
     """
     height, width = image.shape[:2]
     h, w = (height - crop) // 4, (width - crop) // 4
-    crops = []
-    for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
-        patch = image[y : y + crop, x : x + crop]
-        mirrored = patch[:, ::-1].copy()
-        if flow:
-            mirrored[..., ::2] = 255 - mirrored[..., ::2]
-        crops += [patch, mirrored]
-    return np.stack(crops)
+    mirror = image[:, ::-1].copy()
+    if flow:
+        np.subtract(255, mirror[..., ::2], out=mirror[..., ::2])
+    crops = np.empty((10, crop, crop, image.shape[2]), np.uint8)
+    for i, (x, y) in enumerate(((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h))):
+        crops[2 * i] = image[y : y + crop, x : x + crop]
+        crops[2 * i + 1] = mirror[y : y + crop, width - x - crop : width - x]
+    return crops

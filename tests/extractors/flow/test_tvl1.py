@@ -168,6 +168,34 @@ def test_input_may_be_strided_and_read_only():
     assert np.array_equal(tvl1.flow(*views), tvl1.flow(before, after))
 
 
+@opencv5
+@pytest.mark.parametrize("variant", tvl1.variants())
+def test_same_as_opencv_across_a_cut(variant):
+    """Wild motion: taps too far apart for a register, passes that end in doubt or one iteration too late."""
+    before, after = (np.rint(texture(64, 96, seed)).astype(np.uint8) for seed in (11, 12))
+    assert distance(tvl1.flow(before, after, variant), opencv(before, after)) < BOUND
+
+
+@pytest.mark.parametrize("variant", tvl1.variants())
+def test_what_the_memory_held_before_does_not_matter(variant, monkeypatch):
+    """It is used again and never cleared as a whole; NaN anywhere would spread."""
+    before, after, _ = moved(50, 71, turn(dx=1.5, degrees=1.0), seed=10)
+    clean = tvl1.flow(before, after, variant)
+    used = tvl1._Scratch(50, 71)
+    used.kernel.fill(0xFF)
+    used.flow(0, 50, 71).fill(np.nan)
+    used.flow(1, 50, 71).fill(np.nan)
+    monkeypatch.setattr(tvl1, "_spare", [used])
+    assert np.array_equal(tvl1.flow(before, after, variant), clean)
+    assert tvl1._spare == [used]
+
+
+def test_frames_of_two_sizes_take_turns():
+    pairs = [moved(h, w, turn(dx=1.0), seed=h)[:2] for h, w in ((40, 52), (60, 33))]
+    alone = [tvl1.flow(*pair) for pair in pairs]
+    assert all(np.array_equal(tvl1.flow(*pair), flow) for pair, flow in zip(pairs * 2, alone * 2, strict=True))
+
+
 def in_threads(frames: np.ndarray, threads: int) -> np.ndarray:
     """Flow (N, H, W, 2) between neighbours of a stack of frames (N + 1, H, W), in several threads at once."""
     with ThreadPoolExecutor(threads) as pool:

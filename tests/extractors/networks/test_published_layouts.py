@@ -14,7 +14,7 @@ from torch import Tensor
 from extractors.errors import WeightsError
 from extractors.networks.backbones import CONFIGS, build_backbone
 from extractors.networks.build import WeightSources
-from extractors.networks.crops import fit, ten_crops
+from extractors.networks.crops import fit, fit_planes, ten_crops
 from extractors.networks.weights import fingerprint, load_weights, randomise
 from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, build_twostream
@@ -256,6 +256,14 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, he
     assert np.allclose(row.rgb, theirs, rtol=1e-3, atol=1e-3 * theirs.max()), (
         "random networks' cosine hardly moves: a crop a pixel off shows here"
     )
+
+
+@pytest.mark.parametrize(("height", "width"), [(180, 320), (300, 255), (256, 341), (57, 101)])
+def test_planes_fit_as_their_interleaved_image_does(height, width):
+    planes = np.random.default_rng(1).integers(0, 256, (10, height, width), dtype=np.uint8)
+    for short_side in (64, 256):
+        image = fit(np.ascontiguousarray(planes.transpose(1, 2, 0)), short_side)
+        assert np.array_equal(fit_planes(planes, short_side), image)
 
 
 @pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 455), (341, 256), (256, 256)])
