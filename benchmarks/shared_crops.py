@@ -12,6 +12,7 @@ import torch
 
 from extractors.networks.build import WeightSources
 from extractors.networks.crops import fit
+from extractors.networks.pooled import scaled
 from extractors.presets import PRESETS
 from extractors.twostream import build_twostream
 from extractors.video.file_reader import FrameReader, read_chunks
@@ -38,7 +39,7 @@ def main() -> None:
     network = twostream.networks["rgb"]
     stem = torch.nn.Sequential(network.conv1, network.maxpool, network.layer1)
     rest = torch.nn.Sequential(network.layer2, network.layer3, network.layer4, torch.nn.AdaptiveAvgPool2d(1))
-    image = twostream._scaled("rgb", torch.from_numpy(frames[:1]))
+    image = scaled(torch.from_numpy(frames[:1]), twostream.recipe.parts["rgb"])
     steps = [(side - CROP) // 4 for side in (frames.shape[2], frames.shape[1])]
     rows = []
     with torch.inference_mode():

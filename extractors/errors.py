@@ -41,6 +41,12 @@ class DeviceError(ExtractorError):
     exit_code = 2
 
 
+class NetworkRuntimeError(ExtractorError):
+    """A runtime for networks that is not installed, or cannot run a network."""
+
+    exit_code = 2
+
+
 class FlowError(ExtractorError):
     """No usable optical flow on this machine, or a worker that died."""
 

@@ -21,9 +21,10 @@ STREAMS = ("rgb", "flow")
 FEATURES = {"resnet50": 2048, "bninception": 1024, "resnet18": 512, "shufflenetv2": 1024, "mobilenetv3": 576}
 """Channels of the pooled features by network; of the first two there are published weights."""
 PRECISIONS = ("float32", "bf16")
+INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
 CROPS = (1, 10)
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
-NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": ()}
+NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": (), "ranges": None}
 """Entries of a network that are written only where they differ, so that older recipes keep their ids."""
 
 
@@ -55,6 +56,8 @@ class NetworkRecipe:
     folds: tuple[str, ...] = ()
     """Hashes of the networks that were each trained without one fold of the training videos: each of these has the
     features of the network that has not seen it, every other video those of `sha256`."""
+    ranges: dict[str, list[float]] | None = field(default=None, hash=False)
+    """Of an int8 network: the lowest and highest input of each convolution, by its name."""
 
     def __post_init__(self):
         if self.crops not in CROPS:
@@ -100,13 +103,15 @@ class Recipe:
     short_side: int = 256
     crop: int = 224
     precision: str = "float32"
-    """Of the networks' weights and products: float32 or bf16."""
+    """Of the networks' weights and products: float32, bf16 or int8."""
 
     def __post_init__(self):
-        if self.precision not in PRECISIONS:
+        if self.precision not in (*PRECISIONS, INT8):
             raise ValueError(f"precision {self.precision!r} is unknown here")
         if not self.streams:
             raise ValueError("it has neither rgb nor flow")
+        if any((part.ranges is None) == (self.precision == INT8) for part in self.parts.values()):
+            raise ValueError(f"precision {self.precision!r} and the ranges of int8 networks do not belong together")
         if self.flow is None and self.flow_algorithm is not None:
             raise ValueError("it has a flow_algorithm and no flow network")
         if self.flow and self.flow_algorithm not in ALGORITHMS.values():
@@ -211,7 +216,9 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
 def _differences(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
     for key in sorted(a.keys() | b.keys()):
         left, right = a.get(key), b.get(key)
-        if isinstance(left, dict) and isinstance(right, dict):
+        if key == "ranges" and left != right:
+            yield f"{prefix}{key}: other int8 networks"
+        elif isinstance(left, dict) and isinstance(right, dict):
             yield from _differences(left, right, f"{prefix}{key}.")
         elif left != right:
             yield f"{prefix}{key}: {_brief(left)} against {_brief(right)}"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
+from threading import Lock
 from time import perf_counter
 from typing import TypeVar
 
@@ -12,12 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from extractors.errors import RecipeError, WeightsError
+from extractors.errors import NetworkRuntimeError, RecipeError, WeightsError
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
 from extractors.networks.build import WeightSources, build_network, folds_of, network_recipe
+from extractors.networks.conversion import NetworkJob, Store
 from extractors.networks.crops import centre_crop, fit, fit_planes, ten_crops
-from extractors.networks.fused import DTYPES, fast_precision, fuse
-from extractors.networks.weights import statistics
+from extractors.networks.fused import fast_precision
+from extractors.networks.pooled import RunningNetwork, scaled
+from extractors.networks.runtimes import AUTO, choose_runtime, open_network
+from extractors.networks.weights import fingerprint, statistics
 from extractors.prefetch import ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset
 from extractors.recipe import NetworkRecipe, Recipe, by_stream
@@ -66,8 +70,16 @@ class TwoStream:
     """A network on RGB and one on flow, or one of them, in evaluation mode on one device, with their recipe.
 
     `device` is a torch device name. Features are computed by a copy of each network whose batch norm is fused, in the
-    precision of the recipe; the networks themselves keep their weights. `sources` is where these come from.
+    precision of the recipe and on `runtime`; the networks themselves keep their weights. `sources` is where these come
+    from.
     """
+
+    runtime = "torch"
+    """What computes the networks: one of RUNTIMES, or `auto` for the fastest that can. To be set before first use."""
+    fastest: str | None = None
+    """What `auto` means here, where it was measured."""
+    store: Store | None = None
+    """Where converted networks are kept; None converts them in each process again."""
 
     def __init__(
         self,
@@ -86,7 +98,11 @@ class TwoStream:
         self.seconds = StepSeconds()
         self.threads = default_workers()
         """Batches at once on a CPU, where no threads of flow set the number."""
-        self._fused: dict[str, nn.Module] = {}
+        self.warnings: list[str] = []
+        """Why a runtime that was to be used is not; `prepare` adds to it."""
+        self._running: dict[str, RunningNetwork] = {}
+        self._hashes = {stream: part.sha256 for stream, part in recipe.parts.items()}
+        self._opening = Lock()
 
     def rgb_input(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3): the central frame, or several."""
@@ -107,27 +123,33 @@ class TwoStream:
         crops, crop = self.recipe.parts[stream].crops, self.recipe.crop
         return ten_crops(image, crop, flow=stream == "flow") if crops == 10 else centre_crop(image, crop)
 
-    @torch.inference_mode()
     def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""
-        network = self._fused_network(stream)
-        x = torch.from_numpy(images).to(self.device).flatten(0, 1)  # (B · images, 224, 224, C)
-        x = self._scaled(stream, x).to(DTYPES[self.recipe.precision])
-        features = network(x).float().mean((2, 3))  # (B · images, D)
-        return features.unflatten(0, images.shape[:2]).mean(1).cpu().numpy()
+        features = self._network(stream)(images.reshape(-1, *images.shape[2:]))  # (B · images, D)
+        return features.reshape(*images.shape[:2], -1).mean(1)
 
-    def _fused_network(self, stream: str) -> nn.Module:
-        if stream not in self._fused:
-            self._fused[stream] = fuse(self.networks[stream], self.recipe.precision, self.device)
-        return self._fused[stream]
+    def _network(self, stream: str) -> RunningNetwork:
+        with self._opening:
+            if stream not in self._running:
+                self._running[stream] = self._open(stream)
+            return self._running[stream]
 
-    def _scaled(self, stream: str, x: Tensor) -> Tensor:
-        """(N, 224, 224, C) uint8 → (N, C, 224, 224) as published; the permuted view is channels-last already."""
-        part = self.recipe.parts[stream]
-        x = (x.flip(-1) if part.bgr else x).float().sub_(torch.tensor(part.mean, device=self.device))
-        if any(std != 1 for std in part.std):
-            x.div_(torch.tensor(part.std, device=self.device))
-        return x.permute(0, 3, 1, 2)
+    @property
+    def runtimes(self) -> dict[str, str]:
+        """What computes each network that is open."""
+        return {stream: network.runtime for stream, network in self._running.items()}
+
+    def _open(self, stream: str) -> RunningNetwork:
+        """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
+        network, part, sha256 = self.networks[stream], self.recipe.parts[stream], self._hashes[stream]
+        job = NetworkJob(network, part, sha256, self.recipe.precision, self.recipe.crop, self.device, self.threads)
+        try:
+            return open_network(job, choose_runtime(self.runtime, self.device, self.fastest), self.store)
+        except NetworkRuntimeError as error:
+            if self.runtime != AUTO:
+                raise
+            self.warnings.append(f"{error} Torch computes it.")
+            return open_network(job, "torch", None)
 
     def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
         """Feature rows in order, while later chunks are decoded and computed in threads of their own.
@@ -162,7 +184,7 @@ class TwoStream:
         return self._rows(self._timed(pending), threads, self.batch)
 
     def _rows(self, reading: Iterator[Pending], n_flow: int, batch: int) -> Iterator[FeatureRow]:
-        self.prepare()
+        self.prepare(batch)
         # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
         # flow and networks as either has work, and none waits for another within a layer
         threads = 1 if self.device != "cpu" else n_flow or self.threads
@@ -174,10 +196,11 @@ class TwoStream:
         images = max(self.recipe.parts[stream].images for stream in self.networks)
         return max(1, IMAGES[torch.device(self.device).type] // images)
 
-    def prepare(self) -> None:
-        """Make what computes features, now rather than in several threads at once."""
+    def prepare(self, batch: int = 1) -> None:
+        """Make what computes features of one and of `batch` chunks, now rather than when the first come."""
         for stream in self.networks:
-            self._fused_network(stream)
+            images = self.recipe.parts[stream].images
+            self._network(stream).prepare({images, batch * images})
 
     def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
@@ -258,9 +281,10 @@ class TwoStream:
         for start in range(0, len(images), batch):
             part = torch.from_numpy(images[start : start + batch]).to(self.device)
             if part.shape[0] * part.shape[1] > 1:
-                network(self._scaled(stream, part.flatten(0, 1)))
+                network(scaled(part.flatten(0, 1), self.recipe.parts[stream]))
         network.eval()
-        self._fused.pop(stream, None)
+        self._hashes[stream] = fingerprint(network)
+        self._running.pop(stream, None)
 
 
 def build_twostream(preset: Preset, sources: WeightSources, device: str, precision: str | None = None) -> TwoStream:

@@ -17,6 +17,7 @@ from lstr_cli.options import (
     inputs_options,
     processes_option,
     recipe_options,
+    runtime_option,
 )
 
 if TYPE_CHECKING:  # they bring torch
@@ -42,6 +43,7 @@ SOME_FAILED = 3
 )
 @processes_option
 @flow_backend_option
+@runtime_option
 @device_option
 @click.option(
     "--allow-damaged", is_flag=True, help="Of a damaged video keep what precedes the damage, instead of failing it."

@@ -16,7 +16,7 @@ HEADINGS = {
     "Scores": "mode published resamples benchmark allow-seen",
     "Actions": "on off min-length merge-gap choose-thresholds false-alarms",
     "Live sources": "clock on-lag on-gap timeout",
-    "Speed": "device at-once model-precision workers threads flow-threads flow-backend readers loaders",
+    "Speed": "device at-once model-precision workers threads flow-threads flow-backend runtime readers loaders",
     "Cache": "cache no-cache cache-size",
     "Cluster": "engine ray-address",
 }

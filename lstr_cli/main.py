@@ -25,6 +25,7 @@ COMMANDS = {
     "train": "Features and labels to a checkpoint.",
     "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
     "pack": "A run and its networks to one model file.",
+    "quantise": "A model file to one with networks in int8, which is faster.",
     "unpack": "A model file to its checkpoint and networks.",
     "weights": "Published network weights: list, fetch, check.",
     "compare": "Your features beside a reference set, video by video.",

@@ -57,6 +57,17 @@ class Device(click.Choice):
             raise Mistake(error.message, hint, param=param, ctx=ctx) from None
 
 
+class Precision(click.Choice):
+    """`auto`, `float32` or `bf16`; int8, which no option alone can make, is answered with the command that does."""
+
+    def convert(self, value, param, ctx):
+        """The choice. Raises Mistake for int8."""
+        if value == "int8":
+            hint = "quantise a model file: lstr quantise MODEL.lstr VIDEOS -o small.lstr"
+            raise Mistake("int8 needs ranges that are measured on videos.", hint, param=param, ctx=ctx)
+        return super().convert(value, param, ctx)
+
+
 def words_of(error: click.UsageError) -> tuple[str, str]:
     """The sentence and the hint for a command line that Click refused."""
     help_of = f"`{error.ctx.command_path if error.ctx else 'lstr'} --help` shows how it is used."

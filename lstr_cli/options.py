@@ -4,7 +4,7 @@ import functools
 
 import click
 
-from lstr_cli.mistakes import Device
+from lstr_cli.mistakes import Device, Precision
 from lstr_cli.quantities import Seconds
 
 
@@ -28,11 +28,22 @@ def precision_option(command):
     """`--precision auto|float32|bf16` of the feature networks, passed as None for auto."""
     return click.option(
         "--precision",
-        type=click.Choice(["auto", "float32", "bf16"]),
+        type=Precision(["auto", "float32", "bf16"]),
         default="auto",
         show_default=True,
         callback=_none_for_auto,
         help="Of the networks; auto is what the recipe prefers. bf16 features are within a cosine of 0.999 of float32.",
+    )(command)
+
+
+def runtime_option(command):
+    """`--runtime auto|torch|openvino|onnxruntime`."""
+    return click.option(
+        "--runtime",
+        type=click.Choice(["auto", "torch", "openvino", "onnxruntime"]),
+        default="auto",
+        show_default=True,
+        help="What computes the feature networks, with the same features; auto is the fastest of this machine.",
     )(command)
 
 
@@ -149,9 +160,9 @@ def flow_threads_option(command):
 
 def networks_options(command):
     """How the networks for raw video are made, passed as the dict `networks`."""
-    names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "flow_threads", "flow_backend")
+    names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "flow_threads", "flow_backend", "runtime")
     gathered = gather(command, "networks", names)
-    return weights_options(algorithm_option(mismatch_option(flow_threads_option(gathered))))
+    return weights_options(algorithm_option(mismatch_option(flow_threads_option(runtime_option(gathered)))))
 
 
 def processes_option(command):

@@ -205,6 +205,7 @@ def _is_zip(path: Path) -> bool:
 
 
 def _model_file(path: Path) -> dict:
+    from extractors.recipe import INT8
     from pipelines.networks.model_description import actions_of, is_demo, network_of
     from pipelines.networks.model_file import open_model
 
@@ -220,6 +221,7 @@ def _model_file(path: Path) -> dict:
         "actions": actions_of(about),
         "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
         "recipe_id": model.recipe.id,
+        **({INT8: about[INT8]} if INT8 in about else {}),
         "model": about["config"].get("kind"),
         "preset": about["checkpoint"]["extra"].get("preset", "not recorded"),
         "measured": {**means, "videos": metrics.get("videos")} if means else "not recorded",

@@ -130,9 +130,13 @@ def lstr(monkeypatch, capsys):
 
 
 @pytest.fixture(autouse=True)
-def own_home(monkeypatch, tmp_path):
-    """No test reads or leaves a default checkpoint outside its own folder."""
-    monkeypatch.setenv("LSTR_HOME", str(tmp_path / "lstr home"))
+def own_home(monkeypatch, tmp_path_factory):
+    """No test reads or leaves a default checkpoint outside its own folder; converted networks are made once for all."""
+    home, base = tmp_path_factory.mktemp("lstr home "), tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "runtimes"
+    shared.mkdir(exist_ok=True)
+    (home / "runtimes").symlink_to(shared)
+    monkeypatch.setenv("LSTR_HOME", str(home))
     monkeypatch.delenv("LSTR_CHECKPOINT", raising=False)
     monkeypatch.delenv("LSTR_DEBUG", raising=False)
 

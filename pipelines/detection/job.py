@@ -7,6 +7,7 @@ from pathlib import Path
 
 from extractors.devices import choose_device
 from extractors.errors import ExtractorError, StalledError, VideoError
+from extractors.networks.runtimes import choose_runtime
 from extractors.video.live_input import Input
 from extractors.video.live_reader import LiveOptions
 from lstr.checkpoint import Checkpoint
@@ -76,7 +77,7 @@ def detect_sources(
     paths, live = by_kind(sources)
     found = find_recorded(paths)
     delay_of(options.thresholds)  # contradictions are named before the seconds that a checkpoint takes
-    choose_device(options.device)
+    choose_runtime(options.networks.runtime, choose_device(options.networks.device or options.device))
     if options.output.folder:
         check_writable(options.output.folder)
     checkpoint = options.checkpoint

@@ -24,6 +24,7 @@ from lstr.timeline import TOLERANCE
 from pipelines.detection.checkpoint import warnings_of_source
 from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
+from pipelines.networks.converted import use_runtime
 from pipelines.networks.published_weights import find_weights
 
 
@@ -39,6 +40,8 @@ class NetworkOptions:
     device: str | None = None
     algorithm: str | None = None
     allow_mismatch: bool = False
+    runtime: str = "auto"
+    """What computes the networks: auto, torch, openvino or onnxruntime."""
 
     @classmethod
     def of(
@@ -221,13 +224,17 @@ def open_networks(
 ) -> Iterator[tuple[TwoStream, FlowWorkers | None, list[str]]]:
     """The networks for raw video, the threads for its flow if there is any, and what to warn of.
 
-    Raises as `networks_of`, and FlowError where this machine lacks the backend.
+    Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime that
+    was named and cannot be used.
     """
     weights, device = (networks.rgb_weights, networks.flow_weights), choose_device(networks.device)
     twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)
+    use_runtime(twostream, networks.runtime)
+    twostream.threads = networks.flow_threads or twostream.threads
+    twostream.prepare()
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
     with (
         torch_threads(1),
         flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend) as pool,
     ):
-        yield twostream, pool, warnings
+        yield twostream, pool, [*warnings, *twostream.warnings]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from extractors.devices import choose_device
 from extractors.flow.workers import choose_backend, flow_workers
+from extractors.networks.runtimes import choose_runtime
 from extractors.recipe import Recipe
 from extractors.twostream import TwoStream
 from pipelines.extraction.chunk_cache import caches_of
@@ -23,6 +24,7 @@ from pipelines.extraction.video import VideoExtractor
 from pipelines.features.remote_folder import Features
 from pipelines.files.atomic import check_writable
 from pipelines.files.remote import Place
+from pipelines.networks.converted import use_runtime
 from pipelines.networks.fold_networks import FoldNetworks
 from pipelines.networks.known_weights import record_weights
 from pipelines.progress import Failed, Finished, Notice, Progress
@@ -65,7 +67,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
     Yields the Plan, Progress("calibration", …) of random networks, Prepared, then Progress of each video by its id, an
     Outcome of each that is done or kept and Failed of each that is neither, and last Finished with the Summary.
     Close the generator to end everything it started; what is finished is kept. Raises ClusterError, FlowError,
-    MissingPathError, OutputError, RecipeError or WeightsError for what concerns all videos.
+    MissingPathError, NetworkRuntimeError, OutputError, RecipeError or WeightsError for what concerns all videos.
     """
     with _site(options) as site:
         begun = _begun(videos, site.options)
@@ -75,6 +77,8 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             twostream, folder = begun or (yield from prepare(videos, site.options, flow))
             del begun
             record_weights(folder, twostream.sources.files)
+            if options.engine == "local" and len(planned.of("done")) < len(videos):
+                yield from _converted(twostream, options.runtime, planned.share.threads)
             yield Prepared(folder.path, twostream.recipe)
             yield from _random_weights(twostream.recipe)
             engine = _engine(planned, options, site)
@@ -105,6 +109,7 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
             yield _Site(here, portion.device, partial(share_cluster, portion, most=options.workers), portion)
         return
     device = choose_device(options.device)
+    choose_runtime(options.runtime, device)
     sharing = partial(share, this_machine(device), processes=options.workers, threads=options.threads)
     yield _Site(replace(options, device=device), device, sharing)
 
@@ -135,6 +140,14 @@ def _engine(planned: Plan, options: ExtractOptions, site: _Site) -> Engine | Non
         return None
     gpus = this_machine(site.device).gpus
     return partial(over_processes, config=config, processes=planned.share.processes, gpus=gpus)
+
+
+def _converted(twostream: TwoStream, runtime: str, threads: int) -> Iterator[Notice]:
+    """Open the networks on their runtime: processes that follow find them converted, and warnings come once."""
+    use_runtime(twostream, runtime)
+    twostream.threads = threads
+    twostream.prepare()
+    yield from map(Notice, twostream.warnings)
 
 
 def _random_weights(recipe: Recipe) -> Iterator[Notice]:

@@ -24,6 +24,8 @@ class WorkerConfig:
     threads: int | None = None
     """Of optical flow, and on a CPU as many of the networks, that share as many cores; None for one per core."""
     flow_backend: str = "auto"
+    runtime: str = "auto"
+    """What computes the networks: auto, torch, openvino or onnxruntime."""
     allow_damaged: bool = False
     """Of a damaged video keep what precedes the damage, instead of failing it."""
     cache: Path | None = None

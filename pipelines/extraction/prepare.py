@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extractors.devices import choose_device
 from extractors.errors import MissingPathError, RecipeError, VideoError
@@ -47,16 +48,17 @@ def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
     return ids
 
 
-def calibrate_twostream(
+def sampled_inputs(
     twostream: TwoStream,
     videos: Mapping[str, Place],
     workers: FlowWorkers | None,
-    n_chunks: int = CALIBRATION_CHUNKS,
-) -> Generator[Progress, None, dict[str, Any]]:
-    """Batch-norm statistics for random networks from chunks spread evenly over videos, by stream.
+    n_chunks: int,
+    what: str,
+) -> Generator[Progress, None, dict[str, list[NDArray[np.uint8]]]]:
+    """What the networks see of chunks spread evenly over videos, by stream: the first crop (segments, H, W, C) of each.
 
-    `workers` may be None where no network takes flow. A video that cannot be read is left out; extraction names it
-    later. Raises VideoError when none can be read.
+    `workers` may be None where no network takes flow. A video that cannot be read is left out. Progress is of `what`.
+    Raises VideoError when none can be read.
     """
     lengths = {}
     for video_id, source in videos.items():
@@ -65,7 +67,8 @@ def calibrate_twostream(
     total = sum(lengths.values())
     picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
     recipe = twostream.recipe
-    rgb, waiting, taken, start = [], [], 0, 0
+    rgb: list[NDArray[np.uint8]] = []
+    waiting, taken, start = [], 0, 0
     for video_id, length in lengths.items():
         wanted = set(picked[(picked >= start) & (picked < start + length)] - start)
         start += length
@@ -82,16 +85,30 @@ def calibrate_twostream(
                 if chunk.index >= max(wanted):
                     break
     if not taken:
-        raise VideoError("None of the videos to calibrate on can be read.", "give --calibrate other videos.")
+        raise VideoError(f"None of the videos for {what} can be read.", "give other videos.")
     flow = []
     for pending in waiting:
         flow.append(twostream.flow_input(pending.result())[:1])
-        yield Progress("calibration", len(flow), len(waiting))
-    images = {"rgb": rgb, "flow": flow}
-    for stream in recipe.streams:
-        if recipe.parts[stream].weights == "random":
+        yield Progress(what, len(flow), len(waiting))
+    return {stream: {"rgb": rgb, "flow": flow}[stream] for stream in recipe.streams}
+
+
+def calibrate_twostream(
+    twostream: TwoStream,
+    videos: Mapping[str, Place],
+    workers: FlowWorkers | None,
+    n_chunks: int = CALIBRATION_CHUNKS,
+) -> Generator[Progress, None, dict[str, Any]]:
+    """Batch-norm statistics for random networks from chunks spread evenly over videos, by stream.
+
+    `workers` may be None where no network takes flow. A video that cannot be read is left out; extraction names it
+    later. Raises VideoError when none can be read.
+    """
+    images = yield from sampled_inputs(twostream, videos, workers, n_chunks, "calibration")
+    for stream, part in twostream.recipe.parts.items():
+        if part.weights == "random":
             # neighbours in time are alike: a batch must mix videos
-            order = np.random.default_rng(0).permutation(taken)
+            order = np.random.default_rng(0).permutation(len(images[stream]))
             twostream.calibrate(stream, np.stack([images[stream][i] for i in order]))
     return calibration_of(twostream)
 

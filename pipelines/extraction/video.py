@@ -117,6 +117,7 @@ class VideoExtractor:
             "cached": cached is not None,
             "threads": self.flow.workers if self.flow else twostream.threads,
             "device": twostream.device,
+            "runtimes": twostream.runtimes,
             "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
         }
         write_json(folder.record(video_id), record)

@@ -12,6 +12,7 @@ from pipelines.extraction.chunk_cache import caches_of
 from pipelines.extraction.options import WorkerConfig
 from pipelines.extraction.video import VideoExtractor
 from pipelines.features.remote_folder import open_folder
+from pipelines.networks.converted import use_runtime
 from pipelines.networks.fold_networks import FoldNetworks
 
 
@@ -36,6 +37,7 @@ def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
     sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)
     twostream = rebuild_twostream(recipe, sources, choose_device(config.device))
     twostream.threads = threads
+    use_runtime(twostream, config.runtime)
     networks = FoldNetworks(twostream)
     caches = caches_of(config.cache, recipe) if config.cache else []
     with flow_workers(recipe.algorithm, threads, config.flow_backend) as flow:

@@ -92,4 +92,6 @@ class FoldNetworks:
                         f"features come from {part.weights} {part.folds[fold - 1]}.",
                         f"give the folder they were made with as --{stream}-weights.",
                     )
-        return TwoStream(networks, replace(self.recipe, **parts), self.twostream.device, sources)
+        made = TwoStream(networks, replace(self.recipe, **parts), self.twostream.device, sources)
+        made.runtime, made.fastest, made.store = self.twostream.runtime, self.twostream.fastest, self.twostream.store
+        return made

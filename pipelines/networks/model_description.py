@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from extractors.recipe import Recipe
+from extractors.recipe import INT8, Recipe
 from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT
@@ -106,7 +106,18 @@ def _limits(document: Mapping[str, Any]) -> str:
         limits.append("Some of its feature networks carry random weights: expect little of it.")
     if document["seen"]:
         limits.append("On a video that it was trained on it does better than on a new one.")
+    if INT8 in document:
+        limits.append(_int8(document[INT8]))
     return "\n".join(f"- {limit}" for limit in limits)
+
+
+def _int8(measured: Mapping[str, Any]) -> str:
+    """What it costs that its networks compute in int8."""
+    cosines = ", ".join(f"{stream} {found['mean']:.4f}" for stream, found in measured["cosine"].items())
+    cost, text = measured.get("mAP"), f"Its networks compute in int8 (cosine to float32: {cosines}"
+    if cost:
+        text += f"; mAP {cost['int8']:.3f}, in float32 {cost['float32']:.3f}"
+    return text + ")."
 
 
 def _use(document: Mapping[str, Any], name: str) -> str:

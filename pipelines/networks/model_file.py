@@ -235,6 +235,20 @@ def change_thresholds(path: str | Path, thresholds: Mapping[str, Mapping[str, fl
     return _written(model.path, document | {"thresholds": thresholds}, parts).path
 
 
+def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: Mapping[str, Any]) -> ModelFile:
+    """Write a copy of a model file whose networks compute by another recipe; `measured` says what that costs.
+
+    Raises OutputError where `output` is another file than a model file, or cannot be written.
+    """
+    if output.exists() and not is_model(output):
+        raise OutputError(f"{output} exists and is no model file.", "choose another name with -o, as in small.lstr.")
+    model, archive = open_model(path), Archive(path)
+    with _refusals(model.path):
+        parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
+    document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
+    return _written(output, document | {"recipe": recipe.to_dict(), recipe.precision: measured}, parts)
+
+
 def _named(content: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors of a checkpoint under one name each: the model's own, and calibration/STREAM/NAME."""
     named = dict(content[checkpoint.TENSORS])

@@ -33,6 +33,7 @@ from lstr.kind import Model
 from lstr.labels import THUMOS_CLASSES
 from lstr.streaming import StreamState
 from pipelines.demo.scenes import SceneConfig, render_scenes
+from pipelines.networks.converted import use_runtime
 from pipelines.progress import Finished, Notice, Progress
 from pipelines.provenance import about_machine, peak_memory_mb
 from pipelines.speed.model import build, filled
@@ -135,6 +136,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
             yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), options.n_chunks)
         twostream = build_twostream(options.preset, WeightSources(), device)
+        use_runtime(twostream)
         model = build(LSTRConfig(), len(THUMOS_CLASSES), twostream.device)
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))
         total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3

@@ -37,7 +37,7 @@ ORDER = {
         ("networks", "annotations"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
-        ("training",),
+        ("training", "quantisation"),
         ("finetuning",),
         ("learning",),
         ("demo",),

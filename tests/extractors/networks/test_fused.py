@@ -8,7 +8,8 @@ from torch import nn
 
 from extractors.networks.backbones import build_backbone
 from extractors.networks.build import WeightSources
-from extractors.networks.fused import DTYPES, FusedConv, fast_precision, fuse
+from extractors.networks.fused import DTYPES, fast_precision, fuse
+from extractors.networks.pooled import scaled
 from extractors.networks.weights import fingerprint, randomise
 from extractors.presets import PRESETS
 from extractors.twostream import build_twostream
@@ -39,7 +40,7 @@ def test_folding_changes_nothing_but_rounding(network):
     backbone, channels = network
     before = fingerprint(backbone)
     fused = fuse(backbone, "float32", "cpu")
-    for n in (2, 1, 5):  # the layout is made for the first size, and serves every other
+    for n in (2, 1, 5):
         x = images(n, channels)
         expected = backbone(x)
         torch.testing.assert_close(fused(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
@@ -59,24 +60,15 @@ def test_bf16_points_the_same_way(network):
 
 
 @torch.inference_mode()
-def test_without_torchs_undocumented_operators(network, monkeypatch):
-    backbone, channels = network
-    x = images(2, channels)
-    expected = fuse(backbone, "float32", "cpu")(x)
-    monkeypatch.setattr("extractors.networks.fused.torch.ops.mkldnn", object())
-    plain = fuse(backbone, "float32", "cpu")
-    torch.testing.assert_close(plain(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
-    assert all(m.packed is None for m in plain.modules() if isinstance(m, FusedConv))
-
-
-@torch.inference_mode()
 def test_a_calibrated_network_is_fused_anew():
     twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     frames = torch.randint(0, 256, (4, 1, SIDE, SIDE, 3), dtype=torch.uint8).numpy()
     before = twostream.pooled("rgb", frames)
     twostream.calibrate("rgb", frames)
     after = twostream.pooled("rgb", frames)
-    expected = twostream.networks["rgb"](twostream._scaled("rgb", torch.from_numpy(frames[:, 0]))).mean((2, 3))
+    expected = twostream.networks["rgb"](scaled(torch.from_numpy(frames[:, 0]), twostream.recipe.parts["rgb"])).mean(
+        (2, 3)
+    )
     torch.testing.assert_close(torch.from_numpy(after), expected, atol=1e-3 * float(expected.max()), rtol=0)
     assert abs(before - after).max() > 0.01
 

@@ -11,9 +11,10 @@ from extractors.errors import ExtractorError, MissingPathError, RecipeError, Wei
 from extractors.networks.backbones import registry
 from extractors.networks.build import WeightSources, build_network, network_recipe
 from extractors.networks.fused import fuse
+from extractors.networks.pooled import scaled
 from extractors.presets import Preset, StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
-from extractors.twostream import TwoStream, build_twostream, rebuild_twostream
+from extractors.twostream import build_twostream, rebuild_twostream
 
 TSM = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"  # as mmaction2 ships it
 
@@ -227,9 +228,8 @@ def test_bn_inception_can_be_the_rgb_network():
     """Published for RGB too: blue first, and the means of Caffe."""
     part = network_recipe("rgb", StreamPreset("bninception"))
     assert (part.bgr, part.mean, part.dim) == (True, (104.0, 117.0, 128.0), 1024)
-    network, part = build_network("rgb", part, WeightSources())
-    twostream = TwoStream({"rgb": network}, Recipe(part, None, flow_algorithm=None), "cpu")
-    x = twostream._scaled("rgb", torch.tensor([104, 117, 128], dtype=torch.uint8).flip(0).expand(1, 1, 1, 3))
+    assert build_network("rgb", part, WeightSources())[1].bgr
+    x = scaled(torch.tensor([104, 117, 128], dtype=torch.uint8).flip(0).expand(1, 1, 1, 3), part)
     assert not x.any() and x.shape == (1, 3, 1, 1), "a frame is RGB, what the network sees is BGR"
     assert not network_recipe("rgb", StreamPreset("resnet50")).bgr
 

@@ -154,7 +154,7 @@ def test_rgb_alone_is_made_of_chunks_with_flow(finetuned, twostream, filled, pla
 
 def test_a_worker_takes_it_too(finetuned, twostream, filled, plain, submitted, tmp_path):
     begun = create_features(tmp_path / "features", twostream.recipe, {})
-    with open_worker(WorkerConfig(begun.path, device="cpu", threads=1, cache=filled)) as worker:
+    with open_worker(WorkerConfig(begun.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
         assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
     assert submitted == [] and begun.read_record("scene_01")["cached"] is True and same(begun, plain, "scene_01")
 

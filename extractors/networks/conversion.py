@@ -1,0 +1,98 @@
+"""What any runtime needs to convert a network: the network and how it will be used, where to keep what was made of
+it, and whether that is the same."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from extractors.errors import NetworkRuntimeError
+from extractors.networks.pooled import PooledNetwork
+from extractors.recipe import INT8, NetworkRecipe
+
+FORMAT = 1  # of what is kept of a converted network; raise it when conversion changes
+TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
+LEAST_COSINE = 0.98  # of those of an int8 network
+
+
+class Store(Protocol):
+    """Keeps converted networks from one run to the next."""
+
+    def read(self, key: str) -> bytes | None:
+        """What was written under a key; None where nothing was, or it is damaged."""
+
+    def write(self, key: str, parts: Sequence[bytes]) -> None:
+        """Keep parts, one after the other; one that cannot be kept is left out silently."""
+
+
+@dataclass(frozen=True)
+class NetworkJob:
+    """A network to compute with: the module, what its recipe says of it, and how it will be used."""
+
+    network: nn.Module
+    part: NetworkRecipe
+    sha256: str
+    """Of the module's tensors as they are now."""
+    precision: str
+    side: int
+    """Of the square images, in pixels."""
+    device: str
+    threads: int
+    """That will call it at once."""
+
+    @property
+    def channels(self) -> int:
+        """Of an image."""
+        return len(self.part.mean)
+
+    @property
+    def images(self) -> int:
+        """Of a chunk."""
+        return self.part.images
+
+    def pooled(self, precision: str | None = None) -> PooledNetwork:
+        """The network as torch computes it; another `precision` than its own for a runtime that rounds by itself."""
+        return PooledNetwork(self.network, self.part, precision or self.precision, self.device)
+
+    def example(self) -> torch.Tensor:
+        """As few images (N, H, W, C) as the network takes, of noise that is always the same."""
+        shape = (self.part.segments, self.side, self.side, self.channels)
+        return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+    def key(self, runtime: str, version: str) -> str:
+        """Names what a runtime makes of it: another one for other weights, scale, layers, images or versions."""
+        part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
+        about = [FORMAT, runtime, version, torch.__version__, exact_precision(self), self.side, part]
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@torch.inference_mode()
+def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:
+    """Compare what a converted network, in float32 or int8, makes of noise with torch's features.
+
+    Raises NetworkRuntimeError where it is something else.
+    """
+    images = job.example()
+    exact = job.pooled(exact_precision(job))(images)
+    found = torch.from_numpy(compute(images.numpy()))
+    same = found.shape == exact.shape and bool(found.isfinite().all())
+    if same and job.part.ranges:  # a value between two steps may fall to either, so the direction is compared
+        same = bool(torch.cosine_similarity(found, exact).min() >= LEAST_COSINE)
+    elif same:
+        same = bool((found - exact).abs().max() <= TOLERANCE * exact.abs().max())
+    if not same:
+        raise NetworkRuntimeError(
+            f"{runtime} makes other features of the network {job.part.network} than torch.",
+            "leave it to torch: --runtime torch.",
+        )
+
+
+def exact_precision(job: NetworkJob) -> str:
+    """In which a network is converted: bf16 is made of float32 by the runtime itself."""
+    return INT8 if job.precision == INT8 else "float32"

@@ -1,0 +1,67 @@
+"""Networks on ONNX Runtime: exported once from torch, kept on disk, loaded each time after.
+
+It multiplies no bfloat16 on a processor, so a bf16 network is computed in float32 here.
+"""
+
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+
+from extractors.networks.conversion import NetworkJob, Store, check_features, exact_precision
+
+NAME = "onnxruntime"
+OPSET = 17
+IMAGES, FEATURES = "images", "features"
+
+
+class OnnxNetwork:
+    """A RunningNetwork of ONNX Runtime. Each calling thread computes alone."""
+
+    runtime = NAME
+
+    def __init__(self, job: NetworkJob, store: Store | None):
+        key = job.key(NAME, onnxruntime.__version__)
+        kept = store.read(key) if store is not None else None
+        if kept is not None:
+            self._session = _session(kept)
+            return
+        exported = _export(job)
+        self._session = _session(exported)
+        check_features(job, NAME, self)
+        if store is not None:
+            store.write(key, [exported])
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """As RunningNetwork."""
+        return self._session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Nothing: the session takes any number of images."""
+
+
+def _session(content: bytes) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+@torch.no_grad()
+def _export(job: NetworkJob) -> bytes:
+    file = io.BytesIO()
+    torch.onnx.export(
+        job.pooled(exact_precision(job)),
+        (job.example(),),
+        file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
+        input_names=[IMAGES],
+        output_names=[FEATURES],
+        dynamic_axes={IMAGES: {0: "n"}, FEATURES: {0: "n"}},
+        opset_version=OPSET,
+        dynamo=False,  # the newer exporter needs another package, and fixes the number of images
+    )
+    return file.getvalue()

@@ -1,0 +1,179 @@
+"""Networks on OpenVINO: traced once from torch, kept on disk, compiled in less than half a second each time after."""
+
+import functools
+import platform
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from extractors.networks.conversion import NetworkJob, Store, check_features, exact_precision
+from extractors.networks.fused import fast_precision
+from extractors.networks.quantised import LEAST, STEPS
+from extractors.recipe import INT8
+
+NAME = "openvino"
+TELEMETRY = "openvino_telemetry"
+
+
+def load_openvino() -> Any:
+    """The package `openvino`, without its telemetry, which would report each import to its makers."""
+    hidden = TELEMETRY not in sys.modules
+    if hidden:
+        sys.modules[TELEMETRY] = None  # type: ignore[assignment]
+    try:
+        import openvino
+    finally:
+        if hidden:
+            del sys.modules[TELEMETRY]
+    return openvino
+
+
+@functools.cache
+def load_core() -> Any:
+    """OpenVINO's Core, one for the process and never freed.
+
+    On processors with AMX its CPU plugin gives the thread a stack for signal handlers, and frees that stack with itself
+    without taking it back: the next Ctrl-C would be a segmentation fault.
+    """
+    return load_openvino().Core()
+
+
+class OpenVINONetwork:
+    """A RunningNetwork of OpenVINO. Each calling thread has a request of its own, and computes in it alone."""
+
+    runtime = NAME
+
+    def __init__(self, job: NetworkJob, store: Store | None):
+        self.job = job
+        self.ov = load_openvino()
+        self.core = load_core()
+        self._lock = threading.Lock()
+        self._compiled: dict[int, Any] = {}
+        self._requests = threading.local()
+        self._model = self._read(store) or self._convert(store)
+        self.prepare([job.images])
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """As RunningNetwork; the numbers of images that were prepared are used, and the smallest of them for the rest.
+
+        Raises ValueError where the rest is not divisible by it.
+        """
+        rows, start = [], 0
+        while start < len(images):
+            size = max((n for n in self._compiled if n <= len(images) - start), default=0)
+            if not size:
+                raise ValueError(f"{len(images)} images are none of {sorted(self._compiled)}")
+            rows.append(self._infer(np.ascontiguousarray(images[start : start + size])))
+            start += size
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """As RunningNetwork: compile for these numbers of images."""
+        with self._lock:
+            for n in batches:
+                if n not in self._compiled:
+                    # another dict, for other threads may be reading this one
+                    self._compiled = {**self._compiled, n: self._compile(n, self._hint(), self.job.threads)}
+
+    def _infer(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        requests = vars(self._requests)
+        name = str(len(images))
+        if name not in requests:
+            requests[name] = self._compiled[len(images)].create_infer_request()
+        request = requests[name]
+        request.infer([images], share_inputs=True)
+        return request.get_output_tensor(0).data.copy()
+
+    def _compile(self, n: int, hint: str, threads: int) -> Any:
+        """The model for n images; a stream for each thread that calls, which the thread itself computes."""
+        side, channels = self.job.side, self.job.channels
+        self._model.reshape([n, side, side, channels])
+        options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
+        return self.core.compile_model(self._model, "CPU", options | {"ENABLE_CPU_PINNING": False})
+
+    def _hint(self) -> str:
+        """Where the processor does not multiply bfloat16 itself, float32 is nearer to it than emulation, and faster."""
+        return "bf16" if self.job.precision == "bf16" and fast_precision("cpu") == "bf16" else "f32"
+
+    def _key(self) -> str:
+        kernels = "whole" if self.job.precision == INT8 and multiplies_int8() else "rounded"
+        return self.job.key(NAME, f"{self.ov.get_version()} {kernels}")
+
+    def _read(self, store: Store | None) -> Any:
+        """The model as it was kept; None where it was not, or cannot be read."""
+        content = store.read(self._key()) if store is not None else None
+        if content is None:
+            return None
+        try:
+            length = int.from_bytes(content[:8], "little")
+            weights = np.frombuffer(content, np.uint8, offset=8 + length)
+            return self.core.read_model(bytes(content[8 : 8 + length]), self.ov.Tensor(weights))
+        except (RuntimeError, ValueError):
+            return None  # whoever reads converts it again
+
+    def _convert(self, store: Store | None) -> Any:
+        """The model traced from torch, checked against it, and kept. Raises what OpenVINO raises, and as the check."""
+        from openvino.frontend import FrontEndManager
+        from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+
+        job = self.job
+        with torch.no_grad():
+            traced = TorchScriptPythonDecoder(job.pooled(exact_precision(job)), example_input=job.example())
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        self._model = frontend.convert(frontend.load(traced))
+        if job.precision == INT8:
+            self._quantise_weights()
+        exact = self._compile(job.part.segments, "f32", 1).create_infer_request()
+        check_features(job, NAME, lambda images: exact.infer([images])[0])
+        if store is not None:
+            store.write(self._key(), self._parts())
+        return self._model
+
+    def _parts(self) -> tuple[bytes, bytes, bytes]:
+        """What `_read` reads: the length of the graph, the graph, the weights."""
+        with TemporaryDirectory() as folder:
+            graph, weights = Path(folder) / "graph.xml", Path(folder) / "weights.bin"
+            self.ov.serialize(self._model, graph, weights)
+            return graph.stat().st_size.to_bytes(8, "little"), graph.read_bytes(), weights.read_bytes()
+
+    def _quantise_weights(self) -> None:
+        """Give convolutions of rounded inputs their weights as whole numbers, by which OpenVINO knows int8 kernels."""
+        from openvino import opset13
+        from openvino.passes import ConstantFolding, Manager
+
+        passes = Manager()
+        passes.register_pass(ConstantFolding())  # the traced ranges are small computations
+        passes.run_passes(self._model)
+        if not multiplies_int8():
+            return
+        for node in self._model.get_ordered_ops():
+            if node.get_type_name() not in ("Convolution", "GroupConvolution"):
+                continue
+            weights = node.input_value(1).get_node()
+            values = weights.data if weights.get_type_name() == "Constant" else None
+            if values is None or node.input_value(0).get_node().get_type_name() != "FakeQuantize":
+                continue
+            # (out, in, h, w), or (groups, out, in, h, w)
+            inner = tuple(range(values.ndim - 3, values.ndim))
+            steps = np.maximum(np.abs(values).max(inner, keepdims=True), LEAST * STEPS) / np.float32(STEPS)
+            whole = np.round(values / steps).clip(-STEPS, STEPS).astype(np.int8)
+            scaled = opset13.multiply(opset13.convert(opset13.constant(whole), "f32"), opset13.constant(steps))
+            node.input(1).replace_source_output(scaled.output(0))
+
+
+def multiplies_int8() -> bool:
+    """Whether the processor adds products of 8 bits without overflow (VNNI, or an ARM one).
+
+    On another its int8 kernels could clip sums, which makes other features; there int8 networks compute in float32.
+    """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    check = getattr(torch.cpu, "_is_vnni_supported", None)  # not documented, so a version may lack it
+    return bool(check and check())

@@ -1,0 +1,60 @@
+"""Which runtime computes a network: torch, which defines it, or one that computes the same faster on a processor."""
+
+import importlib.util
+
+from extractors.errors import NetworkRuntimeError
+from extractors.networks.backbones import quiet
+from extractors.networks.conversion import NetworkJob, Store
+from extractors.networks.pooled import RunningNetwork, TorchNetwork
+
+RUNTIMES = ("torch", "openvino", "onnxruntime")
+AUTO = "auto"
+INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr-video[onnxruntime]"'}
+
+
+def is_installed(runtime: str) -> bool:
+    """Whether a runtime can be imported, without importing it."""
+    return runtime == "torch" or importlib.util.find_spec(runtime) is not None
+
+
+def choose_runtime(wanted: str, device: str, fastest: str | None = None) -> str:
+    """The runtime for `wanted`, which may be `auto`: `fastest` where that is known, else OpenVINO, else torch.
+
+    On a GPU, and where none is installed, `auto` is torch. Raises NetworkRuntimeError for one that is not installed, or
+    that does not compute on this device.
+    """
+    if wanted == AUTO:
+        best = fastest or "openvino"
+        return best if device == "cpu" and is_installed(best) else "torch"
+    if wanted not in RUNTIMES:
+        raise NetworkRuntimeError(f"There is no runtime {wanted!r}.", f"choose one of: {', '.join((AUTO, *RUNTIMES))}.")
+    if not is_installed(wanted):
+        raise NetworkRuntimeError(f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or --runtime auto.")
+    if wanted != "torch" and device != "cpu":
+        raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "add --device cpu.")
+    return wanted
+
+
+def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningNetwork:
+    """A network on a runtime that `choose_runtime` has chosen.
+
+    Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
+    """
+    if runtime == "torch":
+        return TorchNetwork(job.pooled(), job.device)
+    try:
+        with quiet():
+            if runtime == "openvino":
+                from extractors.networks.openvino_runtime import OpenVINONetwork
+
+                return OpenVINONetwork(job, store)
+            from extractors.networks.onnx_runtime import OnnxNetwork
+
+            return OnnxNetwork(job, store)
+    except NetworkRuntimeError:
+        raise
+    except Exception as error:  # a runtime fails in as many ways as there are layers
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise NetworkRuntimeError(
+            f"{runtime} cannot run the network {job.part.network} ({reason}).", "leave it to torch: --runtime torch."
+        ) from error

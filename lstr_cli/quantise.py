@@ -1,0 +1,67 @@
+"""`lstr quantise`: a model file to one whose feature networks compute in int8."""
+
+from contextlib import closing
+
+import click
+
+from lstr_cli.headings import Command
+from lstr_cli.options import flow_threads_option, runtime_option
+
+
+@click.command("quantise", cls=Command)
+@click.argument("model", metavar="MODEL")
+@click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR...")
+@click.option("-o", "--output", required=True, metavar="FILE.lstr", help="The model file to write.")
+@click.option(
+    "--labels",
+    metavar="LABELS",
+    help="Of the videos, in any form: measure on them what int8 costs in mAP, which takes as long as detecting twice.",
+)
+@click.option("--subset", metavar="NAME", help="Which of the labelled videos.  [default: testing, else validation]")
+@click.option(
+    "--chunks",
+    type=click.IntRange(min=2),
+    default=400,
+    show_default=True,
+    help="How many quarter seconds of the videos are looked at: half to measure ranges, half to compare.",
+)
+@flow_threads_option
+@runtime_option
+@click.option("--json", "as_json", is_flag=True, help="Print what int8 costs as JSON.")
+def command(model, videos, output, as_json, **options):
+    """Let the feature networks of a model file compute in whole numbers of 8 bits.
+
+    On a processor without AMX that is several times faster than float32. VIDEO is of the kind that the model will
+    watch: the values inside the networks are measured on it. The new file says how near its features are to those in
+    float32, by the cosine, and with --labels what that costs in mAP. MODEL stays as it is.
+
+    \b
+    Examples:
+      lstr quantise fall.lstr videos/ -o small.lstr
+      lstr quantise fall.lstr videos/ --labels labels.json -o small.lstr
+    """
+    from lstr_cli import console
+
+    console.say_waiting("loading networks…")
+    from pipelines.progress import Finished, Notice, Progress
+    from pipelines.quantisation.job import QuantiseOptions, quantise
+
+    chosen = QuantiseOptions(model, output, **options)
+    with closing(quantise(videos, chosen)) as events, console.Bar("") as bar:
+        for event in events:
+            match event:
+                case Progress(what, done, total):
+                    bar.update(what, done, total)
+                case Notice():
+                    console.warn(event.text)
+                case Finished():
+                    quantised = event.result
+    if as_json:
+        console.show_json({"model": str(quantised.model.path), **quantised.measured})
+        return
+    for stream, cosine in quantised.measured["cosine"].items():
+        console.show(f"{stream}: cosine to float32 {cosine['mean']:.4f}, least {cosine['least']:.4f}")
+    if costs := quantised.measured.get("mAP"):
+        console.show(f"mAP on {costs['videos']} videos: {costs['int8']:.3f}, in float32 {costs['float32']:.3f}")
+    console.say(f"model: {quantised.model.path}")
+    console.say_next("lstr", "detect", "VIDEO", "-m", quantised.model.path, "-o", "timeline")

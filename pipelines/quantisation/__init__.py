@@ -1,0 +1,1 @@
+"""A model file whose feature networks compute in int8."""

@@ -1,0 +1,91 @@
+"""What int8 costs in mAP: one decoding of labelled videos, features and scores in both precisions."""
+
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extractors.errors import VideoError
+from extractors.flow.workers import FlowWorkers
+from extractors.twostream import TwoStream
+from extractors.video.file_reader import open_chunks
+from extractors.video.probe import probe
+from lstr import metrics
+from lstr.batch import predict
+from lstr.checkpoint import Checkpoint
+from lstr.errors import LabelsError
+from lstr.labels import VideoLabels, select, targets
+from pipelines.annotations.label_file import read_label_file
+from pipelines.datasets.dataset import subset_of
+from pipelines.progress import Progress
+
+Features = NDArray[np.float32]
+
+
+def read_truth(
+    labels: str | Path, subset: str | None, videos: Mapping[str, Path], classes: tuple[str, ...]
+) -> dict[str, VideoLabels]:
+    """The labels of those videos that are of a subset. Raises LabelsError where there is none, or of other classes."""
+    read = read_label_file(labels, present=videos)
+    unknown = sorted(set(read.classes) - set(classes))
+    if unknown:
+        raise LabelsError(f"{labels} has the class {unknown[0]!r}, which the model does not know.", "give its labels.")
+    chosen = select(read, subset_of(read, subset)) if subset or read.has_subsets else read
+    found = {name: video for name, video in chosen.videos.items() if name in videos}
+    if not found:
+        raise LabelsError(
+            f"{labels} labels none of the {len(videos)} videos that mAP could be measured on.",
+            "give the labelled videos too, or choose others of them with --subset.",
+        )
+    return found
+
+
+def map_of_both(
+    loaded: Checkpoint,
+    exact: TwoStream,
+    whole: TwoStream,
+    videos: Mapping[str, Path],
+    truth: Mapping[str, VideoLabels],
+    workers: FlowWorkers | None,
+) -> Generator[Progress, None, dict[str, Any]]:
+    """Per-frame mAP of a model with the features of two TwoStreams of the same images, and on how many videos.
+
+    Raises VideoError for a video that cannot be read.
+    """
+    scores: dict[str, list[Features]] = {"float32": [], "int8": []}
+    labels = []
+    for video_id, path in videos.items():
+        total = probe(path).n_chunks
+        rows: dict[str, list[Features]] = {"float32": [], "int8": []}
+        for at, pair in enumerate(_features(exact, whole, path, workers), start=1):
+            for name, row in zip(rows, pair, strict=True):
+                rows[name].append(row)
+            yield Progress(f"mAP on {video_id}", at, total)
+        if not rows["int8"]:
+            raise VideoError(f"{path} is shorter than a chunk.", "leave it out.")
+        labels.append(targets(truth[video_id], loaded.classes, len(rows["int8"])))
+        for name in scores:
+            scores[name].append(predict(loaded.model, np.stack(rows[name])).numpy())
+    both = {
+        name: metrics.per_frame(np.concatenate(found), np.concatenate(labels), loaded.classes)["mAP"]
+        for name, found in scores.items()
+    }
+    return {name: round(float(value), 4) for name, value in both.items()} | {"videos": len(videos)}
+
+
+def _features(
+    exact: TwoStream, whole: TwoStream, path: Path, workers: FlowWorkers | None
+) -> Iterator[tuple[Features, ...]]:
+    """A chunk's features (D,) in both precisions, of a frame that is decoded and flow that is computed once."""
+    for chunk in open_chunks(path, exact.recipe.long_side)[2]:
+        inputs = {}
+        if exact.recipe.rgb:
+            inputs["rgb"] = exact.rgb_input(chunk.frames)
+        if exact.recipe.flow and workers:
+            inputs["flow"] = exact.flow_input(workers.submit(chunk.frames).result())
+        yield tuple(
+            np.concatenate([twostream.pooled(stream, images[None])[0] for stream, images in inputs.items()])
+            for twostream in (exact, whole)
+        )

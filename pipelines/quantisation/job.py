@@ -1,0 +1,147 @@
+"""The quantisation job: a model file and some of the user's videos to one whose feature networks compute in int8."""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from extractors.errors import RecipeError, VideoError
+from extractors.flow.workers import flow_workers
+from extractors.networks.fused import fuse
+from extractors.networks.pooled import scaled
+from extractors.networks.quantised import Ranges
+from extractors.networks.runtimes import AUTO, choose_runtime
+from extractors.prefetch import torch_threads
+from extractors.recipe import INT8, Recipe
+from extractors.twostream import TwoStream, build_as
+from extractors.video.inputs import find_videos
+from pipelines.extraction.prepare import sampled_inputs
+from pipelines.files.atomic import check_writable
+from pipelines.networks.converted import use_runtime
+from pipelines.networks.model_file import ModelFile, change_precision, open_model
+from pipelines.progress import Finished, Notice, Progress
+from pipelines.quantisation.cost import map_of_both, read_truth
+
+CHUNKS = 400  # half of them for the ranges, half to compare on
+BATCH = 8  # chunks at a time
+DEVICE = "cpu"  # int8 is for processors
+
+Images = Mapping[str, Sequence[NDArray[np.uint8]]]
+"""Of the sampled chunks by stream, each (segments, H, W, C)."""
+
+
+@dataclass(frozen=True)
+class QuantiseOptions:
+    """What is quantised, by which videos, and what is left of it."""
+
+    model: str | Path
+    output: str | Path
+    labels: str | Path | None = None
+    """Of the videos, in any form; with them the mAP of both is measured, over all of their length."""
+    subset: str | None = None
+    """Of the labels; None is testing, else validation, else all where they name no subsets."""
+    chunks: int = CHUNKS
+    """Spread evenly over the videos."""
+    flow_threads: int | None = None
+    flow_backend: str = "auto"
+    runtime: str = AUTO
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """The model file that was written, and what int8 costs, as it says itself."""
+
+    model: ModelFile
+    measured: Mapping[str, Any]
+
+
+def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator[Any, None, None]:
+    """Measure the ranges of a model's networks on videos, and write the model with them in int8.
+
+    Yields Progress and Notice, and last Finished with Quantised. Half of the sampled chunks give the ranges; on the
+    others the cosine to the float32 features is measured. Raises CheckpointError, RecipeError for a model that is in
+    int8 already, VideoError where no video can be read, LabelsError, WeightsError, OutputError or NetworkRuntimeError.
+    """
+    videos = find_videos(paths)
+    model, output = open_model(options.model), Path(options.output)
+    choose_runtime(options.runtime, DEVICE)
+    check_writable(output.absolute().parent)
+    recipe = model.recipe.without_folds()
+    if recipe.precision == INT8:
+        raise RecipeError(f"{model.path} is in int8 already.", "give the model file that it was made from.")
+    truth = read_truth(options.labels, options.subset, videos, model.classes) if options.labels else {}
+    calibration = model.calibration()
+    sources = replace(model.network_sources(), calibration=calibration, calibrated_on=recipe.calibrated_on)
+    exact = build_as(replace(recipe, precision="float32"), sources, DEVICE)
+    with torch_threads(1), flow_workers(recipe.algorithm, options.flow_threads, options.flow_backend) as workers:
+        images = yield from sampled_inputs(exact, videos, workers, options.chunks, "chunks")
+        if min(map(len, images.values())) < 2:
+            raise VideoError("The videos have a single chunk, and int8 needs some hundred.", "give more videos.")
+        whole = yield from _in_int8(exact, {stream: part[::2] for stream, part in images.items()})
+        use_runtime(exact, options.runtime)
+        use_runtime(whole, options.runtime)
+        cosines = yield from _cosines(exact, whole, {stream: part[1::2] for stream, part in images.items()})
+        measured = {
+            "made_from": model.recipe.id,
+            "videos": sorted(videos),
+            "chunks": len(next(iter(images.values()))),
+            "cosine": cosines,
+        }
+        del images
+        if truth:
+            yield from _notices_of(model, truth)
+            found = {name: videos[name] for name in truth}
+            measured["mAP"] = yield from map_of_both(model.checkpoint(), exact, whole, found, truth, workers)
+    for text in dict.fromkeys((*exact.warnings, *whole.warnings)):
+        yield Notice(text)
+    yield Finished(Quantised(change_precision(model.path, output, whole.recipe, measured), measured))
+
+
+@torch.inference_mode()
+def _in_int8(exact: TwoStream, images: Images) -> Generator[Progress, None, TwoStream]:
+    """The same networks with the ranges of these images."""
+    parts: dict[str, Any] = {}
+    for stream, network in exact.networks.items():
+        part, fused = exact.recipe.parts[stream], fuse(network, "float32", DEVICE)
+        ranges = Ranges(fused, part)
+        for start in range(0, len(images[stream]), BATCH):
+            batch = np.concatenate(images[stream][start : start + BATCH])
+            fused(scaled(torch.from_numpy(batch), part))
+            yield Progress(f"{stream} ranges", min(start + BATCH, len(images[stream])), len(images[stream]))
+        parts[stream] = replace(part, ranges=ranges.result())
+    recipe: Recipe = replace(exact.recipe, precision=INT8, **parts)
+    return TwoStream(exact.networks, recipe, DEVICE, exact.sources)
+
+
+def _cosines(exact: TwoStream, whole: TwoStream, images: Images) -> Generator[Progress, None, dict[str, Any]]:
+    """Mean and least cosine of the features of chunks in int8 to those in float32, by stream."""
+    # of one crop, which is what the images are
+    exact, whole = _of_one_crop(exact), _of_one_crop(whole)
+    cosines = {}
+    for stream, chunks in images.items():
+        found = []
+        for at, chunk in enumerate(chunks, start=1):
+            a, b = (twostream.pooled(stream, chunk[None])[0] for twostream in (exact, whole))
+            found.append(float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-12)))
+            yield Progress(f"{stream} in int8", at, len(chunks))
+        cosines[stream] = {"mean": round(float(np.mean(found)), 6), "least": round(min(found), 6)}
+    return cosines
+
+
+def _of_one_crop(twostream: TwoStream) -> TwoStream:
+    parts: dict[str, Any] = {stream: replace(part, crops=1) for stream, part in twostream.recipe.parts.items()}
+    made = TwoStream(twostream.networks, replace(twostream.recipe, **parts), DEVICE, twostream.sources)
+    made.runtime, made.fastest, made.store = twostream.runtime, twostream.fastest, twostream.store
+    made.warnings = twostream.warnings
+    return made
+
+
+def _notices_of(model: ModelFile, truth: Mapping[str, Any]) -> Generator[Notice, None, None]:
+    seen = sorted(truth.keys() & set(model.about["seen"]))
+    if seen:
+        some = ", ".join(seen[:3]) + (" …" if len(seen) > 3 else "")
+        yield Notice(f"{model.path} was trained on {len(seen)} of these videos ({some}): both mAPs flatter it.")

@@ -1,0 +1,205 @@
+"""Networks on other runtimes than torch: the same features, kept and read again, or one sentence."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from extractors.errors import NetworkRuntimeError, RecipeError
+from extractors.networks import runtimes
+from extractors.networks.conversion import NetworkJob
+from extractors.networks.fused import fuse
+from extractors.networks.pooled import scaled
+from extractors.networks.quantised import Ranges, quantise
+from extractors.networks.runtimes import choose_runtime, open_network
+from extractors.networks.weights import fingerprint
+from extractors.recipe import NetworkRecipe, Recipe, differences
+from extractors.twostream import TwoStream
+
+SIDE = 32
+PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
+
+
+class Tiny(nn.Module):
+    """Two branches that are joined, as in the real ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, 2, 1)
+        self.deep = nn.Conv2d(16, 16, 3, 1, 1)
+        self.wide = nn.Conv2d(16, 8, 1)
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        return torch.cat([self.deep(x).relu(), self.wide(x).relu()], 1)
+
+
+class Other(Tiny):
+    """What is traced of it is not what it computes."""
+
+    def forward(self, x):
+        return super().forward(x) + 100 * torch.jit.is_tracing()
+
+
+class Store(dict):
+    """Kept in memory."""
+
+    read = dict.get
+
+    def write(self, key, parts):
+        self[key] = b"".join(parts)
+
+
+@pytest.fixture(params=["openvino", "onnxruntime"])
+def runtime(request):
+    if not runtimes.is_installed(request.param) or (
+        request.param == "onnxruntime" and not runtimes.is_installed("onnx")
+    ):
+        pytest.skip(f"{request.param} is not installed")
+    return request.param
+
+
+def job_of(network: nn.Module, precision: str = "float32", part: NetworkRecipe = PART) -> NetworkJob:
+    return NetworkJob(network, part, fingerprint(network), precision, SIDE, "cpu", threads=2)
+
+
+def tiny(kind=Tiny) -> nn.Module:
+    torch.manual_seed(0)
+    return kind().eval()
+
+
+def images(n: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (n, SIDE, SIDE, 3), dtype=np.uint8)
+
+
+@torch.inference_mode()
+def exact(network: nn.Module, x: np.ndarray) -> np.ndarray:
+    return network(scaled(torch.from_numpy(x), PART)).mean((2, 3)).numpy()
+
+
+def in_int8(network: nn.Module) -> NetworkRecipe:
+    fused = fuse(network, "float32", "cpu")
+    ranges = Ranges(fused, PART)
+    fused(scaled(torch.from_numpy(images(8)), PART))
+    return replace(PART, ranges=ranges.result())
+
+
+def test_the_same_features_of_any_number_of_images(runtime):
+    network, x = tiny(), images(7)
+    running = open_network(job_of(network), runtime, None)
+    running.prepare([1, 4])
+    expected = exact(network, x)
+    for n in (1, 4, 7):
+        found = running(x[:n])
+        assert found.shape == (n, 24) and found.dtype == np.float32
+        assert np.abs(found - expected[:n]).max() <= 1e-5 * expected.max()
+    with ThreadPoolExecutor(4) as pool:
+        alone = list(pool.map(lambda i: running(x[i : i + 1])[0], [*range(7)] * 5))
+    assert np.abs(np.stack(alone[:7]) - running(x)).max() <= 1e-6 * expected.max()
+    assert all(np.array_equal(a, b) for a, b in zip(alone[:7] * 4, alone[7:], strict=True))
+
+
+def test_what_was_converted_is_not_traced_again(runtime, monkeypatch):
+    network, store = tiny(), Store()
+    first = open_network(job_of(network), runtime, store)(images(2))
+    assert len(store) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(NetworkJob, "pooled", lambda *_: pytest.fail("traced again"))
+        assert np.allclose(open_network(job_of(network), runtime, store)(images(1)), first[:1], rtol=1e-5)
+    network.wide.weight.data *= 2
+    assert not np.allclose(open_network(job_of(network), runtime, store)(images(2)), first)
+    assert len(store) == 2
+
+
+def test_bf16_points_the_same_way():
+    pytest.importorskip("openvino")
+    network, x = tiny(), images(4)
+    found = open_network(job_of(network, "bf16"), "openvino", None)(x)
+    rough = open_network(job_of(network, "bf16"), "torch", None)(x)
+    expected = exact(network, x)
+    assert np.abs(found - expected).max() <= 1.5 * max(np.abs(rough - expected).max(), 1e-5 * expected.max())
+
+
+def test_a_conversion_that_makes_other_features_is_refused(runtime):
+    store = Store()
+    with pytest.raises(NetworkRuntimeError, match="other features") as caught:
+        open_network(job_of(tiny(Other)), runtime, store)
+    assert "--runtime torch" in caught.value.hint and caught.value.exit_code == 2 and not store
+
+
+def test_auto_falls_back_to_torch_with_one_warning():
+    pytest.importorskip("openvino")
+    network, x = tiny(Other), images(3)
+    twostream = TwoStream({"rgb": network}, Recipe(PART, None, flow_algorithm=None, crop=SIDE), "cpu")
+    twostream.runtime = "auto"
+    for _ in range(2):
+        twostream.prepare(4)
+    assert np.allclose(twostream.pooled("rgb", x[:, None]), exact(network, x), rtol=1e-5)
+    assert len(twostream.warnings) == 1 and "Torch" in twostream.warnings[0]
+    assert twostream.runtimes == {"rgb": "torch"}
+    named = TwoStream({"rgb": network}, twostream.recipe, "cpu")
+    named.runtime = "openvino"
+    with pytest.raises(NetworkRuntimeError):
+        named.prepare()
+
+
+def test_what_auto_means_and_what_is_refused(monkeypatch):
+    assert choose_runtime("auto", "cuda") == choose_runtime("auto", "cpu", "torch") == "torch"
+    with pytest.raises(NetworkRuntimeError, match="no runtime 'tensorrt'"):
+        choose_runtime("tensorrt", "cpu")
+    monkeypatch.setattr(runtimes, "is_installed", lambda name: name == "torch")
+    assert choose_runtime("auto", "cpu") == choose_runtime("auto", "cpu", "openvino") == "torch"
+    with pytest.raises(NetworkRuntimeError, match="onnxruntime is not installed") as caught:
+        choose_runtime("onnxruntime", "cpu")
+    assert "pip install" in caught.value.hint
+    monkeypatch.undo()
+    if runtimes.is_installed("openvino"):
+        assert choose_runtime("auto", "cpu") == "openvino"
+        with pytest.raises(NetworkRuntimeError, match="on the CPU") as caught:
+            choose_runtime("openvino", "cuda")
+        assert "--device cpu" in caught.value.hint
+
+
+def test_openvino_reports_nothing_to_its_makers():
+    pytest.importorskip("openvino_telemetry")
+    for name in [name for name in sys.modules if name.startswith("openvino_telemetry")]:
+        del sys.modules[name]  # another test may have imported the real one
+    from extractors.networks.openvino_runtime import load_openvino
+
+    load_openvino()
+    assert "openvino_telemetry" not in sys.modules
+    stub = sys.modules.get("openvino.tools.ovc.telemetry_utils")
+    assert stub is None or stub.tm.__name__.endswith("telemetry_stub")
+
+
+@torch.inference_mode()
+def test_int8_is_what_torch_says_it_is(runtime):
+    network, x = tiny(), images(6)
+    part = in_int8(network)
+    job = job_of(network, "int8", part)
+    expected = exact(network, x)
+    by_torch, found = (open_network(job, name, None)(x[:1]) for name in ("torch", runtime))
+    for rounded in (by_torch, found):
+        cosine = (rounded * expected[:1]).sum() / np.linalg.norm(rounded) / np.linalg.norm(expected[:1])
+        assert 0.999 < cosine < 0.9999999
+    assert np.abs(found - by_torch).max() <= 0.01 * np.abs(by_torch).max()
+    assert part.ranges["stem"][0] == pytest.approx(-128 / 1.5, rel=1e-5) and part.ranges["deep"][0] == 0
+
+
+def test_int8_is_a_recipe_of_its_own():
+    network = tiny()
+    part = in_int8(network)
+    exact_recipe = Recipe(PART, None, flow_algorithm=None)
+    recipe = Recipe(part, None, flow_algorithm=None, precision="int8")
+    assert recipe.id != exact_recipe.id and Recipe.from_dict(json.loads(recipe.to_json())) == recipe
+    assert "ranges" not in exact_recipe.to_json()
+    assert differences(exact_recipe, recipe)[0].startswith("precision")
+    with pytest.raises(RecipeError, match="ranges"):
+        Recipe.from_dict(recipe.to_dict() | {"precision": "float32"})
+    with pytest.raises(RecipeError, match="another network"):
+        quantise(fuse(network, "float32", "cpu"), {"stem": [0, 1]})

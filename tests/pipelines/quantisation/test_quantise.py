@@ -1,0 +1,46 @@
+"""A model file in int8: what it says of itself, that it detects, and what is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from pipelines.detection.detect import detect
+from pipelines.networks.model_file import open_model, write_model
+from tests.support.mistakes import mistake
+
+
+def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
+    model = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path
+    mistake(lstr("quantise", model, "-o", tmp_path / "b.lstr"), 2, "VIDEO")
+    mistake(lstr("extract", small_set.videos, "-o", tmp_path / "f", "--precision", "int8"), 2, "lstr quantise")
+    (tmp_path / "no.mp4").write_text("no video")
+    mistake(lstr("quantise", model, tmp_path / "no.mp4", "-o", tmp_path / "b.lstr"), 3, "can be read")
+    mistake(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", tmp_path / "b.lstr"), 4, "model file")
+    assert not (tmp_path / "b.lstr").exists()
+
+
+@pytest.mark.long
+def test_a_model_in_int8(lstr, small_set, tmp_path):
+    model = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path
+    before = model.read_bytes()
+    small, videos = tmp_path / "small.lstr", tmp_path / "videos"
+    videos.mkdir()
+    shutil.copy(small_set.videos / "scene_00.mp4", videos)
+    asked = ["quantise", model, videos, "-o", small, "--chunks", 12, "--labels", small_set.labels]
+    code, out, err = lstr(*asked, "--subset", "training", "--json")
+    assert code == 0 and "both mAPs flatter it" in err and model.read_bytes() == before, err
+    said, about = json.loads(out), open_model(small).about
+    assert about["int8"] == {name: value for name, value in said.items() if name != "model"}
+    assert (
+        said["chunks"] == 12 and said["mAP"]["videos"] == 1 and abs(said["mAP"]["int8"] - said["mAP"]["float32"]) < 0.2
+    )
+    assert all(0.95 < cosine["least"] <= cosine["mean"] < 1 for cosine in said["cosine"].values())
+    recipe = open_model(small).recipe
+    assert recipe.precision == "int8" and recipe.id != open_model(model).recipe.id
+    video = small_set.videos / "scene_01.mp4"
+    scores = [np.stack([d.scores for d in detect(video, m, device="cpu")]) for m in (model, small)]
+    assert 0 < np.abs(scores[0] - scores[1]).mean() < 0.1
+    mistake(lstr("quantise", small, videos, "-o", tmp_path / "c.lstr"), 4, "int8 already")
+    mistake(lstr("quantise", model, videos, "-o", small_set.checkpoint), 2, "no model file")
