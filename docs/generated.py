@@ -56,7 +56,7 @@ def presets_page() -> str:
     from pipelines.training import config as training
 
     finetune = {"flow, random": finetuning.RANDOM["flow"], "RGB, random": finetuning.RANDOM["rgb"]}
-    finetune |= {"trained weights": finetuning.PUBLISHED}
+    finetune |= {"flow, random, small networks": finetuning.SMALL["flow"], "trained weights": finetuning.PUBLISHED}
     streams = {name: preset for name, preset in recipes.PRESETS.items() if name not in ("faithful", "fast")}
     return "\n".join(
         (

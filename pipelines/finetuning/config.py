@@ -82,6 +82,8 @@ RANDOM = {
     "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
 }
 """From random weights, by stream; found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
+SMALL = {name: replace(config, batch_size=48, lr=2e-3, mixup=0.0) for name, config in RANDOM.items()}
+"""Those of DEPTHWISE networks, which have a tenth of the weights; found on the same set's first fold."""
 PUBLISHED = FinetuneConfig(
     batch_size=16,
     segments=3,
@@ -116,9 +118,9 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
     return preset
 
 
-def defaults(stream: str, begun: bool) -> FinetuneConfig:
+def defaults(stream: str, begun: bool, network: str = "") -> FinetuneConfig:
     """The settings of a stream whose first weights were trained (`begun`) or are random."""
-    return PUBLISHED if begun else RANDOM[stream]
+    return PUBLISHED if begun else (SMALL if network in DEPTHWISE else RANDOM)[stream]
 
 
 def resolve(
@@ -129,7 +131,7 @@ def resolve(
     settings: NAME for both streams, rgb.NAME or flow.NAME for one. A preset that has sizes of its own keeps them where
     no setting changes them. Raises ConfigError for an unknown name or value.
     """
-    plain = {stream: defaults(stream, begun[stream]) for stream in preset.streams}
+    plain = {stream: defaults(stream, begun[stream], part.network) for stream, part in preset.parts.items()}
     larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size
     own = {"short_side": larger.short_side, "crop": larger.crop}
     own |= {n: getattr(preset, n) for n in own if getattr(preset, n) != getattr(KINETICS, n)}

@@ -20,7 +20,9 @@ SMALL = {
 
 
 def test_each_network_is_described():
-    assert FEATURES.keys() == CONFIGS.keys() == {network for _, network in INPUTS} == {"resnet50", "bninception", *SMALL}
+    assert (
+        FEATURES.keys() == CONFIGS.keys() == {network for _, network in INPUTS} == {"resnet50", "bninception", *SMALL}
+    )
 
 
 @pytest.mark.parametrize("network", SMALL)
