@@ -1,8 +1,9 @@
 """The two TSN networks as one: chunks and their flow to feature rows."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from threading import Lock
 from time import perf_counter
@@ -15,7 +16,15 @@ from torch import Tensor, nn
 
 from extractors.errors import NetworkRuntimeError, RecipeError, WeightsError
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from extractors.networks.build import WeightSources, build_network, folds_of, network_recipe
+from extractors.networks.build import (
+    Networks,
+    WeightSources,
+    at_rest,
+    build_network,
+    find_network,
+    folds_of,
+    network_recipe,
+)
 from extractors.networks.conversion import NetworkJob, Store
 from extractors.networks.crops import centre_crop, fit, fit_planes, ten_crops
 from extractors.networks.fused import fast_precision
@@ -88,10 +97,7 @@ class TwoStream:
         device: str,
         sources: WeightSources | None = None,
     ):
-        self.networks = networks
-        for network in self.networks.values():
-            network.to(device=device).to(memory_format=torch.channels_last)
-            network.eval()
+        self.networks = Networks({stream: partial(at_rest, networks, stream, device) for stream in networks})
         self.recipe = recipe
         self.device = device
         self.sources = sources or WeightSources()
@@ -141,7 +147,8 @@ class TwoStream:
 
     def _open(self, stream: str) -> RunningNetwork:
         """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
-        network, part, sha256 = self.networks[stream], self.recipe.parts[stream], self._hashes[stream]
+        part, sha256 = self.recipe.parts[stream], self._hashes[stream]
+        network = partial(self.networks.__getitem__, stream)
         job = NetworkJob(network, part, sha256, self.recipe.precision, self.recipe.crop, self.device, self.threads)
         try:
             return open_network(job, choose_runtime(self.runtime, self.device, self.fastest), self.store)
@@ -335,7 +342,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
 
     Raises WeightsError where the recipe has a weights file and `sources` has none.
     """
-    networks: dict[str, nn.Module] = {}
+    networks: dict[str, Callable[[], nn.Module]] = {}
     parts: dict[str, NetworkRecipe] = {}
     for stream, want in recipe.parts.items():
         if want.weights != "random" and sources.files[stream] is None:
@@ -343,8 +350,9 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
                 f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
                 f"add `--{stream}-weights PATH`.",
             )
-        networks[stream], parts[stream] = build_network(stream, want, sources)
-    return TwoStream(networks, replace(recipe, rgb=parts.get("rgb"), flow=parts.get("flow")), device, sources)
+        networks[stream], parts[stream] = find_network(stream, want, sources)
+    whole = replace(recipe, rgb=parts.get("rgb"), flow=parts.get("flow"))
+    return TwoStream(Networks(networks), whole, device, sources)
 
 
 def calibration_of(twostream: TwoStream) -> dict[str, dict[str, Tensor]]:

@@ -29,7 +29,7 @@ SOME_FAILED = 3
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
-    help="How features are made: live (flow alone), fast or faithful (RGB and TV-L1 flow), or a recipe file.  [default: live]",
+    help="How features are made: live (flow alone), fast, faithful, or a recipe file.  [default: live]",
 )
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: flow]")
 @algorithm_option

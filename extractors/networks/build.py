@@ -1,7 +1,7 @@
 """One stream's network with its weights: published, a file of one's own, or seeded random ones."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +13,15 @@ from extractors.errors import RecipeError, WeightsError
 from extractors.networks.backbones import build_backbone, registry
 from extractors.networks.model_card import network_file, read_card
 from extractors.networks.published_files import dataset_of
-from extractors.networks.weights import CHANNELS, fingerprint, load_statistics, load_weights, randomise, read_alignment
+from extractors.networks.weights import (
+    CHANNELS,
+    fingerprint,
+    fingerprint_of_file,
+    load_statistics,
+    load_weights,
+    randomise,
+    read_alignment,
+)
 from extractors.presets import StreamPreset
 from extractors.recipe import FEATURES, NetworkRecipe, Recipe
 
@@ -86,6 +94,52 @@ def build_network(
         calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
         part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on)
     return backbone, replace(part, sha256=fingerprint(backbone))
+
+
+class Networks(Mapping[str, nn.Module]):
+    """Networks by stream, each built when it is first needed: one that was converted before is not needed at all."""
+
+    def __init__(self, make: Mapping[str, Callable[[], nn.Module]]):
+        self._make = dict(make)
+        self._built: dict[str, nn.Module] = {}
+
+    def __getitem__(self, stream: str) -> nn.Module:
+        if stream not in self._built:
+            self._built[stream] = self._make[stream]()
+        return self._built[stream]
+
+    def __contains__(self, stream: object) -> bool:
+        return stream in self._make  # a mapping's own would build it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        return len(self._make)
+
+
+def at_rest(networks: Mapping[str, nn.Module], stream: str, device: str) -> nn.Module:
+    """The network of a stream in evaluation mode on a device."""
+    network = networks[stream]
+    network.to(device=device).to(memory_format=torch.channels_last)
+    network.eval()  # mmaction2's ResNet returns None here, so it cannot be chained
+    return network
+
+
+def find_network(
+    stream: str, want: NetworkRecipe, sources: WeightSources
+) -> tuple[Callable[[], nn.Module], NetworkRecipe]:
+    """What builds the network of a recipe with the weights of `sources`, and the recipe it then has.
+
+    It is built at once but where the tensors in the file are those that the recipe has the hash of. Raises as
+    `build_network`.
+    """
+    if (source := sources.files[stream]) is not None:
+        path = network_file(source, stream)
+        if not read_alignment(path) and fingerprint_of_file(path) == want.sha256:
+            return lambda: build_network(stream, want, sources)[0], want
+    network, found = build_network(stream, want, sources)
+    return lambda: network, found
 
 
 def folds_of(source: str | None, stream: str) -> tuple[str, ...]:

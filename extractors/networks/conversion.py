@@ -35,7 +35,8 @@ class Store(Protocol):
 class NetworkJob:
     """A network to compute with: the module, what its recipe says of it, and how it will be used."""
 
-    network: nn.Module
+    network: Callable[[], nn.Module]
+    """Makes it, where no converted one is at hand."""
     part: NetworkRecipe
     sha256: str
     """Of the module's tensors as they are now."""
@@ -58,7 +59,7 @@ class NetworkJob:
 
     def pooled(self, precision: str | None = None) -> PooledNetwork:
         """The network as torch computes it; another `precision` than its own for a runtime that rounds by itself."""
-        return PooledNetwork(self.network, self.part, precision or self.precision, self.device)
+        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device)
 
     def example(self) -> torch.Tensor:
         """As few images (N, H, W, C) as the network takes, of noise that is always the same."""

@@ -109,8 +109,10 @@ class OpenVINONetwork:
     def _read(self, store: Store | None) -> Any:
         """The model as it was kept; None where it was not, or cannot be read."""
         content = store.read(self._key()) if store is not None else None
-        if content is None:
-            return None
+        return None if content is None else self._from_bytes(content)
+
+    def _from_bytes(self, content: bytes) -> Any:
+        """The model of what `_parts` makes; None where it cannot be read."""
         try:
             length = int.from_bytes(content[:8], "little")
             weights = np.frombuffer(content, np.uint8, offset=8 + length)
@@ -130,10 +132,13 @@ class OpenVINONetwork:
         self._model = frontend.convert(frontend.load(traced))
         if job.precision == INT8:
             self._quantise_weights()
+        parts = self._parts()
+        # as later runs will read it: the last bits of the traced one's features were others
+        self._model = self._from_bytes(b"".join(parts))
         exact = self._compile(job.part.segments, "f32", 1).create_infer_request()
         check_features(job, NAME, lambda images: exact.infer([images])[0])
         if store is not None:
-            store.write(self._key(), self._parts())
+            store.write(self._key(), parts)
         return self._model
 
     def _parts(self) -> tuple[bytes, bytes, bytes]:

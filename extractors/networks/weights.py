@@ -212,8 +212,20 @@ def randomise(backbone: nn.Module, seed: int) -> None:
 
 def fingerprint(backbone: nn.Module) -> str:
     """16 hex digits of the SHA-256 over the network's tensors in float32, by sorted name; counters left out."""
+    return _fingerprint(backbone.state_dict())
+
+
+def fingerprint_of_file(path: str | Path) -> str:
+    """The fingerprint of the network in a file whose tensors are called as the network's, without building it.
+
+    Of a file of another layout it is that of no network. Raises as `read_content`.
+    """
+    return _fingerprint(_renamed(path, ()))
+
+
+def _fingerprint(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
-    for name, tensor in sorted(backbone.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         if not name.endswith("num_batches_tracked"):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())

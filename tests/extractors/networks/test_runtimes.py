@@ -11,15 +11,17 @@ import torch
 from torch import nn
 
 from extractors.errors import NetworkRuntimeError, RecipeError
-from extractors.networks import runtimes
+from extractors.networks import build, runtimes
+from extractors.networks.backbones import build_backbone
+from extractors.networks.build import INPUTS, WeightSources
 from extractors.networks.conversion import NetworkJob
 from extractors.networks.fused import fuse
 from extractors.networks.pooled import scaled
 from extractors.networks.quantised import Ranges, quantise
 from extractors.networks.runtimes import choose_runtime, open_network
-from extractors.networks.weights import fingerprint
+from extractors.networks.weights import fingerprint, randomise
 from extractors.recipe import NetworkRecipe, Recipe, differences
-from extractors.twostream import TwoStream
+from extractors.twostream import TwoStream, build_as
 
 SIDE = 32
 PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
@@ -65,7 +67,7 @@ def runtime(request):
 
 
 def job_of(network: nn.Module, precision: str = "float32", part: NetworkRecipe = PART) -> NetworkJob:
-    return NetworkJob(network, part, fingerprint(network), precision, SIDE, "cpu", threads=2)
+    return NetworkJob(lambda: network, part, fingerprint(network), precision, SIDE, "cpu", threads=2)
 
 
 def tiny(kind=Tiny) -> nn.Module:
@@ -203,3 +205,28 @@ def test_int8_is_a_recipe_of_its_own():
         Recipe.from_dict(recipe.to_dict() | {"precision": "float32"})
     with pytest.raises(RecipeError, match="another network"):
         quantise(fuse(network, "float32", "cpu"), {"stem": [0, 1]})
+
+
+@pytest.mark.skipif(not runtimes.is_installed("openvino"), reason="OpenVINO has no wheel for this machine")
+def test_a_network_that_was_converted_is_not_built_again(tmp_path, monkeypatch):
+    backbone = build_backbone("shufflenetv2", 10)
+    randomise(backbone, 0)
+    torch.save({"state_dict": backbone.state_dict()}, tmp_path / "flow.pth")
+    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *INPUTS["flow", "shufflenetv2"])
+    recipe = Recipe(None, part, flow_algorithm="dis-medium", long_side=160, short_side=64, crop=64)
+    sources = WeightSources(flow=str(tmp_path / "flow.pth"))
+    images, store, found = np.random.default_rng(0).integers(0, 256, (2, 1, 64, 64, 10), np.uint8), Store(), []
+    for _ in range(2):
+        twostream = build_as(recipe, sources, "cpu")
+        twostream.runtime, twostream.store = "openvino", store
+        found.append(twostream.pooled("flow", images))
+        assert "flow" in twostream.networks and twostream.recipe.flow == part
+        monkeypatch.setattr(build, "build_backbone", _refuse)
+    assert (found[0] == found[1]).all()
+    other = replace(recipe, flow=replace(part, sha256="0" * 16))
+    with pytest.raises(AssertionError, match="built"):  # weights that are others are looked at whole
+        build_as(other, sources, "cpu")
+
+
+def _refuse(*_):
+    raise AssertionError("it was built")
