@@ -7,49 +7,44 @@ import click
 from click.core import ParameterSource
 
 from lstr_cli.headings import Command
-from lstr_cli.options import algorithm_option, device_option, flow_threads_option, precision_option
+from lstr_cli.options import algorithm_option, device_option, flow_threads_option, precision_option, runtime_option
 
+OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow_backend", "chunks", "against")
 OPTIONS = {
-    "chain": (
-        "inputs",
-        "recipe",
-        "precision",
-        "algorithm",
-        "flow_threads",
-        "flow_backend",
-        "device",
-        "chunks",
-        "against",
-    ),
+    "recipes": ("inputs", "device"),
+    "chain": ("inputs", "device", *OF_CHAIN),
     "lstr": ("checkpoint", "seconds", "threads", "golden"),
 }
-"""Options that only one of the two takes."""
+"""Options that each of the three takes, and not all of the others."""
 
 
 @click.command("bench", cls=Command)
-@click.argument("what", metavar="[chain|lstr]", type=click.Choice(["chain", "lstr"]), default="chain")
+@click.argument("what", metavar="[recipes|chain|lstr]", type=click.Choice(list(OPTIONS)), required=False)
 @click.option(
     "--input", "inputs", metavar="FILE", multiple=True, help="A video to measure on; repeatable.  [default: rendered]"
 )
 @click.option(
     "--recipe",
-    type=click.Choice(["faithful", "fast", "activitynet", "activitynet-fast"]),
+    type=click.Choice(["faithful", "fast", "live", "activitynet", "activitynet-fast"]),
     default="faithful",
     show_default=True,
-    help="As for extract.",
+    help="chain: as for extract.",
 )
 @precision_option
 @algorithm_option
 @flow_threads_option
+@runtime_option
 @device_option
 @click.option(
     "--chunks",
     type=click.IntRange(min=10),
     default=80,
     show_default=True,
-    help="Chunks of each video, three times: serial, overlapped, live.",
+    help="chain: of each video, three times: serial, overlapped, live.",
 )
-@click.option("--against", type=click.Choice(["opencv"]), help="Pair the compiled TV-L1 kernel with OpenCV's too.")
+@click.option(
+    "--against", type=click.Choice(["opencv"]), help="chain: pair the compiled TV-L1 kernel with OpenCV's too."
+)
 @click.option(
     "-c", "--checkpoint", metavar="FILE", help="lstr: the shape of this model.  [default: the THUMOS'14 size]"
 )
@@ -69,15 +64,20 @@ def command(ctx, what, output, as_json, **options):
     """Measure speed on this machine, with random weights; speed does not depend on them.
 
     \b
-    chain  from video to decision: each stage, one after the other and overlapped, the latency of a live
-           source, peak memory, and the paper's figures beside them
-    lstr   decisions from features: every ratio is to the window recomputed at each chunk, measured in
-           turns with the stream in the same run
+    recipes  what to choose: each recipe, runtime and precision in times real time, cameras at once and
+             latency, and one sentence of advice; `--runtime auto` means the fastest from then on
+    chain    one recipe from video to decision: each stage, one after the other and overlapped, the latency
+             of a live source, peak memory, and the paper's figures beside them
+    lstr     decisions from features: every ratio is to the window recomputed at each chunk, measured in
+             turns with the stream in the same run
+
+    Without a word it is recipes, or chain where an option of it is there.
 
     \b
     Examples:
-      lstr bench --input game.mp4
-      lstr bench --input game.mp4 --recipe fast --against opencv -o record.json
+      lstr bench
+      lstr bench --input game.mp4 --json
+      lstr bench chain --input game.mp4 --recipe fast --against opencv -o record.json
       lstr bench lstr --json -o record.json
       lstr bench lstr -c run/checkpoint.pt --seconds 2
     """
@@ -85,16 +85,21 @@ def command(ctx, what, output, as_json, **options):
     from pipelines.files.json_files import write_json
     from pipelines.speed.model import check_output
 
-    other = "lstr" if what == "chain" else "chain"
-    for option in ctx.command.params:
-        if option.name in OPTIONS[other] and ctx.get_parameter_source(option.name) == ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{option.opts[0]} is an option of `lstr bench {other}`.", ctx)
+    named = {o.name: o for o in ctx.command.params if ctx.get_parameter_source(o.name) == ParameterSource.COMMANDLINE}
+    what = what or ("chain" if named.keys() & set(OF_CHAIN) else "recipes")
+    for other, names in OPTIONS.items():
+        for name in named.keys() & set(names) - set(OPTIONS[what]):
+            raise click.UsageError(f"{named[name].opts[0]} is an option of `lstr bench {other}`.", ctx)
     path = Path(output) if output else None
     if path:
         check_output(path)
     start = monotonic()
-    job, show = (_model, _show_model) if what == "lstr" else (_chain, _show_chain)
-    record = console.follow(job(console, options), "parts" if what == "lstr" else "chunks")
+    job, show = {
+        "recipes": (_recipes, _show_recipes),
+        "chain": (_chain, _show_chain),
+        "lstr": (_model, _show_model),
+    }[what]
+    record = console.follow(job(console, options), "chunks" if what == "chain" else "parts")
     if path:
         write_json(path, record)
     if as_json:
@@ -122,6 +127,42 @@ def _model(console, options: dict):
     return model.bench_lstr(bench)
 
 
+def _recipes(console, options: dict):
+    from pipelines.speed.choice import ChoiceBench, bench_choices
+
+    return bench_choices(ChoiceBench([Path(path) for path in options["inputs"]], options["device"]))
+
+
+def _show_recipes(console, record: dict) -> None:
+    rows = []
+    for recipe, row in record["recipes"].items():
+        for variant in row["variants"]:
+            best = row["best"]
+            chosen = all(variant[key] == best[key] for key in ("runtime", "precision"))
+            name = (recipe, variant["runtime"], variant["precision"])
+            if "failed" in variant:
+                rows.append((*name, "-", "-", "-", "-", variant["failed"]))
+                continue
+            cost = f"{variant['processor_seconds_per_second']:.3f}"
+            delays = best["latency_ms"]
+            lag = f"{delays['p50']:.0f} / {delays['p95']:.0f}" if chosen else ""
+            rows.append((*name, cost, f"{variant['real_time']:.1f}", str(variant["cameras"]), lag, "best" * chosen))
+    video = record["input"]
+    columns = (
+        "recipe",
+        "runtime",
+        "precision",
+        "processor s per video s",
+        "× real time",
+        "cameras",
+        "lag p50 / p95 ms",
+        "",
+    )
+    title = f"{record['machine']}, {record['cores']} cores; {video['name']}, {video['width']}×{video['height']}"
+    console.show_table(title, columns, rows, right=(3, 4, 5, 6))
+    console.show(record["advice"])
+
+
 def _chain(console, options: dict):
     from pipelines.networks.recipes import choose_recipe
     from pipelines.speed.chain import ChainBench, bench_chain
@@ -133,6 +174,7 @@ def _chain(console, options: dict):
         device=options["device"],
         flow_threads=options["flow_threads"],
         flow_backend=options["flow_backend"],
+        runtime=options["runtime"],
         against_opencv=options["against"] == "opencv",
     )
     return bench_chain(bench)

@@ -76,6 +76,8 @@ class ChainBench:
     flow_threads: int | None = None
     """Threads that compute flow; None for as many as suit this machine"""
     flow_backend: str = "auto"
+    runtime: str = "auto"
+    """What computes the networks"""
     against_opencv: bool = False
     """Whether the compiled TV-L1 kernel is compared with OpenCV's"""
 
@@ -136,6 +138,8 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
             yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), options.n_chunks)
         twostream = build_twostream(options.preset, WeightSources(), device)
+        use_runtime(twostream, options.runtime)
+        twostream.prepare(twostream.batch)
         use_runtime(twostream)
         model = build(LSTRConfig(), len(THUMOS_CLASSES), twostream.device)
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))
@@ -149,6 +153,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
                 "input": [describe(path) for path in inputs],
                 **about_recipe(twostream.recipe),
                 "flow": {"backend": workers.backend, "workers": workers.workers},
+                "runtimes": twostream.runtimes,
                 "weights": "random",
                 **measured,
                 "peak_memory_mb": round(peak_memory_mb()),
