@@ -16,13 +16,13 @@ from extractors.recipe import Recipe
 from extractors.twostream import TwoStream
 from pipelines.files.atomic import replacing, sweep, write_text
 from pipelines.files.home import home
+from pipelines.provenance import processor_lines
 
 FOLDER = "runtimes"  # of the home folder
 SUFFIX = ".network"
 CHOICES = "choices.json"
 MOST = 2 << 30  # bytes of converted networks
 CHECK = 4  # bytes of a file's sum, its first
-CPU = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,8 @@ def _choices(path: Path) -> dict[str, str]:
 def _key(recipe: Recipe) -> str:
     """Networks by their layers and images, not their weights, on this processor with these versions."""
     parts = {stream: (part.network, part.config, part.images) for stream, part in recipe.parts.items()}
-    about = [parts, recipe.crop, recipe.precision, _processor(), [_version(name) for name in RUNTIMES]]
+    about = [parts, recipe.crop, recipe.precision, processor_lines(), [_version(name) for name in RUNTIMES]]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _processor() -> list[str]:
-    """Model and instruction sets of the processor, as Linux names them."""
-    with suppress(OSError):
-        lines = CPU.read_text().split("\n\n")[0].splitlines()
-        return [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
-    return []
 
 
 def _version(package: str) -> str:

@@ -221,16 +221,20 @@ def _step(twostream: TwoStream, preset: str) -> float:
 
 
 def advice(rows: Mapping[str, Mapping], cores: int) -> str:
-    """One sentence: what to use for cameras, and what the recipes of published weights can do here."""
-    live_best, fast = rows["live"]["best"], rows["fast"]["best"]
-    faithful = rows["faithful"]["best"]
-    published = max(
-        (fast, "fast"), (faithful, "faithful"), key=lambda pair: (pair[0]["real_time"] >= 1, pair[1] == "faithful")
-    )
-    best, name = published
-    words = f"--recipe {name} --precision {best['precision']} --runtime {best['runtime']}"
-    return (
-        f"For cameras learn with the recipe live, which takes up to {live_best['cameras']} of them on {cores} cores; "
-        f"with published weights use {words}, {best['real_time']:.1f} × real time"
-        + ("." if best["cameras"] else ", which is too slow for one camera.")
-    )
+    """One sentence: what to use for cameras, and which recipe of published weights keeps up here, if any does."""
+    parts = []
+    if "live" in rows:
+        n_cameras = rows["live"]["best"]["cameras"]
+        parts.append(f"for cameras learn with the recipe live: up to {n_cameras} at once on {cores} cores")
+    published = {name: rows[name]["best"] for name in ("faithful", "fast") if name in rows}
+    for name, best in published.items():  # the one as published first
+        if best["real_time"] >= 1:
+            words = f"--recipe {name} --precision {best['precision']} --runtime {best['runtime']}"
+            parts.append(f"with published weights {words}: {best['real_time']:.1f} × real time")
+            break
+    else:
+        if published:
+            most = max(best["real_time"] for best in published.values())
+            parts.append(f"no recipe of published weights keeps up with a camera: {most:.1f} × real time at most")
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}."

@@ -48,7 +48,7 @@ def test_a_machine_remembers(monkeypatch):
     with pytest.raises(ValueError):
         remember(RECIPE, "tensorrt")
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(converted, "_processor", lambda: ["another"])
+        elsewhere.setattr(converted, "processor_lines", lambda: ["another"])
         assert recall(RECIPE) is None
     (home() / "runtimes" / "choices.json").write_text("{damaged")
     assert recall(RECIPE) is None

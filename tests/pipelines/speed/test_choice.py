@@ -1,0 +1,67 @@
+"""`lstr bench` without more words: what to choose on this machine."""
+
+import json
+
+import pytest
+
+from extractors.networks.runtimes import RUNTIMES, is_installed
+from extractors.presets import PRESETS
+from pipelines.demo.scenes import SceneConfig, render_scenes
+from pipelines.networks.converted import recall
+from pipelines.speed import choice
+from pipelines.speed.choice import advice
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scene")
+    render_scenes(folder, SceneConfig(2, 1, 12.0, 160, 120))
+    return next((folder / "videos").glob("*.mp4"))
+
+
+@pytest.mark.long
+def test_every_runtime_is_measured_and_the_fastest_remembered(lstr, scene, tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "RECIPES", {"live": "small"})
+    monkeypatch.setattr(choice, "SECONDS", 0.1)
+    remembered = []
+    monkeypatch.setattr(choice, "remember", lambda recipe, runtime: remembered.append((recipe, runtime)))
+    code, out, err = lstr("bench", "--input", scene, "--json", "-o", tmp_path / "record.json")
+    assert code == 0, err
+    record = json.loads(out)
+    assert record == json.loads((tmp_path / "record.json").read_text())
+    row = record["recipes"]["live"]
+    assert [one["runtime"] for one in row["variants"]] == [name for name in RUNTIMES if is_installed(name)]
+    least = min(row["variants"], key=lambda one: one["processor_seconds_per_second"])
+    assert row["best"]["runtime"] == least["runtime"] and record["advice"].startswith("For cameras learn with")
+    for one in row["variants"]:
+        parts = row["decode_ms"] + row["flow_ms"] + row["lstr_ms"] + one["network_ms"]
+        assert one["processor_seconds_per_second"] == pytest.approx(parts / 250, rel=0.01)
+        assert one["real_time"] == pytest.approx(record["cores"] / one["processor_seconds_per_second"], rel=0.01)
+    assert row["best"]["latency_ms"]["p50"] > 0 and row["best"]["real_time_now"] > 0
+    ((recipe, runtime),) = remembered
+    assert recipe.flow.network == PRESETS["live"].flow.network and runtime in RUNTIMES and recall(recipe) is None
+
+
+def figures(real_time: float, cameras: int) -> dict:
+    """A recipe's best variant."""
+    return {"best": {"real_time": real_time, "cameras": cameras, "precision": "bf16", "runtime": "openvino"}}
+
+
+@pytest.mark.parametrize(
+    ("faithful", "fast", "words"),
+    [
+        (1.8, 2.5, "--recipe faithful --precision bf16 --runtime openvino: 1.8 × real time"),
+        (0.8, 1.6, "--recipe fast --precision bf16 --runtime openvino: 1.6 × real time"),
+        (0.3, 0.7, "no recipe of published weights keeps up with a camera: 0.7 × real time at most"),
+    ],
+)
+def test_the_advice_names_the_recipe_nearest_to_the_published_one_that_keeps_up(faithful, fast, words):
+    text = advice({"live": figures(30, 24), "fast": figures(fast, 1), "faithful": figures(faithful, 0)}, 2)
+    assert words in text and "up to 24 at once on 2 cores" in text and text.count(".") == text.count(".", 1)
+
+
+def test_an_option_of_another_measurement_is_named(lstr):
+    code, _, err = lstr("bench", "recipes", "--chunks", "20")
+    assert code == 2 and "--chunks is an option of `lstr bench chain`" in err
+    code, _, err = lstr("bench", "lstr", "--input", "x.mp4")
+    assert code == 2 and "--input is an option of `lstr bench" in err
