@@ -21,15 +21,20 @@ import resource
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice, pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
+import cv2
 import matplotlib.pyplot as plt
 import numpy as np
 from finetuned import folds_of, write_labels
 
+from extractors.flow.workers import ALGORITHMS, make_flow
+from extractors.video.file_reader import FrameReader, read_chunks
 from extractors.video.probe import probe
 from lstr import bootstrap, metrics
 from lstr.batch import predict
@@ -47,6 +52,7 @@ SETS = {"ut_interaction": "UT-Interaction", "urfall": "UR Fall Detection"}
 REFERENCE = "tvl1-bninception"
 CHOSEN = "live"
 RESAMPLES = 1000
+SMALL_SIDE = 160  # pixels of a frame's longer side
 ROUNDS = 3  # turns of each point
 CLIP = "ut_interaction/videos/seq01.mp4"  # 320×240, 30 FPS
 
@@ -214,6 +220,44 @@ def measure(data: Path, work: Path, points: list[str]) -> None:
     write_json(work / "speed.json", {"clip": CLIP, "seconds": length, "points": rows} | about_machine())
 
 
+def compare_flows(data: Path) -> dict[str, dict]:
+    """Of each algorithm at 160 pixels: milliseconds of a pair, and how far it is from TV-L1, in pixels."""
+    pairs = []
+    for path in sorted((data / "ut_interaction" / "videos").glob("*.mp4"))[:2]:
+        for chunk in islice(read_chunks(FrameReader(probe(path)), SMALL_SIDE), 3, 80, 8):
+            grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in chunk.frames]
+            pairs.append(list(pairwise(grey)))
+    opencv_threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    computing = {name: partial(_each_alone, make_flow(name)) for name in ALGORITHMS}
+    computing |= {f"OpenCV's tvl1, warm, {n} warps": partial(_warm, n) for n in (1, 2)}
+    fields, rows = {}, {}
+    for name, compute in computing.items():
+        start = process_time()
+        fields[name] = np.concatenate([compute(chunk) for chunk in pairs])  # (pairs, H, W, 2)
+        rows[name] = {"ms": round(1000 * (process_time() - start) / len(fields[name]), 2)}
+    fields["none at all"], rows["none at all"] = np.zeros_like(fields["tvl1"]), {"ms": 0.0}
+    for name, row in rows.items():
+        row["end_point_px"] = round(float(np.linalg.norm(fields[name] - fields["tvl1"], axis=-1).mean()), 3)
+    cv2.setNumThreads(opencv_threads)
+    return rows
+
+
+def _each_alone(flow: Callable, chunk: list) -> np.ndarray:
+    return np.stack([np.array(flow(before, after)) for before, after in chunk])
+
+
+def _warm(warps: int, chunk: list) -> np.ndarray:
+    """TV-L1 with fewer warps, which goes on from the flow of the pair before."""
+    solver = cv2.optflow.DualTVL1OpticalFlow_create()
+    solver.setWarpingsNumber(warps)
+    made: list[np.ndarray] = []
+    for before, after in chunk:
+        solver.setUseInitialFlow(bool(made))
+        made.append(solver.calc(before, after, made[-1].copy() if made else None))
+    return np.stack(made)
+
+
 def write(data: Path, work: Path) -> None:
     """The record and the figure."""
     speed = json.loads((work / "speed.json").read_text())
@@ -225,6 +269,7 @@ def write(data: Path, work: Path) -> None:
         },
         "speed": speed,
         "accuracy": {name: judged(data, work, name) for name in SETS if (work / name).is_dir()},
+        "flow at 160 pixels": compare_flows(data),
         "resamples": RESAMPLES,
     }
     write_json(RECORD, record | about_machine())

@@ -232,6 +232,43 @@ def evaluation() -> Iterator[list]:
             yield [data[preset]["grid"], chunks, *times, f"{row['ratio']:.1f} ×"]
 
 
+def recipes() -> Iterator[list]:
+    """What `lstr bench` says of one machine."""
+    data = record("recipes")
+    yield ["recipe", "runtime", "precision", "processor s per video s", "times real time", "cameras", "lag p50 / p95"]
+    for name, row in data["recipes"].items():
+        for one in row["variants"]:
+            best = all(one[key] == row["best"][key] for key in ("runtime", "precision"))
+            delays = row["best"]["latency_ms"]
+            lag = f"{delays['p50']:.0f} / {delays['p95']:.0f} ms" if best else ""
+            figures = [f"{one['processor_seconds_per_second']:.3f}", f"{one['real_time']:.1f}", one["cameras"]]
+            yield [f"`{name}`", one["runtime"], one["precision"], *figures, lag]
+
+
+def cameras() -> Iterator[list]:
+    """Lag, drops and cost of real-time streams that one process watches."""
+    yield ["", "streams", "seconds", "lag p50", "lag p95", "dropped", "cores per stream", "memory"]
+    for name, run in record("many-streams")["runs"].items():
+        for row in run["rows"]:
+            lag = [f"{row['lag_ms'][p]:.0f} ms" for p in ("p50", "p95")]
+            end = [row["dropped"], f"{row['cores_per_stream']:.3f}", f"{row['peak_memory_mb']:,} MB"]
+            yield [f"`{name}`", row["streams"], f"{row['seconds']:.0f}", *lag, *end]
+
+
+def frontier() -> Iterator[list]:
+    """Accuracy and speed of recipes for networks of one's own."""
+    data = record("frontier")
+    yield ["", "what", "times real time", "processor s per video s", "UT-Interaction mAP", "UR Fall mAP"]
+    speed, accuracy = data["speed"]["points"], data["accuracy"]
+    for name in sorted(speed, key=lambda point: speed[point]["real_time"]):
+        cells = []
+        for rows in accuracy.values():
+            row = rows.get(name)
+            cells.append(f"{row['mAP']:.3f} {interval(row['interval'])}" if row else "-")
+        cost = [f"{speed[name]['real_time']:.1f}", f"{speed[name]['processor_seconds_per_second']:.3f}"]
+        yield [f"`{name}`", data["points"][name]["about"], *cost, *cells]
+
+
 TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "results": results,
     "learnt": learnt,
@@ -243,6 +280,9 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "tvl1": tvl1,
     "step": step,
     "chain": chain,
+    "recipes": recipes,
+    "cameras": cameras,
+    "frontier": frontier,
     "hours": hours,
     "evaluation": evaluation,
 }

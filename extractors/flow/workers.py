@@ -142,6 +142,12 @@ def choose_backend(algorithm: str = "tvl1", wanted: str = "auto") -> str:
     return "native"
 
 
+def make_flow(algorithm: str, backend: str = "native") -> Callable[..., NDArray[np.float32]]:
+    """What computes the flow of a pair by an algorithm; shapes as `opencv_flow`."""
+    tvl1_by = opencv_flow if backend == "opencv" else tvl1_flow
+    return {"tvl1": tvl1_by, "farneback": farneback_flow}.get(algorithm, partial(dis_flow, algorithm))
+
+
 def batch_flow(grey: Sequence[NDArray[np.uint8]], device: str) -> NDArray[np.uint8]:
     """TV-L1 between neighbours of a chunk's grey images (H, W), on a torch device: (10, H, W)."""
     from extractors.flow.tvl1_torch import flow_batch
@@ -193,9 +199,7 @@ class FlowWorkers:
         self.workers = workers
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
-        tvl1_by = opencv_flow if chosen == "opencv" else tvl1_flow
-        by_dis = partial(dis_flow, algorithm)
-        self._flow = {"tvl1": tvl1_by, "farneback": farneback_flow}.get(algorithm, by_dis)
+        self._flow = make_flow(algorithm, chosen)
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)
