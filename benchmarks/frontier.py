@@ -118,13 +118,13 @@ def lstr(work: Path, *words: object) -> tuple[float, float]:
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def learn(data: Path, work: Path, sets: list[str], points: list[str]) -> None:
+def learn(data: Path, work: Path, sets: list[str], points: list[str], folds: list[int]) -> None:
     """A model file of each point, set and fold in WORK, where there is none yet."""
     for name in sets:
         source = data / name
         ids = sorted(read_labels(source / "labels.json").videos)
         for fold, testing in enumerate(folds_of(ids), 1):
-            for point in points:
+            for point in points if fold in folds else ():
                 folder = work / name / f"fold_{fold}"
                 model, labels = folder / f"{point}.lstr", folder / "labels.json"
                 if model.exists():
@@ -311,10 +311,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for model files and cached chunks")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--points", nargs="+", default=list(POINTS), choices=POINTS)
+    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3], help="of learn")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.step == "learn":
-        learn(options.data, options.work, options.sets, options.points)
+        learn(options.data, options.work, options.sets, options.points, options.folds)
     elif options.step == "time":
         measure(options.data, options.work, options.points)
     else:

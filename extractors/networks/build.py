@@ -28,6 +28,7 @@ from extractors.recipe import FEATURES, NetworkRecipe, Recipe
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 HALVES = (127.5,) * 10, (127.5,) * 10  # .5 and .5 of the 0–1 scale
+FIVE_PIXELS = (128.0,) * 10, (32.0,) * 10  # 0 where nothing moves, 1 where something moves by five
 SMALL = ("resnet18", "shufflenetv2", "mobilenetv3")
 # (mean, std) on the 0–255 scale, as the authors of LSTR have them in the code of their later work (Stochastic
 # Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0)
@@ -37,7 +38,7 @@ INPUTS = {
     ("flow", "resnet50"): HALVES,  # flow_anet_resnet50
     ("flow", "bninception"): ((128.0,) * 10, (1.0,) * 10),  # flow_kinetics_bninception: never divided
     **{("rgb", name): IMAGENET for name in SMALL},  # torchvision's
-    **{("flow", name): HALVES for name in SMALL},
+    **{("flow", name): FIVE_PIXELS for name in SMALL},
 }
 BLUE_FIRST = (("rgb", "bninception"),)  # trained by Caffe
 
