@@ -307,16 +307,10 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
     for stream in preset.streams:
         part = replace(network_recipe(stream, preset.parts[stream]), folds=folds_of(sources.files[stream], stream))
         networks[stream], parts[stream] = build_network(stream, part, sources)
-    recipe = Recipe(
-        rgb=parts.get("rgb"),
-        flow=parts.get("flow"),
-        rgb_frame=preset.rgb_frame,
-        long_side=preset.long_side,
-        short_side=preset.short_side,
-        crop=preset.crop,
-        flow_algorithm=preset.algorithm and ALGORITHMS[preset.algorithm],
-        precision=precision,
-    )
+    sizes = {name: getattr(preset, name) for name in ("rgb_frame", "long_side", "short_side", "crop")}
+    algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
+    both = parts.get("rgb"), parts.get("flow")
+    recipe = Recipe(*both, flow_algorithm=algorithm, precision=precision, **sizes)
     return TwoStream(networks, recipe, device, sources)
 
 
