@@ -73,7 +73,7 @@ class Preset:
 
 # Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
 KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10))
-# Found by measurement (benchmarks/frontier.py): of what a few videos can teach a network, this costs least
+# Found by measurement (benchmarks/frontier.py), for many cameras: cheaper flow costs far more mAP
 LIVE = Preset(
     None,
     StreamPreset("shufflenetv2"),

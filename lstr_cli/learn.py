@@ -29,7 +29,7 @@ SOME_FAILED = 3
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
-    help="How features are made: live (flow alone), fast, faithful, or a recipe file.  [default: live]",
+    help="How features are made: live (for cameras), fast, faithful, or a recipe file.  [default: DIS flow alone]",
 )
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: flow]")
 @algorithm_option
@@ -58,6 +58,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
       lstr learn videos/ labels.json -o fall.lstr
       lstr learn videos/ labels.csv -o fall.lstr --time 15m
       lstr learn videos/ more.json -o better.lstr --init fall.lstr
+      lstr learn videos/ labels.json -o cameras.lstr --recipe live
       lstr learn videos/ labels.json -o both.lstr --recipe fast --dry-run
     """
     from lstr_cli import console

@@ -33,7 +33,7 @@ class LearnOptions:
     seconds: float | None = None
     """All that learning may take; None for as long as the plan takes."""
     recipe: str | None = None
-    """How features are made; None for `live`."""
+    """How features are made; None for DIS flow alone."""
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all that a named recipe has."""
     algorithm: str | None = None
@@ -78,9 +78,7 @@ class LearnOptions:
 
     @property
     def features(self) -> "Features":
-        """Recipe, streams and flow algorithm: as named, else what needs no GPU and few videos (`live`, flow alone)."""
-        if self.recipe is None and self.stream in (None, "flow"):
-            return "live", "flow", self.algorithm
+        """Recipe, streams and flow algorithm: as named, else what needs no GPU and few videos (DIS flow alone)."""
         if self.recipe is None:
-            return "fast", self.stream or "both", None if self.stream == "rgb" else self.algorithm or "dis"
+            return "fast", self.stream or "flow", None if self.stream == "rgb" else self.algorithm or "dis"
         return self.recipe, self.stream or "both", self.algorithm
