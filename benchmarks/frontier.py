@@ -53,7 +53,7 @@ REFERENCE = "tvl1-bninception"
 CHOSEN = "live"
 RESAMPLES = 1000
 SMALL_SIDE = 160  # pixels of a frame's longer side
-ROUNDS = 3  # turns of each point
+ROUNDS = 2  # turns of each point
 CLIP = "ut_interaction/videos/seq01.mp4"  # 320×240, 30 FPS
 
 
