@@ -1,6 +1,6 @@
 """A network for inference alone: batch norm inside its convolutions, which is exact up to rounding.
 
-This is what torch runs where no other runtime is installed, and what the other runtimes are given.
+This is what torch runs where no other runtime is installed, and what the other runtimes convert.
 """
 
 import copy

@@ -204,5 +204,5 @@ def test_colours_go_by_the_environment(monkeypatch, no_colour):
 def test_nothing_when_piped(lstr, long, short):
     code, out, err = lstr("detect", short, "-c", long.checkpoint)
     assert code == 0 and len(re.findall('"chunk"', out)) == 40
-    said = r"[\d.]+ decisions a second, [\d.]+ × real time, [\d.]+ processor seconds for a second of video\n"
-    assert re.fullmatch(said, err)
+    line = r"[\d.]+ decisions a second, [\d.]+ × real time, [\d.]+ processor seconds for a second of video\n"
+    assert re.fullmatch(line, err)

@@ -28,15 +28,14 @@ def test_a_model_in_int8(lstr, small_set, tmp_path):
     small, videos = tmp_path / "small.lstr", tmp_path / "videos"
     videos.mkdir()
     shutil.copy(small_set.videos / "scene_00.mp4", videos)
-    asked = ["quantise", model, videos, "-o", small, "--chunks", 12, "--labels", small_set.labels]
-    code, out, err = lstr(*asked, "--subset", "training", "--json")
+    command = ["quantise", model, videos, "-o", small, "--chunks", 12, "--labels", small_set.labels]
+    code, out, err = lstr(*command, "--subset", "training", "--json")
     assert code == 0 and "both mAPs flatter it" in err and model.read_bytes() == before, err
-    said, about = json.loads(out), open_model(small).about
-    assert about["int8"] == {name: value for name, value in said.items() if name != "model"}
-    assert (
-        said["chunks"] == 12 and said["mAP"]["videos"] == 1 and abs(said["mAP"]["int8"] - said["mAP"]["float32"]) < 0.2
-    )
-    assert all(0.95 < cosine["least"] <= cosine["mean"] < 1 for cosine in said["cosine"].values())
+    record, about = json.loads(out), open_model(small).about
+    assert about["int8"] == {name: value for name, value in record.items() if name != "model"}
+    found = record["mAP"]
+    assert record["chunks"] == 12 and found["videos"] == 1 and abs(found["int8"] - found["float32"]) < 0.2
+    assert all(0.95 < cosine["least"] <= cosine["mean"] < 1 for cosine in record["cosine"].values())
     recipe = open_model(small).recipe
     assert recipe.precision == "int8" and recipe.id != open_model(model).recipe.id
     video = small_set.videos / "scene_01.mp4"
