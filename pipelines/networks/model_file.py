@@ -210,10 +210,10 @@ def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any
 
 
 def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run states of itself, without when and where it was made: equal runs give equal files, and no path of
-    this machine goes along."""
+    """What a run states of itself, without when and where it was made, nor whether somebody edits the sources at the
+    moment: equal runs give equal files, and no path of this machine goes along."""
     left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds")}
-    for part, names in (("made_by", ("command", "date")), ("data", ("features",))):
+    for part, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
         if isinstance(left.get(part), dict):
             left[part] = {name: value for name, value in left[part].items() if name not in names}
     return left

@@ -26,6 +26,7 @@ from pipelines.extraction.worker import open_worker
 from pipelines.features.folder import create_features, open_features
 from pipelines.networks import fold_networks
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
+from pipelines.networks.converted import use_runtime
 from pipelines.networks.fold_networks import FoldNetworks
 from pipelines.networks.recipes import choose_recipe, find_recipe, weights_for
 from tests.support.extraction import returned
@@ -73,6 +74,7 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
     with FlowWorkers(1, "dis") as workers:
         alone = build_twostream(SMALL, files, "cpu", "float32")
         alone.threads = 1
+        use_runtime(alone)
         rows = list(alone.rows(open_chunks(finetuned.videos["scene_01"], SMALL.long_side)[2], workers))
     for stream, array in zip(BOTH, extracted.load("scene_01"), strict=True):
         np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)

@@ -21,6 +21,7 @@ from lstr.kinds import make_model
 from lstr.timeline import Thresholds, thresholds_of
 from pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from pipelines.finetuning.initial_weights import initial_weights
+from pipelines.networks import model_file
 from pipelines.networks.known_weights import recorded_weights
 from pipelines.networks.model_file import change_thresholds, is_model, open_model, write_model
 from pipelines.networks.model_parts import unpack_model
@@ -315,3 +316,8 @@ def test_weights_beside_the_run_are_found(packed, tmp_path):
     (tmp_path / "run").mkdir()
     path = shutil.copy(packed.checkpoint, tmp_path / "run" / "checkpoint.pt")
     assert scores_of(packed.videos["scene_02"], path).shape == (2, 2)
+
+
+def test_sources_that_somebody_edits_meanwhile_change_no_file():
+    about = [{"made_by": {"git": {"revision": "a", "changed": edited}, "threads": 1}} for edited in (True, False)]
+    assert model_file._without_places(about[0]) == model_file._without_places(about[1]) == {"made_by": {"threads": 1}}
