@@ -136,8 +136,7 @@ def find_network(
     `build_network`.
     """
     if (source := sources.files[stream]) is not None:
-        path = network_file(source, stream)
-        if not read_alignment(path) and fingerprint_of_file(path) == want.sha256:
+        if fingerprint_of_file(network_file(source, stream)) == want.sha256:
             return lambda: build_network(stream, want, sources)[0], want
     network, found = build_network(stream, want, sources)
     return lambda: network, found
