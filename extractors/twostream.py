@@ -205,11 +205,19 @@ class TwoStream:
         images = max(self.recipe.parts[stream].images for stream in self.networks)
         return max(1, IMAGES[torch.device(self.device).type] // images)
 
-    def prepare(self, batch: int = 1) -> None:
-        """Make what computes features of one and of `batch` chunks, now rather than when the first come."""
+    def open(self) -> None:
+        """Open the networks on their runtime, which converts them where that was not done before.
+
+        Raises NetworkRuntimeError where a runtime that was named cannot be used.
+        """
+        for stream in self.networks:
+            self._network(stream)
+
+    def prepare(self, *batches: int) -> None:
+        """Make what computes features of so many chunks at once, now rather than when the first come; as `open`."""
         for stream in self.networks:
             images = self.recipe.parts[stream].images
-            self._network(stream).prepare({images, batch * images})
+            self._network(stream).prepare(batch * images for batch in batches)
 
     def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
