@@ -19,7 +19,7 @@ from torch import Tensor
 from lstr import __version__
 from lstr.atomic import replacing
 from lstr.config import LSTRConfig, from_json, override, to_json
-from lstr.errors import CheckpointError, ConfigError
+from lstr.errors import CheckpointError
 from lstr.kind import Model
 from lstr.kinds import make_model
 from lstr.published import published_classes, published_config, renamed, shapes_of, unknown_of

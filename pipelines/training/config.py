@@ -34,7 +34,7 @@ class TrainConfig:
     stride: int = 4
     """Chunks between the ends of two windows, where `windows` is `every`."""
     targets: str = "multi-hot"
-    """Of a chunk with several actions: `multi-hot`, so that it weighs more (paper), or `unit`, of length 1 (MiniROAD)."""
+    """Of a chunk with several actions: `multi-hot`, so that it weighs more (paper); `unit`: of length 1 (MiniROAD)."""
     ambiguous: str = "ignored"
     """`ignored`: such chunks are no part of the loss (published code). `class`: one like any other (MiniROAD)."""
     long_sampling: str = "consistent"
