@@ -217,8 +217,8 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
 def read_recipe(content: str | bytes, name: object) -> Recipe:
     """The recipe that a feature folder's recipe.json holds; `name` is its path or URL. Raises RecipeError."""
     try:
-        return Recipe.from_dict(json.loads(content))
-    except ValueError as error:
+        return Recipe.from_dict(json.loads(content), name)
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"{name} is not JSON.", "extract into a new folder.") from error
 
 

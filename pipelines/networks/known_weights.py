@@ -63,7 +63,7 @@ def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dic
     """
     if loaded.recipe is None:
         return {}
-    parts = Recipe.from_dict(loaded.recipe).parts.items()
+    parts = Recipe.from_dict(loaded.recipe, loaded.path).parts.items()
     wanted = {*streams} & {*loaded.config.streams}
     needed = {stream: part for stream, part in parts if stream in wanted and part.weights != "random"}
     recorded = loaded.extra.get("networks")

@@ -36,7 +36,6 @@ MODEL = f"lstr{TENSORS}"
 SUFFIX = ".lstr"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
 LONGEST = 1 << 20  # chunks, or the width of a layer: three days, and a thousand times what is usual
-WIDEST = 4096  # pixels of the images that feature networks see
 OWN = ("lstr", "classes", "recipe", "config", "thresholds", "networks", "seen", "checkpoint", "members", "format")
 """Entries of model.json that `write_model` alone makes."""
 
@@ -57,7 +56,7 @@ class ModelFile:
     @property
     def recipe(self) -> Recipe:
         """How features are made for it, of the streams that its model takes."""
-        return Recipe.from_dict(self.about["recipe"]).narrowed(self.networks)
+        return Recipe.from_dict(self.about["recipe"], self.path).narrowed(self.networks)
 
     @property
     def networks(self) -> dict[str, str]:
@@ -147,8 +146,8 @@ def open_model(path: str | Path) -> ModelFile:
         names = about["classes"]
         sound = all(isinstance(table, dict) for table in (*tables, stored["versions"], about["thresholds"] or {}))
         sound &= isinstance(names, list) and all(isinstance(name, str) for name in names)
-        sound &= all(0 < side <= WIDEST for side in (model.recipe.short_side, model.recipe.crop))
-        if not sound or not set(model.networks) <= set(Recipe.from_dict(about["recipe"]).streams):
+        recipe = Recipe.from_dict(about["recipe"], path)
+        if not sound or not set(model.networks) <= set(recipe.streams):
             raise ValueError("entries of other kinds than they should be")
     return model
 
@@ -175,7 +174,7 @@ def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any
             f"{file} does not say how its features were made, so a model file of it could not look at a video.",
             "train it with `lstr train` on features that `lstr extract` made.",
         )
-    recipe = Recipe.from_dict(loaded.recipe).narrowed(loaded.config.streams)
+    recipe = Recipe.from_dict(loaded.recipe, file).narrowed(loaded.config.streams)
     sources = dict.fromkeys(recipe.streams, str(weights)) if weights else find_networks(loaded)
     parts: dict[str, Tensors | bytes] = {MODEL: Tensors(_named(content))}
     networks, seen = {}, dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))

@@ -92,7 +92,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
         known: dict[str, str | None] = {}
         with suppress(WeightsError):  # gone: whoever needs them says so, where no others are named
             known = find_networks(loaded)
-        return StoredRecipe(Recipe.from_dict(loaded.recipe), name, loaded.calibration, known)
+        return StoredRecipe(Recipe.from_dict(loaded.recipe, path), name, loaded.calibration, known)
     if path.is_file():
         if path.name == "recipe.json" and any((path.parent / beside).exists() for beside in BESIDE):
             return _recipe_of_folder(path.parent, name)
@@ -128,7 +128,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _whole(path: Path) -> Recipe:
-    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")), path)
 
 
 def choose_recipe(
