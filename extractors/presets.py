@@ -14,7 +14,7 @@ from pathlib import Path
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import ALGORITHMS
 from extractors.names import is_slug
-from extractors.recipe import CROPS, FEATURES, PRECISIONS, RGB_FRAME, STREAMS, Recipe, by_stream
+from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, by_stream
 from extractors.video.frames import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
@@ -121,7 +121,8 @@ def preset_of(recipe: Recipe) -> Preset:
 def read_preset(path: str | Path) -> Preset:
     """A recipe file of one's own: a JSON object of what differs from the recipe that `based_on` names (`kinetics`).
 
-    Paths of weights in it are relative to its folder; its networks are named, for a config is a program. Raises MissingPathError, and RecipeError that names the entry.
+    Paths of weights in it are relative to its folder; its networks are named, for a config is a program. Raises
+    MissingPathError, and RecipeError that names the entry.
     """
     path = Path(path)
     try:

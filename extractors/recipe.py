@@ -26,7 +26,7 @@ PRECISIONS = ("float32", "bf16")
 INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
 CROPS = (1, 10)
 LARGEST = {"long_side": 4096, "short_side": 4096, "crop": 4096, "width": 1 << 16, "segments": 64}
-"""Pixels of images, features of a chunk and images of it: many times the usual, so that a recipe asks for no terabyte."""
+"""Pixels of images, features of a chunk and images of it: many times the usual, and no terabyte."""
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
 NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": (), "ranges": None}
 """Entries of a network that are written only where they differ, so that older recipes keep their ids."""

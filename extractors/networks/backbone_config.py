@@ -5,7 +5,6 @@ it imports runs. A recipe comes with features and checkpoints from anywhere, so 
 """
 
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,7 +97,7 @@ def _check_value(entry: str, value: Any, depth: int = 0) -> None:
     elif isinstance(value, str):
         fits = value.replace("_", "").isalnum()  # a mode, and no address, path or name of a module
     elif isinstance(value, int | float):
-        fits = math.isfinite(value) and abs(value) <= (WIDEST if name in ("widen_factor", "width_mult") else LARGEST)
+        fits = abs(value) <= (WIDEST if name in ("widen_factor", "width_mult") else LARGEST)
     else:
         fits = value is None
     if not fits:
