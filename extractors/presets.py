@@ -14,7 +14,7 @@ from pathlib import Path
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import ALGORITHMS
 from extractors.names import is_slug
-from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, by_stream
+from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, brief, by_stream
 from extractors.video.frames import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
@@ -129,14 +129,14 @@ def read_preset(path: str | Path) -> Preset:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MissingPathError(f"{path} cannot be read ({error.strerror}).", "check the path of the recipe.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"{path} is not JSON ({error}).", "see the documentation, page Recipes.") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path} is no JSON object.", f"write entries among: {', '.join(ENTRIES)}.")
     _check_names(path, "", values, ENTRIES)
     named = values.pop("based_on", "kinetics")
-    if named not in PRESETS:
-        raise RecipeError(f"{path}: based_on is {named!r}.", f"choose one of: {', '.join(PRESETS)}.")
+    if not isinstance(named, str) or named not in PRESETS:
+        raise RecipeError(f"{path}: based_on is {brief(named)}.", f"choose one of: {', '.join(PRESETS)}.")
     preset = PRESETS[named]
     for stream in STREAMS:
         if stream in values and values[stream] is not None:
@@ -146,11 +146,13 @@ def read_preset(path: str | Path) -> Preset:
 
 def _stream(path: Path, stream: str, values: object, preset: StreamPreset) -> StreamPreset:
     if not isinstance(values, dict):
-        raise RecipeError(f"{path}: {stream} is {values!r}.", f"write null, or entries: {', '.join(STREAM_ENTRIES)}.")
+        raise RecipeError(
+            f"{path}: {stream} is {brief(values)}.", f"write null, or entries: {', '.join(STREAM_ENTRIES)}."
+        )
     _check_names(path, f"{stream}.", values, STREAM_ENTRIES)
     for name, value in values.items():
         if name in ("mean", "std"):
-            numbers = isinstance(value, list) and all(type(v) in (int, float) for v in value)
+            numbers = isinstance(value, list) and all(type(v) in (int, float) and abs(v) < 1e6 for v in value)
             _demand(numbers and (name == "mean" or all(value)), path, f"{stream}.{name}", value, "a list of numbers")
             values[name] = tuple(map(float, value))
         elif name != "crops":
@@ -170,7 +172,7 @@ def _check_network(path: Path, stream: str, network: str) -> None:
     """A recipe file may come from anywhere, and a config would be run."""
     if not is_slug(network) or "." in network:
         raise RecipeError(
-            f"{path}: {stream}.network is {json.dumps(network)}, and a config is a program, of which only one that the "
+            f"{path}: {stream}.network is {brief(network)}, and a config is a program, of which only one that the "
             "command line names is run.",
             f"leave it out of the recipe file, and add --{stream}-network CONFIG.py if you trust that file.",
         )
@@ -205,4 +207,4 @@ def _checked(path: Path, preset: Preset) -> Preset:
 
 def _demand(fits: bool, path: Path, entry: str, value: object, wanted: str) -> None:
     if not fits:
-        raise RecipeError(f"{path}: {entry} is {json.dumps(value)}.", f"write {wanted}.")
+        raise RecipeError(f"{path}: {entry} is {brief(value)}.", f"write {wanted}.")

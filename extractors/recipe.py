@@ -212,7 +212,7 @@ def _rebuild(cls: type[Built], values: Mapping, prefix: str = "") -> Built:
         if part and value is not None:
             value = _rebuild(part, value, f"{name}.")
         elif not _is_of(value, known[name]):
-            raise TypeError(f"{prefix}{name} is {_brief(value)}")
+            raise TypeError(f"{prefix}{name} is {brief(value)}")
         built[name] = tuple(value) if isinstance(value, list) else value
     return cls(**built)
 
@@ -240,7 +240,7 @@ def _check(recipe: Recipe) -> None:
     for stream, part in recipe.parts.items():
         for name in ("network", "weights"):
             if not is_slug(getattr(part, name)):
-                raise ValueError(f"{stream}.{name} is {_brief(getattr(part, name))}, which is no file name")
+                raise ValueError(f"{stream}.{name} is {brief(getattr(part, name))}, which is no file name")
         if part.config is None and part.network not in FEATURES:
             raise ValueError(f"{stream}.network is {part.network!r}, which is unknown here and has no config")
         if not all(part.std):
@@ -250,15 +250,15 @@ def _check(recipe: Recipe) -> None:
     for name in ("long_side", "short_side", "crop"):
         _check_size(name, getattr(recipe, name))
     if not 0 <= recipe.rgb_frame < CHUNK or recipe.flow_bound <= 0:
-        raise ValueError(f"rgb_frame is {_brief(recipe.rgb_frame)}, and flow_bound {_brief(recipe.flow_bound)}")
+        raise ValueError(f"rgb_frame is {brief(recipe.rgb_frame)}, and flow_bound {brief(recipe.flow_bound)}")
     for name, value in (("fps", FPS), ("chunk", CHUNK)):
         if getattr(recipe, name) != value:
-            raise ValueError(f"{name} is {_brief(getattr(recipe, name))}, and {value} in this version")
+            raise ValueError(f"{name} is {brief(getattr(recipe, name))}, and {value} in this version")
 
 
 def _check_size(name: str, size: int | None, prefix: str = "") -> None:
     if size is not None and not 0 < size <= LARGEST[name]:
-        raise ValueError(f"{prefix}{name} is {_brief(size)}, not from 1 to {LARGEST[name]}")
+        raise ValueError(f"{prefix}{name} is {brief(size)}, not from 1 to {LARGEST[name]}")
 
 
 def _dataclass_of(kind: object) -> "type[DataclassInstance] | None":
@@ -280,10 +280,11 @@ def _differences(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
         elif isinstance(left, dict) and isinstance(right, dict):
             yield from _differences(left, right, f"{prefix}{key}.")
         elif left != right:
-            yield f"{prefix}{key}: {_brief(left)} against {_brief(right)}"
+            yield f"{prefix}{key}: {brief(left)} against {brief(right)}"
 
 
-def _brief(value: object) -> str:
+def brief(value: object) -> str:
+    """A value of JSON in few characters, for messages."""
     if isinstance(value, dict) and "network" in value:
         return f"{value.get('weights')} {value['network']}"
     if value is None:

@@ -131,7 +131,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     """A checkpoint from what `read` gives of its file; `path` is for messages. Raises as `load`."""
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
-    if not isinstance(tensors, dict) or not tensors or not all(isinstance(t, Tensor) for t in tensors.values()):
+    if not isinstance(tensors, dict) or not tensors or not all(_is_tensor(*t) for t in tensors.items()):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
             "Give a file that lstr train or the published code saved.",
@@ -140,9 +140,11 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     if found == FORMAT:
         config = override(from_json(_text(path, content, "config")), overrides)
         parts = {name: _parsed(path, content, name) for name in ("classes", "recipe", "metrics", "extra", "versions")}
-        classes = tuple(parts.pop("classes"))
+        named = parts.pop("classes")
+        _check_parts(path, named, parts)
+        classes = tuple(named)
         calibration, assumed = content.get(CALIBRATION, {}), {}
-        if not _is_tables(calibration):
+        if not is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
     elif found == PUBLISHED:
         config = _published_config(path, tensors, overrides)
@@ -302,11 +304,36 @@ def _fill(path: Path, model: Model, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict(tensors)
 
 
-def _is_tables(value: Any) -> bool:
+def is_tables(value: Any) -> bool:
     """Whether a value is {stream: {name: tensor}}."""
     return isinstance(value, dict) and all(
-        isinstance(table, dict) and all(isinstance(tensor, Tensor) for tensor in table.values())
-        for table in value.values()
+        isinstance(stream, str) and isinstance(table, dict) and all(_is_tensor(*entry) for entry in table.items())
+        for stream, table in value.items()
+    )
+
+
+def _is_tensor(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and isinstance(value, Tensor)
+
+
+def _check_parts(path: Path, classes: Any, parts: Mapping[str, Any]) -> None:
+    """Refuse entries of other kinds than `save` writes."""
+    sound = {name: isinstance(value, dict) or (name == "recipe" and value is None) for name, value in parts.items()}
+    sound["classes"] = isinstance(classes, list) and all(isinstance(label, str) for label in classes)
+    thresholds = parts["extra"].get("thresholds") if sound["extra"] else None
+    sound["thresholds"] = not thresholds or (
+        isinstance(thresholds, dict) and all(_is_rules(rules) for rules in thresholds.values())
+    )
+    wrong = [name for name, fits in sound.items() if not fits]
+    if wrong:
+        raise CheckpointError(f"{path}: {wrong[0]} is of another kind.", "Save it again with lstr train.")
+
+
+def _is_rules(rules: Any) -> bool:
+    """Whether a value is the thresholds of a class, see `lstr.timeline.Thresholds`."""
+    return isinstance(rules, dict) and all(
+        name in ("on", "off", "min_length", "merge_gap") and type(value) in (int, float) and 0 <= value <= 1e9
+        for name, value in rules.items()
     )
 
 
@@ -329,7 +356,7 @@ def _text(path: Path, content: Mapping[str, Any], name: str) -> str:
 def _parsed(path: Path, content: Mapping[str, Any], name: str) -> Any:
     try:
         return json.loads(_text(path, content, name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: {name} is not JSON ({error}).", "Save the checkpoint again with lstr train."
         ) from error

@@ -152,7 +152,7 @@ def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
     path = Path(source) / "recipe.json"
     try:
         recipe = Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")), path)
-    except (OSError, ValueError, RecipeError) as error:
+    except (OSError, ValueError, RecursionError, RecipeError) as error:
         raise WeightsError(
             f"{source} has no recipe.json that can be read.", "name a folder that `lstr finetune` wrote."
         ) from error

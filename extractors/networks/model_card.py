@@ -59,7 +59,7 @@ def read_card(path: str | Path) -> ModelCard | None:
         card = ModelCard(**{**entries, "classes": tuple(entries["classes"]), "seen": dict(entries["seen"])})
         if not all(isinstance(text, str) for text in (card.name, card.stream, card.network, *card.seen.values())):
             raise ValueError
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise WeightsError(
             f"{path} does not state in a form known here what it was trained on.",
             "use the lstr that made it, or train again with `lstr finetune`.",

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from extractors.errors import OutputError, RecipeError, WeightsError
+from extractors.names import is_slug
 from extractors.networks.archive import AGAIN, CARD, DOCUMENT, TENSORS, Archive, Tensors, is_archive, write_archive
 from extractors.networks.build import WeightSources, build_network
 from extractors.networks.model_card import network_file, read_card
@@ -145,11 +146,22 @@ def open_model(path: str | Path) -> ModelFile:
         tables = (about["config"], about["networks"], about["seen"], *(stored[n] for n in ("metrics", "extra")))
         names = about["classes"]
         sound = all(isinstance(table, dict) for table in (*tables, stored["versions"], about["thresholds"] or {}))
+        sound &= all(isinstance(entry, dict) and _is_named(entry) for entry in about["networks"].values())
+        sound &= isinstance(about["title"], str) and isinstance(about["metrics"], dict)
         sound &= isinstance(names, list) and all(isinstance(name, str) for name in names)
         recipe = Recipe.from_dict(about["recipe"], path)
         if not sound or not set(model.networks) <= set(recipe.streams):
             raise ValueError("entries of other kinds than they should be")
     return model
+
+
+def _is_named(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of `networks` says what the network is and where it is."""
+    return (
+        entry.get("from") in ("inside", "random", "published")
+        and is_slug(entry["network"])
+        and is_slug(entry["weights"])
+    )
 
 
 def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
@@ -321,5 +333,5 @@ def _refusals(path: Path) -> Iterator[None]:
         yield
     except (WeightsError, RecipeError, ConfigError) as error:
         raise CheckpointError(str(error), error.hint) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{DOCUMENT} in {path} lacks what a model file states ({error}).", AGAIN) from error

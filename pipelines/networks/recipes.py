@@ -121,7 +121,7 @@ def _is_whole(path: Path) -> bool:
     """Whether a file holds a whole recipe, as features carry it, rather than one to be made."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     parts = [values.get(stream) for stream in STREAMS] if isinstance(values, dict) else []
     return any(isinstance(part, dict) and "sha256" in part for part in parts)

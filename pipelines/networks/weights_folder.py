@@ -206,7 +206,7 @@ def _files(path: Path, recipe: Recipe) -> Iterable[Path]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(f"{path} cannot be read.", "copy the weights folder again, or train it again.") from error
     if not isinstance(value, dict):
         raise WeightsError(f"{path} is no JSON object.", "copy the weights folder again, or train it again.")
