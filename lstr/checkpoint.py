@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lstr import __version__
 from lstr.atomic import replacing
+from lstr.checkpoint_entries import check_entries, is_tables, is_tensor
 from lstr.config import LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kind import Model
@@ -131,7 +132,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     """A checkpoint from what `read` gives of its file; `path` is for messages. Raises as `load`."""
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
-    if not isinstance(tensors, dict) or not tensors or not all(_is_tensor(*t) for t in tensors.items()):
+    if not isinstance(tensors, dict) or not tensors or not all(is_tensor(*t) for t in tensors.items()):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
             "Give a file that lstr train or the published code saved.",
@@ -141,7 +142,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         config = override(from_json(_text(path, content, "config")), overrides)
         parts = {name: _parsed(path, content, name) for name in ("classes", "recipe", "metrics", "extra", "versions")}
         named = parts.pop("classes")
-        _check_parts(path, named, parts)
+        check_entries(path, named, parts)
         classes = tuple(named)
         calibration, assumed = content.get(CALIBRATION, {}), {}
         if not is_tables(calibration):
@@ -302,39 +303,6 @@ def _fill(path: Path, model: Model, tensors: Mapping[str, Tensor]) -> None:
         if not torch.isfinite(tensor).all():
             raise CheckpointError(f"{path}: {name} holds values that are not finite.", "Give an earlier checkpoint.")
     model.load_state_dict(tensors)
-
-
-def is_tables(value: Any) -> bool:
-    """Whether a value is {stream: {name: tensor}}."""
-    return isinstance(value, dict) and all(
-        isinstance(stream, str) and isinstance(table, dict) and all(_is_tensor(*entry) for entry in table.items())
-        for stream, table in value.items()
-    )
-
-
-def _is_tensor(name: Any, value: Any) -> bool:
-    return isinstance(name, str) and isinstance(value, Tensor)
-
-
-def _check_parts(path: Path, classes: Any, parts: Mapping[str, Any]) -> None:
-    """Refuse entries of other kinds than `save` writes."""
-    sound = {name: isinstance(value, dict) or (name == "recipe" and value is None) for name, value in parts.items()}
-    sound["classes"] = isinstance(classes, list) and all(isinstance(label, str) for label in classes)
-    thresholds = parts["extra"].get("thresholds") if sound["extra"] else None
-    sound["thresholds"] = not thresholds or (
-        isinstance(thresholds, dict) and all(_is_rules(rules) for rules in thresholds.values())
-    )
-    wrong = [name for name, fits in sound.items() if not fits]
-    if wrong:
-        raise CheckpointError(f"{path}: {wrong[0]} is of another kind.", "Save it again with lstr train.")
-
-
-def _is_rules(rules: Any) -> bool:
-    """Whether a value is the thresholds of a class, see `lstr.timeline.Thresholds`."""
-    return isinstance(rules, dict) and all(
-        name in ("on", "off", "min_length", "merge_gap") and type(value) in (int, float) and 0 <= value <= 1e9
-        for name, value in rules.items()
-    )
 
 
 def _json(name: str, value: Any) -> str:

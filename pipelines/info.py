@@ -262,18 +262,21 @@ def _weights_file(path: Path, card: "ModelCard") -> dict:
 
 def _timeline(path: Path) -> dict:
     from lstr.timeline import FORMAT
-    from pipelines.annotations.annotation import AnnotationError
+    from pipelines.annotations.annotation import AnnotationError, AnnotationSet
     from pipelines.annotations.timeline_json import from_timeline
 
     try:
         timeline = json.loads(path.read_text())
         if timeline["format"] != FORMAT:
             raise ValueError
-        segments = from_timeline(timeline)[0].segments
+        video, _ = from_timeline(timeline)
+        AnnotationSet({path.stem: video}).typed()
     except (ValueError, KeyError, TypeError, RecursionError, AnnotationError) as error:
         raise MissingPathError(
             f"{path} is no timeline of {FORMAT} and no label file.",
             "give an ID.json that `lstr detect` wrote, or labels in ActivityNet's form.",
         ) from error
-    shown = [f"{s.start:.2f}–{s.end:.2f} {s.label}" + ("" if s.score is None else f" {s.score:.2f}") for s in segments]
+    shown = [
+        f"{s.start:.2f}–{s.end:.2f} {s.label}" + ("" if s.score is None else f" {s.score:.2f}") for s in video.segments
+    ]
     return {"kind": "timeline", **timeline, "segments": shown}

@@ -19,7 +19,7 @@ import torch
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
-from lstr.checkpoint import is_tables
+from lstr.checkpoint_entries import is_tables
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
 from pipelines.files.npy_rows import open_array, signature
@@ -186,7 +186,7 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         )
     named = {"rgb": rgb, "flow": flow}
     if (path / "recipe.json").exists():
-        recipe = read_recipe((path / "recipe.json").read_text(), path / "recipe.json")
+        recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
             raise RecipeError(

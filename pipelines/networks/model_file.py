@@ -25,6 +25,7 @@ from extractors.networks.weights import read_state_dict
 from extractors.recipe import Recipe
 from lstr import __version__, checkpoint
 from lstr.checkpoint import CALIBRATION, Checkpoint
+from lstr.checkpoint_entries import is_thresholds
 from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import make_model
@@ -146,6 +147,7 @@ def open_model(path: str | Path) -> ModelFile:
         tables = (about["config"], about["networks"], about["seen"], *(stored[n] for n in ("metrics", "extra")))
         names = about["classes"]
         sound = all(isinstance(table, dict) for table in (*tables, stored["versions"], about["thresholds"] or {}))
+        sound &= is_thresholds(about["thresholds"])
         sound &= all(isinstance(entry, dict) and _is_named(entry) for entry in about["networks"].values())
         sound &= isinstance(about["title"], str) and isinstance(about["metrics"], dict)
         sound &= isinstance(names, list) and all(isinstance(name, str) for name in names)

@@ -184,7 +184,7 @@ def open_weights(path: str | Path) -> WeightsFolder:
     again = "use the lstr that made it, or train it again."
     about = _read(path / DESCRIPTION)
     fits = about.get("format") == FORMAT and isinstance(about.get("name"), str)
-    if not fits or not isinstance(about.get("classes"), list):
+    if not fits or not isinstance(about.get("classes"), list) or not isinstance(about.get("training", {}), dict):
         raise WeightsError(f"{path / DESCRIPTION} is not of {FORMAT}.", again)
     if not is_slug(about["name"]):
         raise WeightsError(f"{path / DESCRIPTION}: name is {about['name']!r}, which is no file name.", again)
