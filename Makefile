@@ -8,7 +8,7 @@ PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadfile
 FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'
 PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: install install-test demo test test-all test-slow test-gpu lint docs clean
+.PHONY: install install-test demo test test-all test-slow test-gpu lint docs audit clean
 
 install: $(VENV)/.installed
 
@@ -57,6 +57,14 @@ docs: install $(VENV)/.docs-installed
 $(VENV)/.docs-installed: setup.cfg
 	$(PIP) -e '.[docs]'
 	@touch $@
+
+# asks the package index for known weaknesses of what is installed, and lists the licences
+audit: install
+	@$(VENV)/bin/pip index versions pip-audit >/dev/null 2>&1 || \
+	  { echo "audit: the package index cannot be reached, and only there known weaknesses are listed." >&2; exit 1; }
+	@$(PIP) -e '.[audit]'
+	$(VENV)/bin/pip-audit --local --skip-editable --progress-spinner off
+	$(VENV)/bin/pip-licenses --summary --order=count
 
 clean:
 	rm -rf $(VENV) *.egg-info build docs/_generated .mypy_cache .pytest_cache .ruff_cache demo

@@ -220,7 +220,7 @@ def read_calibration(file: Path | BinaryIO, name: object) -> dict[str, Any]:
 
     Raises RecipeError for a file of anything else; nothing in it is run.
     """
-    found = None
+    found: Any = None
     with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
         found = torch.load(file, map_location="cpu", weights_only=True)
     if not is_tables(found):
