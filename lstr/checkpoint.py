@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lstr import __version__
 from lstr.atomic import replacing
+from lstr.checkpoint_entries import check_entries, is_tables, is_tensor
 from lstr.config import LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError
 from lstr.kind import Model
@@ -130,7 +131,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
     if tensors is None and isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values()):
         content = {TENSORS: (tensors := content)}  # the bare weights, as MiniROAD's code saves them
-    if not isinstance(tensors, dict) or not tensors or not all(isinstance(t, Tensor) for t in tensors.values()):
+    if not isinstance(tensors, dict) or not tensors or not all(is_tensor(*t) for t in tensors.items()):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
             "Give a file that lstr train or the published code saved.",
@@ -139,9 +140,11 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     if found == FORMAT:
         config = override(from_json(_text(path, content, "config")), overrides)
         parts = {name: _parsed(path, content, name) for name in ("classes", "recipe", "metrics", "extra", "versions")}
-        classes = tuple(parts.pop("classes"))
+        named = parts.pop("classes")
+        check_entries(path, named, parts)
+        classes = tuple(named)
         calibration, assumed = content.get(CALIBRATION, {}), {}
-        if not _is_tables(calibration):
+        if not is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
     elif found == PUBLISHED:
         tensors = renamed(tensors)
@@ -245,14 +248,6 @@ def _fill(path: Path, model: Model, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict(tensors)
 
 
-def _is_tables(value: Any) -> bool:
-    """Whether a value is {stream: {name: tensor}}."""
-    return isinstance(value, dict) and all(
-        isinstance(table, dict) and all(isinstance(tensor, Tensor) for tensor in table.values())
-        for table in value.values()
-    )
-
-
 def _json(name: str, value: Any) -> str:
     try:
         return json.dumps(value, default=lambda scalar: scalar.item())
@@ -272,7 +267,7 @@ def _text(path: Path, content: Mapping[str, Any], name: str) -> str:
 def _parsed(path: Path, content: Mapping[str, Any], name: str) -> Any:
     try:
         return json.loads(_text(path, content, name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: {name} is not JSON ({error}).", "Save the checkpoint again with lstr train."
         ) from error

@@ -245,7 +245,7 @@ def from_json(text: str) -> LSTRConfig:
     """LSTRConfig from its JSON. Fields it lacks keep their defaults. Raises ConfigError."""
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The model configuration is not JSON ({error}).", "Save the checkpoint again.") from error
     if not isinstance(values, dict):
         raise ConfigError("The model configuration is not a JSON object.", "Save the checkpoint again.")
