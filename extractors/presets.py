@@ -30,7 +30,7 @@ class StreamPreset:
     weights: str | None = None
     """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
     crops: int = 1
-    """1 (centre) or 10 (corners, centre, their mirror images; features averaged)."""
+    """Features averaged over 1 (centre), 2 (and its mirror image) or 10 (corners, centre, their mirror images)."""
     mean: tuple[float, ...] | None = None
     """Of each channel on the 0–255 scale; None for the network's own. So `std`."""
     std: tuple[float, ...] | None = None
@@ -79,9 +79,9 @@ KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10
 # Found by measurement (benchmarks/frontier.py), for many cameras: cheaper flow costs far more mAP
 LIVE = Preset(
     None,
-    StreamPreset("shufflenetv2"),
+    StreamPreset("shufflenetv2", crops=2),
     flow_algorithm="dis",
-    long_side=160,
+    long_side=192,
     short_side=64,
     crop=64,
 )
@@ -189,7 +189,7 @@ def _checked(path: Path, preset: Preset) -> Preset:
         raise RecipeError(f"{path}: rgb and flow are both null.", "keep at least one of the two streams.")
     for stream in preset.streams:
         crops = preset.parts[stream].crops
-        _demand(type(crops) is int and crops in CROPS, path, f"{stream}.crops", crops, "1 or 10")
+        _demand(type(crops) is int and crops in CROPS, path, f"{stream}.crops", crops, "1, 2 or 10")
     for name, choices in (("flow_algorithm", tuple(ALGORITHMS)), ("precision", (*PRECISIONS, FAST))):
         value = getattr(preset, name)
         _demand(isinstance(value, str) and value in choices, path, name, value, f"one of {', '.join(choices)}")

@@ -24,7 +24,7 @@ FEATURES = {"resnet50": 2048, "bninception": 1024, "resnet18": 512, "shufflenetv
 """Channels of the pooled features by network; of the first two there are published weights."""
 PRECISIONS = ("float32", "bf16")
 INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
-CROPS = (1, 10)
+CROPS = (1, 2, 10)
 LARGEST = {"long_side": 4096, "short_side": 4096, "crop": 4096, "width": 1 << 16, "segments": 64}
 """Pixels of images, features of a chunk and images of it: many times the usual, and no terabyte."""
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
@@ -65,7 +65,7 @@ class NetworkRecipe:
 
     def __post_init__(self):
         if self.crops not in CROPS:
-            raise ValueError(f"crops {self.crops!r} is neither 1 nor 10")
+            raise ValueError(f"crops {self.crops!r} is none of {CROPS}")
 
     @property
     def dim(self) -> int:

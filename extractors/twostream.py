@@ -27,7 +27,7 @@ from extractors.networks.build import (
     network_recipe,
 )
 from extractors.networks.conversion import NetworkJob, Store
-from extractors.networks.crops import centre_crop, fit, fit_planes, ten_crops
+from extractors.networks.crops import crop_views, fit, fit_planes
 from extractors.networks.fused import fast_precision
 from extractors.networks.pooled import RunningNetwork, scaled
 from extractors.networks.runtimes import AUTO, choose_runtime, open_network
@@ -127,8 +127,7 @@ class TwoStream:
 
     def _cropped(self, stream: str, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """(H, W, C) that fits → (crops, 224, 224, C)."""
-        crops, crop = self.recipe.parts[stream].crops, self.recipe.crop
-        return ten_crops(image, crop, flow=stream == "flow") if crops == 10 else centre_crop(image, crop)
+        return crop_views(image, self.recipe.crop, self.recipe.parts[stream].crops, flow=stream == "flow")
 
     def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""

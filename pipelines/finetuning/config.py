@@ -83,7 +83,7 @@ RANDOM = {
 }
 """From random weights, by stream; found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
 SMALL = {
-    name: replace(config, batch_size=48, lr=2e-3, epochs=3 * config.epochs // 2) for name, config in RANDOM.items()
+    name: replace(config, batch_size=48, lr=2e-3, epochs=2 * config.epochs) for name, config in RANDOM.items()
 }
 """Those of DEPTHWISE networks, which have a tenth of the weights and need more steps, each of which costs a quarter;
 found on the first fold of the same set."""
@@ -159,4 +159,8 @@ def resolve(
         raise ConfigError(
             f"crop is {crop}, and bninception has branches that do not meet then.", "use a multiple of 32."
         )
+    parts = preset.parts
+    for stream, config in configs.items():
+        if not config.mirror and parts[stream].crops == 2:  # nor is a feature then to be of a mirror image
+            preset = replace(preset, **{stream: replace(parts[stream], crops=1)})
     return replace(preset, short_side=short_side, crop=crop), configs
