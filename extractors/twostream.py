@@ -34,6 +34,7 @@ from extractors.networks.weights import fingerprint, statistics
 from extractors.prefetch import ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset
 from extractors.recipe import NetworkRecipe, Recipe, by_stream
+from extractors.stages import DECODE, NETWORK
 from extractors.video.frames import Chunk
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
@@ -229,7 +230,8 @@ class TwoStream:
         with closed_after(items) as source:
             while True:
                 start = perf_counter()
-                item = next(source, None)
+                with DECODE:
+                    item = next(source, None)
                 self.seconds.decode += perf_counter() - start
                 if item is None:
                     return
@@ -251,6 +253,7 @@ class TwoStream:
                 self.seconds.add(seconds)
                 yield from rows
 
+    @NETWORK
     def _batch(self, ready: Sequence[Pending]) -> tuple[list[FeatureRow], StepSeconds]:
         seconds = StepSeconds()
         rgb: Sequence[NDArray[np.float32] | None] = [None] * len(ready)

@@ -15,7 +15,6 @@ from lstr.config import FEATURES_PER_SECOND
 from pipelines.annotations.formats import recognise
 from pipelines.annotations.label_file import is_label_file
 from pipelines.annotations.summary import describe_labels
-from pipelines.files.json_files import read_jsonl
 from pipelines.progress import Tell
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def _features(path: Path, progress: Tell) -> dict:
         "damaged": sorted({fault.id for fault in found.faults}),
         "faults": [asdict(fault) for fault in found.faults],
         "arrays_checked_by_hash": found.hashed,
-        "failed": [failure["id"] for failure in read_jsonl(path / "failed.jsonl")],
+        "failed": [failure["id"] for failure in folder.failures()],
         "leftovers_of_killed_runs": found.leftovers,
         "streams": list(folder.names),
     }

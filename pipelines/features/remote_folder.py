@@ -16,6 +16,7 @@ import torch
 
 from extractors.errors import VideoError
 from extractors.recipe import Recipe
+from pipelines.failures import FAILED, Failure, entries, log_name, naming
 from pipelines.features.folder import (
     FeatureFolder,
     check_same,
@@ -24,7 +25,7 @@ from pipelines.features.folder import (
     read_recipe,
     without_recipe,
 )
-from pipelines.files.json_files import to_json
+from pipelines.files.json_files import parsed_lines, to_json
 from pipelines.files.npy_rows import HEADER_BYTES, signature_of
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.scratch import scratch
@@ -60,18 +61,30 @@ class RemoteFeatures:
 
     def failures(self) -> list[dict[str, Any]]:
         """What `failed.jsonl` says."""
-        content = self.path.joined("failed.jsonl").read() or b""
-        return [json.loads(line) for line in content.decode().splitlines()]
+        content = self.path.joined(FAILED).read() or b""
+        return entries(parsed_lines(content.decode(errors="replace")))
 
     def note_failure(self, failure: Mapping[str, Any]) -> None:
         """Nothing can be appended to an object; `compile` writes it."""
+
+    def log_failure(self, video_id: str, failure: Failure) -> Failure:
+        """As of a folder on disk."""
+        if not failure.traceback:
+            return failure
+        log = self.path.joined(log_name(video_id))
+        log.write(failure.traceback.encode(errors="replace"))
+        return naming(failure, log)
+
+    def remove_log(self, video_id: str) -> None:
+        """As of a folder on disk."""
+        self.path.joined(log_name(video_id)).remove()
 
     def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
         """As of a folder on disk."""
         contents = self.path.joined("records").contents()
         videos = b"".join(_line(contents[name]) for name in sorted(contents))
         failed = "".join(to_json(failure) + "\n" for failure in failures).encode()
-        for name, lines in (("videos.jsonl", videos), ("failed.jsonl", failed)):
+        for name, lines in (("videos.jsonl", videos), (FAILED, failed)):
             if lines != (self.path.joined(name).read() or b""):
                 self.path.joined(name).write(lines)
 

@@ -44,11 +44,15 @@ def append_jsonl(path: Path, value: object) -> None:
         raise unwritable(path.parent, error) from error
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
+def read_jsonl(path: Path) -> list[Any]:
+    """The values of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
+    return parsed_lines(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
+
+
+def parsed_lines(text: str) -> list[Any]:
+    """The values of the lines that are JSON."""
     values = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):
-                values.append(json.loads(line))
+    for line in text.splitlines():
+        with suppress(ValueError, RecursionError):
+            values.append(json.loads(line))
     return values
