@@ -33,6 +33,12 @@ class ExhaustedError(ExtractorError):
     """Memory that ran out, or a GPU that was lost: no other source would fare better."""
 
 
+class UnforeseenError(ExtractorError):
+    """An error that nobody foresaw, of the only source of a run."""
+
+    exit_code = 3
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why one source has failed, and what to do; `traceback` is empty where the error was foreseen."""
@@ -144,24 +150,26 @@ def entry(source_id: str, source: object, failure: Failure) -> dict[str, Any]:
 class FailureLog:
     """The failures of one run, written to its output folder as they come; `events` has them.
 
-    Without a folder the logs alone are kept, in that of `pipelines.files.home`.
+    Without a folder the logs alone are kept, in that of `pipelines.files.home`. `keeps_list` is false where another
+    file of the folder has the name failed.jsonl.
     """
 
-    def __init__(self, folder: Path | None):
+    def __init__(self, folder: Path | None, keeps_list: bool = True):
         self.folder = folder
+        self.keeps_list = keeps_list and folder is not None
         self.events: list[Failed] = []
         self._lines: dict[str, dict[str, Any]] = {}
 
     def add(self, source_id: str, source: object, failure: Failure) -> Failed:
         """Write it down; its event. Raises OutputError."""
-        if self.folder:
-            failure = logged(failure, self.folder, source_id)
-            line = self._lines[source_id] = entry(source_id, source, failure)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            append_jsonl(self.folder / FAILED, line)  # at once: a kill must not lose it
-        else:
+        if self.folder is None:
             with suppress(OutputError):
                 failure = logged(failure, home(), source_id)
+        else:
+            failure = logged(failure, self.folder, source_id)
+        if self.folder and self.keeps_list:
+            line = self._lines[source_id] = entry(source_id, source, failure)
+            append_jsonl(self.folder / FAILED, line)  # at once: a kill must not lose it
         self.events.append(Failed(source_id, failure.reason, failure.hint))
         return self.events[-1]
 
@@ -170,7 +178,7 @@ class FailureLog:
 
         The file is not begun for nothing, and logs of sources that have not failed again go. Raises OutputError.
         """
-        if self.folder is None:
+        if self.folder is None or not self.keeps_list:
             return
         before = entries(read_jsonl(self.folder / FAILED))
         over = {*worked_on, *self._lines}

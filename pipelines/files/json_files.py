@@ -36,6 +36,7 @@ def write_jsonl(path: Path, values: Iterable[object]) -> None:
 def append_jsonl(path: Path, value: object) -> None:
     """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
             file.seek(max(0, file.tell() - 1))
             cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line

@@ -24,7 +24,8 @@ from lstr.kinds import make_model
 from pipelines.annotations.timeline_json import from_jsonl, from_timeline
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.detect import detect
-from pipelines.detection.live import Batch, ChainOptions, LiveChain, open_live, run_live
+from pipelines.detection.live import Batch, ChainOptions, LiveChain, run_live
+from pipelines.detection.live_source import open_live
 from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
 from pipelines.detection.writer import OutputOptions
