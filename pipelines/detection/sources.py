@@ -152,7 +152,10 @@ def open_stored_source(
     rgb, flow = folder.load(video_id)
     name = f"{folder.path}:{video_id}"
     chosen = limits.of(len(rgb), name)
-    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in chosen)
+    rows = (
+        FeatureRow(k, (k + 1) * CHUNK_SECONDS, *(np.array(array[k], np.float32) for array in (rgb, flow)))
+        for k in chosen
+    )
     return Source(video_id, name, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, list(warnings))
 
 

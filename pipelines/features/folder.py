@@ -19,10 +19,11 @@ import torch
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
+from lstr.arrays import open_array
 from pipelines.failures import FAILED, Failure, entries, log_name, logged
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
-from pipelines.files.npy_rows import open_array, signature
+from pipelines.files.npy_rows import signature
 from pipelines.files.remote import Place
 
 
@@ -98,8 +99,9 @@ class FeatureFolder:
             path = self.array(stream, video_id)
             try:
                 arrays[stream] = open_array(path)
-            except (OSError, ValueError, EOFError) as error:
-                raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
+            except (OSError, ValueError) as error:
+                what = getattr(error, "strerror", None) or str(error)
+                raise RecipeError(f"{path} cannot be used: {what}.", "run `lstr extract` again.") from error
         return arrays
 
     @contextmanager
@@ -170,7 +172,7 @@ class FeatureFolder:
                 len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
                 for stream, array in self._arrays(video_id).items()
             )
-        except (OSError, TypeError, KeyError, RecipeError, VideoError):
+        except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
             return False
 
 

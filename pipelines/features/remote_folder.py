@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from extractors.errors import VideoError
 from extractors.recipe import Recipe
+from lstr.arrays import read_header
 from pipelines.failures import FAILED, Failure, entries, log_name, naming
 from pipelines.features.folder import (
     FeatureFolder,
@@ -113,14 +113,13 @@ class RemoteFeatures:
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
             return same and all(self._is_whole(stream, video_id, record) for stream in self.streams)
-        except (OSError, TypeError, KeyError, ValueError, VideoError):
+        except (OSError, TypeError, LookupError, AttributeError, ValueError, VideoError):
             return False
 
     def _is_whole(self, stream: str, video_id: str, record: Mapping[str, Any]) -> bool:
         array = self.array(stream, video_id)
         header = io.BytesIO(*array.ranges((0, HEADER_BYTES)))
-        np.lib.format.read_magic(header)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+        shape, _, dtype = read_header(header)
         row = shape[1] * dtype.itemsize  # bytes
         first, middle, last = (HEADER_BYTES + row * k for k in (0, shape[0] // 2, shape[0] - 1))
         # of the last, a byte more than it should have
