@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import threading
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:  # labels alone need no torch
+    from torch import Tensor
 
 # Python 3.11 keeps one state for all threads that parse source, and numpy parses a header as source: two at once end in
 # "SystemError: AST constructor recursion depth mismatch" when the garbage collector runs meanwhile
@@ -60,7 +61,9 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 def tensor_of(values: Any) -> Tensor:
     """Real numbers of any type as a tensor of native float32, or float64 where they are. Raises ValueError."""
-    if isinstance(values, Tensor):
+    import torch
+
+    if isinstance(values, torch.Tensor):
         if values.is_complex():
             raise ValueError(f"they are complex numbers ({values.dtype})")
         return values
