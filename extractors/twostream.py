@@ -217,7 +217,7 @@ class TwoStream:
         """
         workers = self._used(workers)
         ready = tuple((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
-        return pool.submit(lambda: self._batch(ready)[0])
+        return pool.submit(lambda: NETWORK(self._batch)(ready)[0])
 
     def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
         """Chunks with their flow on its way."""
@@ -241,7 +241,7 @@ class TwoStream:
         def submitted() -> Iterator[Future]:
             with closed_after(reading) as source:
                 while ready := tuple(islice(source, batch)):
-                    yield pool.submit(self._batch, ready)
+                    yield pool.submit(NETWORK(self._batch), ready)
 
         with (
             torch_threads(torch.get_num_threads()),  # for what a thread of the pool sets, later ones begin with
@@ -253,7 +253,6 @@ class TwoStream:
                 self.seconds.add(seconds)
                 yield from rows
 
-    @NETWORK
     def _batch(self, ready: Sequence[Pending]) -> tuple[list[FeatureRow], StepSeconds]:
         seconds = StepSeconds()
         rgb: Sequence[NDArray[np.float32] | None] = [None] * len(ready)

@@ -150,8 +150,8 @@ def entry(source_id: str, source: object, failure: Failure) -> dict[str, Any]:
 class FailureLog:
     """The failures of one run, written to its output folder as they come; `events` has them.
 
-    Without a folder the logs alone are kept, in that of `pipelines.files.home`. `keeps_list` is false where another
-    file of the folder has the name failed.jsonl.
+    Without a folder the logs alone are kept, in that of `pipelines.files.home`. `keeps_list` is false where
+    failed.jsonl would say no more than the run does, or has the name of another file of the folder.
     """
 
     def __init__(self, folder: Path | None, keeps_list: bool = True):

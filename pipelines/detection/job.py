@@ -86,7 +86,9 @@ def detect_sources(
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = load_checkpoint(checkpoint, options.settings, options.device)
     named = {*found.videos, *(one.id for one in live)}
-    run = _Run(options, checkpoint, log=FailureLog(options.output.folder, keeps_list=Path(FAILED).stem not in named))
+    several = len(named) > 1 or bool(found.features)
+    log = FailureLog(options.output.folder, keeps_list=several and Path(FAILED).stem not in named)
+    run = _Run(options, checkpoint, log=log)
     yield from run.notices(warnings_of(checkpoint))
     run.thresholds = choose_thresholds(checkpoint, options.thresholds)
     yield from run.notices_of_options()

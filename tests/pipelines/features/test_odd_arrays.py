@@ -28,7 +28,8 @@ def test_types_of_numbers_are_the_same_features(feature_set, dtype, order):
         mine = video.features[rows]
         assert mine.dtype == np.float32 and mine.dtype.isnative and np.array_equal(mine, exact)
         assert np.array_equal(video.features[3:9], exact[3:9])
-    assert {fault.what for fault in verify(open_features(feature_set.features)).faults} <= {"1 of 64 rows are all zero"}
+    faults = verify(open_features(feature_set.features)).faults
+    assert all(fault.what.endswith("rows are all zero") for fault in faults), "rounding has made them"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_types_of_numbers_are_the_same_features(feature_set, dtype, order):
         (lambda path: np.save(path, np.full((64, 6), None), allow_pickle=True), "Python objects"),
         (lambda path: path.write_bytes(b""), "it is empty"),
         (lambda path: np.savez(path.open("wb"), rgb=np.zeros((64, 6))), "an .npz archive"),
-        (lambda path: path.write_bytes(path.read_bytes().replace(b"(64, 6)", b"(10000000000000, 6)")), "claims 2.4e+14"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"(64, 6)", b"(%d, 6)" % 10**13)), "claims 2.4e+14"),
         (lambda path: path.unlink(), "No such file"),
     ],
 )  # fmt: skip
