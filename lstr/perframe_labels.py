@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from lstr.arrays import open_array
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
@@ -100,7 +100,7 @@ def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset:
 def _read(path: Path, n_classes: int) -> NDArray[Any]:
     """Targets (L, n_classes) of one video."""
     try:
-        targets = np.load(path, mmap_mode="r")
+        targets = open_array(path)
     except (OSError, ValueError, EOFError) as error:
         raise LabelsError(f"The targets {path} cannot be read ({error}).", "Copy or make the file again.") from error
     if targets.ndim != 2 or targets.shape[1] != n_classes:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lstr import memory
+from lstr.arrays import tensor_of
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 
@@ -77,7 +78,7 @@ def gather(
     long, long_mask = sample(ends, config)
     work, work_mask = memory.work_indices(ends, config)
     older, older_count = _older_indices(ends, config)
-    seen_long, seen_work, seen_older = (torch.as_tensor(features[chunks]).float() for chunks in (long, work, older))
+    seen_long, seen_work, seen_older = (tensor_of(features[chunks]).float() for chunks in (long, work, older))
     windows = Windows(
         seen_long,  # (B, n_long, D)
         torch.from_numpy(long_mask),

@@ -15,7 +15,6 @@ from lstr.config import FEATURES_PER_SECOND
 from pipelines.annotations.formats import recognise
 from pipelines.annotations.label_file import is_label_file
 from pipelines.annotations.summary import describe_labels
-from pipelines.files.json_files import read_jsonl
 from pipelines.progress import Tell
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def _features(path: Path, progress: Tell) -> dict:
         "damaged": sorted({fault.id for fault in found.faults}),
         "faults": [asdict(fault) for fault in found.faults],
         "arrays_checked_by_hash": found.hashed,
-        "failed": [failure["id"] for failure in read_jsonl(path / "failed.jsonl")],
+        "failed": [failure["id"] for failure in folder.failures()],
         "leftovers_of_killed_runs": found.leftovers,
         "streams": list(folder.names),
     }
@@ -270,7 +269,7 @@ def _timeline(path: Path) -> dict:
         if timeline["format"] != FORMAT:
             raise ValueError
         video, _ = from_timeline(timeline)
-        AnnotationSet({path.stem: video}).typed()
+        AnnotationSet({path.stem: video}).plausible()
     except (ValueError, KeyError, TypeError, RecursionError, AnnotationError) as error:
         raise MissingPathError(
             f"{path} is no timeline of {FORMAT} and no label file.",

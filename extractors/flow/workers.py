@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from extractors.errors import FlowError
 from extractors.flow import tvl1
+from extractors.stages import FLOW
 
 BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
@@ -177,7 +178,8 @@ class ChunkFlow:
 
     def result(self) -> NDArray[np.uint8]:
         """Wait for it: (10, H, W), x and y interleaved. Raises what the computation raised."""
-        fields, seconds = zip(*(part.result() for part in self.parts), strict=True)
+        with FLOW:
+            fields, seconds = zip(*(part.result() for part in self.parts), strict=True)
         self.seconds = sum(seconds)
         return np.concatenate(fields)  # (10, H, W)
 
@@ -211,7 +213,8 @@ class FlowWorkers:
 
     def submit(self, frames: NDArray[np.uint8]) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
-        grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
+        with FLOW:
+            grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
         if self.backend == "cuda" and min(grey[0].shape) >= tvl1.SMALLEST:
             return ChunkFlow([self._pool.submit(_timed, partial(batch_flow, grey, "cuda"))])
         pairs = [partial(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)]

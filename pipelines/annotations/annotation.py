@@ -1,14 +1,13 @@
 """What all annotation formats have in common: videos, and labelled segments of them in seconds."""
 
 import math
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from extractors.errors import ExtractorError
 from lstr.labels import BACKGROUND, subset_named
-from lstr.segment import Segment
+from lstr.segment import Segment, brief, is_time
 
 
 class AnnotationError(ExtractorError):
@@ -90,19 +89,6 @@ class AnnotationSet:
         new = tuple(name for name in other.classes if name not in self.classes)
         return AnnotationSet({**self.videos, **other.videos}, self.classes + new)
 
-    def typed(self) -> "AnnotationSet":
-        """The set itself. Raises AnnotationError, naming the video and the entry, for one of another kind."""
-        for name, video in self.videos.items():
-            wrong = [] if isinstance(name, str) else ["id"]
-            wrong += [what for what in ("subset", "media") if not isinstance(getattr(video, what), str | None)]
-            wrong += [what for what in ("duration", "fps") if not _is_number(getattr(video, what), or_none=True)]
-            for i, segment in enumerate(video.segments):
-                fits = isinstance(segment.label, str) and _is_number(segment.start) and _is_number(segment.end)
-                wrong += [] if fits and _is_number(segment.score, or_none=True) else [f"segment {i}"]
-            if wrong:
-                raise AnnotationError(f"Video {name!r}: {wrong[0]} is of another kind.", "save the file again.")
-        return self
-
     def checked(self) -> "AnnotationSet":
         """The set itself. Raises AnnotationError where a segment is no piece of time or has no label."""
         for name, video in self.videos.items():
@@ -111,6 +97,25 @@ class AnnotationSet:
                     sound(segment)
                 except AnnotationError as error:
                     raise AnnotationError(f"Video {name!r}: {error}", error.hint) from error
+        return self
+
+    def plausible(self) -> "AnnotationSet":
+        """The set itself. Raises AnnotationError where names are no text, or numbers are none that a video has."""
+        for name, video in self.videos.items():
+            if not isinstance(name, str):
+                raise AnnotationError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
+            texts = {"subset": video.subset, "media": video.media}
+            _refuse(name, {what: value for what, value in texts.items() if not isinstance(value, str | None)})
+            for what, value in (("duration", video.duration), ("frame rate", video.fps)):
+                if value is not None and not (is_time(value) and value >= 0):
+                    _refuse(name, {what: value})
+            for i, segment in enumerate(video.segments):
+                if not isinstance(segment.label, str):
+                    _refuse(f"{name}, annotation {i}", {"label": segment.label})
+                times = {"start": segment.start, "end": segment.end, "score": segment.score or 0}
+                _refuse(f"{name}, annotation {i}", {what: value for what, value in times.items() if not is_time(value)})
+        if not all(isinstance(name, str) for name in self.classes):
+            raise AnnotationError("The classes are no list of names.", "write them as text.")
         return self
 
     def with_subsets(self, subsets: Mapping[str | None, str]) -> "AnnotationSet":
@@ -155,11 +160,9 @@ class AnnotationSet:
         return {name for name, is_held in present.items() if is_held}
 
 
-def _is_number(value: object, or_none: bool = False) -> bool:
-    if value is None:
-        return or_none
-    # an integer may have more digits than a float can hold
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+def _refuse(where: str, wrong: Mapping[str, object]) -> None:
+    for what, value in wrong.items():
+        raise AnnotationError(f"Video {where}: the {what} is {brief(value)}.", "mend it, or leave it out.")
 
 
 def _order(segment: Segment) -> tuple[float, float, str, float]:

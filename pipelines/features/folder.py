@@ -19,10 +19,12 @@ import torch
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
+from lstr.arrays import open_array
 from lstr.checkpoint_entries import is_tables
+from pipelines.failures import FAILED, Failure, entries, log_name, logged
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
-from pipelines.files.npy_rows import open_array, signature
+from pipelines.files.npy_rows import signature
 from pipelines.files.remote import Place
 
 
@@ -98,8 +100,9 @@ class FeatureFolder:
             path = self.array(stream, video_id)
             try:
                 arrays[stream] = open_array(path)
-            except (OSError, ValueError, EOFError) as error:
-                raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
+            except (OSError, ValueError) as error:
+                what = getattr(error, "strerror", None) or str(error)
+                raise RecipeError(f"{path} cannot be used: {what}.", "run `lstr extract` again.") from error
         return arrays
 
     @contextmanager
@@ -120,11 +123,19 @@ class FeatureFolder:
 
     def failures(self) -> list[dict[str, Any]]:
         """What `failed.jsonl` says."""
-        return read_jsonl(self.path / "failed.jsonl")
+        return entries(read_jsonl(self.path / FAILED))
 
     def note_failure(self, failure: Mapping[str, Any]) -> None:
         """Write it to `failed.jsonl` at once: a kill must not lose it."""
-        append_jsonl(self.path / "failed.jsonl", failure)
+        append_jsonl(self.path / FAILED, failure)
+
+    def log_failure(self, video_id: str, failure: Failure) -> Failure:
+        """As `pipelines.failures.logged`."""
+        return logged(failure, self.path, video_id)
+
+    def remove_log(self, video_id: str) -> None:
+        """Of a video that has not failed again."""
+        (self.path / log_name(video_id)).unlink(missing_ok=True)
 
     def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
         """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing.
@@ -133,7 +144,7 @@ class FeatureFolder:
         """
         records = (self.read_record(video_id) for video_id in self.ids())
         videos = [record for record in records if record]
-        for name, lines in (("videos.jsonl", videos), ("failed.jsonl", list(failures))):
+        for name, lines in (("videos.jsonl", videos), (FAILED, list(failures))):
             if lines != read_jsonl(self.path / name):
                 write_jsonl(self.path / name, lines)
 
@@ -162,7 +173,7 @@ class FeatureFolder:
                 len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
                 for stream, array in self._arrays(video_id).items()
             )
-        except (OSError, TypeError, KeyError, RecipeError, VideoError):
+        except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
             return False
 
 
