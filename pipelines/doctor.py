@@ -120,7 +120,7 @@ def _gpu_flow() -> Iterator[Finding]:
         yield Finding(what, None, str(error), error.hint)
         return
     about = f"TV-L1 by the {solver.name} kernel ({solver.about}); one pair of 16x16 pixels solved"
-    yield Finding(what, True, about, " ".join(solver.warnings))
+    yield Finding(what, True, about, " ".join([*solver.warnings, *(error.hint for error in solver.lacking)]).strip())
 
 
 def _checkpoint() -> Finding:

@@ -1,7 +1,7 @@
 """One scale of TV-L1 for a batch of pairs in one launch of our own CUDA kernel, tvl1_cluster.cu.
 
 A cluster of thread blocks holds a pair in its registers and shared memory; so the size decides whether a scale fits:
-about 8,000 pixels per block, 16 blocks at most. Clusters need a GPU of compute capability 9.0 (Hopper) or later; older
+about 7,000 pixels per block, 16 blocks at most. Clusters need a GPU of compute capability 9.0 (Hopper) or later; older
 ones run the same kernel with one block per pair, which only the smallest scales fit.
 """
 
@@ -19,11 +19,12 @@ from extractors.errors import FlowError
 from extractors.flow.cuda_source import CudaSource, bindings, checked, compiled_or_kept
 from extractors.flow.tvl1_spec import image_planes, stop_bound
 
-THREADS, PIXELS = 512, 16  # of a block, and of a thread at most
+THREADS = 512  # of a block
+PIXELS, PIXELS_ALONE = 15, 12  # of a thread at most: what its registers hold, in a cluster and in a single block
 PLANES = 7  # of float32, in shared memory
 STATIC = 1024  # bytes of shared memory that the kernel has besides, at most
 WITH_CLUSTERS = (9, 0)  # compute capability
-BLOCKS = (1, 2, 4, 8, 16)  # of a cluster; 16 is more than every GPU with clusters has to offer
+BLOCKS = (1, 2, 4, 8, 16)  # of a cluster; every GPU with clusters has 8, not every one 16
 FUNCTION = b"solve_scale"
 HERE = Path(__file__).parent
 
@@ -32,8 +33,8 @@ def source(clusters: bool) -> CudaSource:
     """The kernel, with clusters of blocks or with one block per pair."""
     # every operation rounds by itself, and subnormal numbers count as zero, as in tvl1.c
     options = ("--std=c++17", "--fmad=false", "--ftz=true", "--ptxas-options=-v")
-    sizes = (f"-DTHREADS={THREADS}", f"-DPIXELS={PIXELS}", f"-DCLUSTERS={int(clusters)}")
-    return CudaSource(HERE / "tvl1_cluster.cu", (HERE / "tvl1_median.h",), options + sizes)
+    sizes = (f"-DTHREADS={THREADS}", f"-DPIXELS={PIXELS if clusters else PIXELS_ALONE}", f"-DCLUSTERS={int(clusters)}")
+    return CudaSource(HERE / "tvl1_cluster.cu", (HERE / "tvl1_median.h", HERE / "tvl1_band.h"), options + sizes)
 
 
 def architecture_of(capability: tuple[int, int]) -> str:
@@ -61,11 +62,12 @@ class Layout:
 def layouts(h: int, w: int, limits: Limits) -> list[Layout]:
     """The layouts that images (h, w) fit, fewest blocks first; none where they are too large."""
     found = []
+    pixels = THREADS * (PIXELS if limits.blocks > 1 else PIXELS_ALONE)
     for blocks in BLOCKS:
         rows = -(-h // blocks)  # of a band
         memory = PLANES * 4 * (rows + 1) * w
         # a median reaches two rows into the next band
-        fits = rows * w <= THREADS * PIXELS and memory + STATIC <= limits.memory and (blocks == 1 or rows >= 2)
+        fits = rows * w <= pixels and memory + STATIC <= limits.memory and (blocks == 1 or rows >= 2)
         if fits and blocks <= limits.blocks:
             found.append(Layout(blocks, memory))
     return found
@@ -91,9 +93,9 @@ class ClusterKernel:
         properties = torch.cuda.get_device_properties(device)
         capability = properties.major, properties.minor
         self.clusters = capability >= WITH_CLUSTERS
-        self.cubin = compiled_or_kept(source(self.clusters), architecture_of(capability))
+        cubin = compiled_or_kept(source(self.clusters), architecture_of(capability))
         self._enter()
-        self.function = self._call("cuModuleGetFunction", self._call("cuModuleLoadData", self.cubin.code), FUNCTION)
+        self.function = self._call("cuModuleGetFunction", self._call("cuModuleLoadData", cubin.code), FUNCTION)
         optin = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         memory = self._call("cuDeviceGetAttribute", optin, self._call("cuDeviceGet", device.index))
         kinds = self.driver.CUfunction_attribute
@@ -146,7 +148,8 @@ class ClusterKernel:
         if not self.clusters:
             return self.limits.processors
         if layout not in self._at_once:
-            self._at_once[layout] = self._call("cuOccupancyMaxActiveClusters", self.function, self._config(layout, 1))
+            code, number = self.driver.cuOccupancyMaxActiveClusters(self.function, self._config(layout, 1))
+            self._at_once[layout] = 0 if int(code) else number  # more blocks than the GPU knows are an error
         return self._at_once[layout]
 
     def _config(self, layout: Layout, clusters: int) -> Any:

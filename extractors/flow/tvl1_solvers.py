@@ -94,7 +94,7 @@ def _opened(device: torch.device, name: str) -> Solver:
                 _tried[device, name] = FlowError(f"The {name} kernel of TV-L1 fails: {first_line(error)}.")
         found = _tried[device, name]
     if isinstance(found, FlowError):
-        raise FlowError(str(found))
+        raise FlowError(str(found), found.hint)
     return found
 
 

@@ -10,7 +10,7 @@ iterations touch no memory but the processors' own, or tvl1_triton.py makes it 1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -96,14 +96,23 @@ def resize(image: Tensor, size: Sequence[int], scale: float | None = None) -> Te
     Without `scale` it is H / h and W / w. Equal to OpenCV 5 bit for bit but for a last row or column now and then.
     """
     for dim in (-1, -2):
-        length, wanted = image.shape[dim], size[dim]
-        at = (torch.arange(wanted, device=image.device, dtype=torch.float64) + 0.5) * (scale or length / wanted) - 0.5
-        low = at.floor()
-        part = torch.where((low < 0) | (low >= length - 1), 0.0, at - low).float()
-        low = low.long().clamp(0, length - 1)
-        near, far = image.index_select(dim, low), image.index_select(dim, (low + 1).clamp(max=length - 1))
+        low, high, part = _taps(image.shape[dim], size[dim], scale, image.device)
+        near, far = image.index_select(dim, low), image.index_select(dim, high)
         image = _fused(far - near, part if dim == -1 else part[:, None], near)
     return image
+
+
+@lru_cache(maxsize=256)  # the same few for each batch of a video, which would be ten launches each
+def _taps(length: int, wanted: int, scale: float | None, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The two pixels that each pixel of a resized row lies between, and how far from the first.
+
+    Made on the processor and copied at once: what one stream made, another might read too early.
+    """
+    at = (torch.arange(wanted, dtype=torch.float64) + 0.5) * (scale or length / wanted) - 0.5
+    low = at.floor()
+    part = torch.where((low < 0) | (low >= length - 1), 0.0, at - low).float()
+    low = low.long().clamp(0, length - 1)
+    return low.to(device), (low + 1).clamp(max=length - 1).to(device), part.to(device)
 
 
 def _fused(a: Tensor, b: Tensor | float, c: Tensor | float) -> Tensor:

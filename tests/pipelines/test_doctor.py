@@ -35,9 +35,9 @@ def test_a_gpu_says_which_kernel_solved_a_pair(kernels):
 
 
 def test_why_not_another_kernel_is_said(kernels):
-    (found,) = kernels(Solver("triton", about="Triton 3.9.0", lacking=(FlowError("No NVRTC."),)))
+    (found,) = kernels(Solver("triton", about="Triton 3.9.0", lacking=(FlowError("No NVRTC.", "install it."),)))
     assert found.ok and "triton kernel (Triton 3.9.0)" in found.found
-    assert found.hint == "No NVRTC. Triton computes flow instead."
+    assert found.hint == "No NVRTC. Triton computes flow instead. install it."
 
 
 def test_a_gpu_without_kernels_is_no_failure(kernels):
