@@ -116,9 +116,10 @@ def checked(returned: tuple[Any, ...]) -> Any:
 
 
 def _text(size_of: Callable[..., Any], get: Callable[..., Any], program: Any) -> bytes:
-    text = b" " * checked(size_of(program))  # which NVRTC overwrites
+    size = checked(size_of(program))
+    text = bytes(max(size, 2))  # NVRTC writes into it, and Python shares every single byte
     checked(get(program, text))
-    return text
+    return text[:size]
 
 
 def first_line(error: BaseException) -> str:

@@ -102,7 +102,7 @@ def _cluster(device: torch.device) -> Solver:
     from extractors.flow.tvl1_cluster import ClusterKernel
 
     if torch.version.hip:
-        raise FlowError("The cluster kernel of TV-L1 needs a GPU of NVIDIA.")
+        raise FlowError("The cluster kernel of TV-L1 needs an NVIDIA GPU.")
     kernel = ClusterKernel(device)
 
     def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def _cluster(device: torch.device) -> Solver:
 
 def _triton(device: torch.device) -> Solver:
     if torch.version.hip:
-        raise FlowError("The Triton kernels of TV-L1 need a GPU of NVIDIA.")
+        raise FlowError("The Triton kernels of TV-L1 need an NVIDIA GPU.")
     if importlib.util.find_spec("triton") is None:
         raise FlowError("Triton is not installed.")
     if [int(part) for part in torch.__version__.split(".")[:2]] < [2, 7]:
