@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -31,7 +32,7 @@ from extractors.networks.fused import fast_precision
 from extractors.networks.pooled import RunningNetwork, scaled
 from extractors.networks.runtimes import AUTO, choose_runtime, open_network
 from extractors.networks.weights import fingerprint, statistics
-from extractors.prefetch import ahead, closed_after, torch_threads
+from extractors.prefetch import Ahead, ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset
 from extractors.recipe import NetworkRecipe, Recipe, by_stream
 from extractors.video.frames import Chunk
@@ -191,11 +192,12 @@ class TwoStream:
         return self._rows(self._timed(pending), threads, self.batch)
 
     def _rows(self, reading: Iterator[Pending], n_flow: int, batch: int) -> Iterator[FeatureRow]:
-        self.prepare(batch)
         # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
         # flow and networks as either has work, and none waits for another within a layer
         threads = 1 if self.device != "cpu" else n_flow or self.threads
-        return self._compute(ahead(reading, batch + 2 * n_flow, "reader"), batch, threads)
+        with closing(Ahead(reading, batch + 2 * n_flow, "reader")) as begun:  # while the networks are compiled
+            self.prepare(batch)
+            yield from self._compute(iter(begun), batch, threads)
 
     @property
     def batch(self) -> int:
@@ -203,11 +205,19 @@ class TwoStream:
         images = max(self.recipe.parts[stream].images for stream in self.networks)
         return max(1, IMAGES[torch.device(self.device).type] // images)
 
-    def prepare(self, batch: int = 1) -> None:
-        """Make what computes features of one and of `batch` chunks, now rather than when the first come."""
+    def open(self) -> None:
+        """Open the networks on their runtime, which converts them where that was not done before.
+
+        Raises NetworkRuntimeError where a runtime that was named cannot be used.
+        """
+        for stream in self.networks:
+            self._network(stream)
+
+    def prepare(self, *batches: int) -> None:
+        """Make what computes features of so many chunks at once, now rather than when the first come; as `open`."""
         for stream in self.networks:
             images = self.recipe.parts[stream].images
-            self._network(stream).prepare({images, batch * images})
+            self._network(stream).prepare(batch * images for batch in batches)
 
     def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.

@@ -1,6 +1,6 @@
 """ActivityNet's JSON: a database of labelled videos, or the results of a detector."""
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,8 @@ def _seconds(value: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # an integer may have more digits than a float can hold
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _classes(where: str, names: Any) -> tuple[str, ...] | None:

@@ -47,6 +47,7 @@ KINDS = {
     "rnn": Uses(long_memory=False),
     "trn": Uses(long_memory=False, anticipation=True, ahead=8),  # Xu et al. 2019, section 4.3
     "lfb": Uses(),
+    "miniroad": Uses(long_memory=False, anticipation=True),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -93,7 +94,8 @@ class LSTRConfig:
     """
 
     kind: str = "lstr"
-    """lstr, or a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`)."""
+    """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
+    came after it: miniroad (`lstr.miniroad`)."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -101,6 +103,7 @@ class LSTRConfig:
     d_model: int = 1024
     n_heads: int = 16
     d_feedforward: int = 1024
+    """Width inside the feed-forward layers; of kind miniroad, what enters the GRU."""
     dropout: float = 0.2
     work_length: int = 32
     """Chunks of short-term memory, all of them seen."""
@@ -202,12 +205,15 @@ CHOICES: dict[str, Iterable[str]] = {
 }
 
 PUBLISHED = LSTRConfig(grid="sliding")
+MINIROAD = LSTRConfig(kind="miniroad", d_feedforward=2048, work_length=128)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
     "hacs": LSTRConfig(),
     "thumos14-published": PUBLISHED,
     "tvseries-published": PUBLISHED,
+    "miniroad-thumos14": MINIROAD,
+    "miniroad-tvseries": MINIROAD,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),
@@ -239,7 +245,7 @@ def from_json(text: str) -> LSTRConfig:
     """LSTRConfig from its JSON. Fields it lacks keep their defaults. Raises ConfigError."""
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The model configuration is not JSON ({error}).", "Save the checkpoint again.") from error
     if not isinstance(values, dict):
         raise ConfigError("The model configuration is not a JSON object.", "Save the checkpoint again.")

@@ -1,6 +1,7 @@
 """What all annotation formats have in common: videos, and labelled segments of them in seconds."""
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -89,6 +90,19 @@ class AnnotationSet:
         new = tuple(name for name in other.classes if name not in self.classes)
         return AnnotationSet({**self.videos, **other.videos}, self.classes + new)
 
+    def typed(self) -> "AnnotationSet":
+        """The set itself. Raises AnnotationError, naming the video and the entry, for one of another kind."""
+        for name, video in self.videos.items():
+            wrong = [] if isinstance(name, str) else ["id"]
+            wrong += [what for what in ("subset", "media") if not isinstance(getattr(video, what), str | None)]
+            wrong += [what for what in ("duration", "fps") if not _is_number(getattr(video, what), or_none=True)]
+            for i, segment in enumerate(video.segments):
+                fits = isinstance(segment.label, str) and _is_number(segment.start) and _is_number(segment.end)
+                wrong += [] if fits and _is_number(segment.score, or_none=True) else [f"segment {i}"]
+            if wrong:
+                raise AnnotationError(f"Video {name!r}: {wrong[0]} is of another kind.", "save the file again.")
+        return self
+
     def checked(self) -> "AnnotationSet":
         """The set itself. Raises AnnotationError where a segment is no piece of time or has no label."""
         for name, video in self.videos.items():
@@ -139,6 +153,13 @@ class AnnotationSet:
             "videos without segments": any(not video.segments for video in videos),
         }
         return {name for name, is_held in present.items() if is_held}
+
+
+def _is_number(value: object, or_none: bool = False) -> bool:
+    if value is None:
+        return or_none
+    # an integer may have more digits than a float can hold
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _order(segment: Segment) -> tuple[float, float, str, float]:

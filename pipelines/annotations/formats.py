@@ -3,6 +3,8 @@
 A new format is a class of `pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from extractors.errors import MissingPathError
@@ -113,15 +115,24 @@ def _read(path: Path, options: ConvertOptions) -> AnnotationSet:
         known = ", ".join(readable())
         raise AnnotationError(f"The format of {path} cannot be recognised.", f"name it with --from: {known}.")
     try:
-        return form.read(File(path), _stem(path), options)
+        return _typed(partial(form.read, File(path), _stem(path), options))
     except AnnotationError as error:
         raise AnnotationError(f"{path}: {error}", error.hint) from error
+
+
+def _typed(read: Callable[[], AnnotationSet]) -> AnnotationSet:
+    """Annotations as they are read, each entry of the kind that it should be. Raises AnnotationError."""
+    try:
+        return read().typed()
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
+        # a file of another tool can be wrong in as many ways as there are tools
+        raise AnnotationError(f"its entries are no annotations ({error}).", "save it again in the tool.") from error
 
 
 def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -> AnnotationSet:
     for form in FORMATS.values():
         if form.is_folder and (form is chosen or (chosen is None and form.recognises_folder(folder))):
-            return form.read_folder(folder, options)
+            return _typed(partial(form.read_folder, folder, options))
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     names = sorted({form.name for form in found.values()})
@@ -132,7 +143,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
     annotated = AnnotationSet({})
     for path, form in found.items():
         video_id = path.relative_to(folder).parent / _stem(path)
-        annotated = annotated.merged(form.read(File(path), video_id.as_posix(), options))
+        annotated = annotated.merged(_typed(partial(form.read, File(path), video_id.as_posix(), options)))
     return annotated
 
 

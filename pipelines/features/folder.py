@@ -8,10 +8,10 @@ elsewhere and is accepted as it is.
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ import torch
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
+from lstr.checkpoint_entries import is_tables
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
 from pipelines.files.npy_rows import open_array, signature
@@ -139,13 +140,13 @@ class FeatureFolder:
     def calibration(self) -> dict[str, Any]:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
         path = self.path / "calibration.pt"
-        return torch.load(path, weights_only=True) if path.exists() else {}
+        return read_calibration(path, path) if path.exists() else {}
 
     def read_record(self, video_id: str) -> dict[str, Any] | None:
         """A video's record; None where it has none, or none that can be read."""
         try:
             record = json.loads(self.record(video_id).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) else None
 
@@ -185,7 +186,7 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         )
     named = {"rgb": rgb, "flow": flow}
     if (path / "recipe.json").exists():
-        recipe = read_recipe((path / "recipe.json").read_text(), path / "recipe.json")
+        recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
             raise RecipeError(
@@ -214,11 +215,24 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     return FeatureFolder(path, streams.get("rgb"), streams.get("flow"), None)
 
 
+def read_calibration(file: Path | BinaryIO, name: object) -> dict[str, Any]:
+    """The batch-norm statistics that a feature folder's calibration.pt holds, by stream; `name` is its path or URL.
+
+    Raises RecipeError for a file of anything else; nothing in it is run.
+    """
+    found: Any = None
+    with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    if not is_tables(found):
+        raise RecipeError(f"{name} is damaged, or holds no tables of tensors.", "extract into a new folder.")
+    return found
+
+
 def read_recipe(content: str | bytes, name: object) -> Recipe:
     """The recipe that a feature folder's recipe.json holds; `name` is its path or URL. Raises RecipeError."""
     try:
-        return Recipe.from_dict(json.loads(content))
-    except ValueError as error:
+        return Recipe.from_dict(json.loads(content), name)
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"{name} is not JSON.", "extract into a new folder.") from error
 
 

@@ -21,6 +21,7 @@ from pipelines.features.folder import (
     check_same,
     create_features,
     open_features,
+    read_calibration,
     read_recipe,
     without_recipe,
 )
@@ -78,7 +79,7 @@ class RemoteFeatures:
     def calibration(self) -> dict[str, Any]:
         """As of a folder on disk."""
         content = self.path.joined("calibration.pt").read()
-        return torch.load(io.BytesIO(content), weights_only=True) if content else {}
+        return read_calibration(io.BytesIO(content), f"{self.path}/calibration.pt") if content else {}
 
     def read_record(self, video_id: str) -> dict[str, Any] | None:
         """A video's record; None where it has none, or none that can be read."""

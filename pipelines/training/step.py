@@ -89,12 +89,16 @@ class Learner:
     ):
         torch.manual_seed(config.seed)
         self.config, self.ranks = config, ranks
-        self.ignore = classes.index(AMBIGUOUS) if AMBIGUOUS in classes else None
+        ignoring = config.ambiguous == "ignored" and AMBIGUOUS in classes
+        self.ignore = classes.index(AMBIGUOUS) if ignoring else None
         self.device = torch.device(device)
         self.model = make_model(model_config, len(classes)).to(self.device).train()
         self.outputs = self.model.outputs()
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
-        self.optimiser = Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
+        apart = config.optimiser == "adamw"
+        decay = 0.0 if apart else config.weight_decay
+        self.apart = config.weight_decay if apart else 0.0
+        self.optimiser = Adam(self.model.parameters(), lr=config.lr, weight_decay=decay, fused=True)
         self._joined = distributed_model(self.model, ranks, unused=model_config.gru)
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
@@ -121,6 +125,9 @@ class Learner:
                 loss += part.item()
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf).item()
             self._refuse(norm, "gradient's norm", number, batch)
+            if self.apart:  # AdamW (Loshchilov and Hutter 2019) is Adam after this
+                with torch.no_grad():
+                    torch._foreach_mul_(list(self.model.parameters()), 1 - lr * self.apart)
             self.optimiser.step()
         return loss, norm
 
@@ -135,6 +142,8 @@ class Learner:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             logits = self._joined(windows)
         targets, counts = targets.to(self.device), counts.to(self.device)
+        if self.config.targets == "unit":
+            targets = torch.nn.functional.normalize(targets, dim=-1)
         return loss_of(logits.float(), targets, counts, self.outputs, self.ignore, totals)
 
     def _refuse(self, value: float, what: str, number: int, batch: Batch) -> None:
