@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from extractors.errors import FlowError
 from extractors.flow import tvl1
+from extractors.flow.tvl1_solvers import open_solver
+from extractors.flow.tvl1_spec import BOUND
 from extractors.stages import FLOW
 
-BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
 ALGORITHMS = {
     "tvl1": "tvl1-opencv5",
@@ -151,11 +152,9 @@ def make_flow(algorithm: str, backend: str = "native") -> Callable[..., NDArray[
 
 def batch_flow(grey: Sequence[NDArray[np.uint8]], device: str) -> NDArray[np.uint8]:
     """TV-L1 between neighbours of a chunk's grey images (H, W), on a torch device: (10, H, W)."""
-    from extractors.flow.tvl1_torch import flow_batch
+    from extractors.flow.tvl1_planes import flow_planes
 
-    images = torch.from_numpy(np.stack(grey)).to(device)
-    fields = flow_batch(images[:-1].contiguous(), images[1:].contiguous()).cpu().numpy()  # (5, H, W, 2)
-    return to_bytes(fields).transpose(0, 3, 1, 2).reshape(-1, *grey[0].shape)
+    return flow_planes(torch.from_numpy(np.stack(grey))[None].to(device))[0].cpu().numpy()
 
 
 TimedFlow = Future[tuple[NDArray[np.uint8], float]]
@@ -192,8 +191,8 @@ def _timed(compute: Callable[[], NDArray[np.uint8]]) -> tuple[NDArray[np.uint8],
 class FlowWorkers:
     """Threads that compute flow by one algorithm; use it as a context manager so that none outlives it.
 
-    `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards is the one in use, for records.
-    Raises FlowError when this machine lacks it.
+    `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards is the one in use, for records,
+    and `warnings` what to tell the user of it. Raises FlowError when this machine lacks it, or its kernels do not run.
     """
 
     def __init__(self, workers: int, algorithm: str = "tvl1", backend: str = "auto"):
@@ -201,6 +200,8 @@ class FlowWorkers:
         self.workers = workers
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
+        # tries its kernel, which is compiled now and not in a thread
+        self.warnings = open_solver("cuda").warnings if chosen == "cuda" else []
         self._flow = make_flow(algorithm, chosen)
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()

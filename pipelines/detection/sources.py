@@ -254,4 +254,4 @@ def open_networks(
         torch_threads(1),
         flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend) as pool,
     ):
-        yield twostream, pool, [*warnings, *twostream.warnings]
+        yield twostream, pool, [*warnings, *twostream.warnings, *(pool.warnings if pool else ())]
