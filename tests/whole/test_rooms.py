@@ -23,7 +23,7 @@ FACE = "lstr"
 # Bottom to top. What stands in one line does not import its neighbours of that line.
 ORDER = {
     "extractors": (
-        ("errors", "addresses", "prefetch"),
+        ("errors", "addresses", "prefetch", "lifeline"),
         ("video", "flow", "devices"),
         ("recipe",),
         ("presets",),
