@@ -11,7 +11,7 @@ from extractors.networks.published_files import sha256_of
 
 # Python 3.11 keeps one state for all threads that parse source, and numpy parses a header as source: two at once end in
 # "SystemError: AST constructor recursion depth mismatch" when the garbage collector runs meanwhile
-_ONE_HEADER = threading.Lock()
+ONE_HEADER = threading.Lock()
 HEADER_BYTES = 128  # of an .npy of version 1.0; holds any rows of two or four sides
 
 
@@ -48,7 +48,7 @@ class RowFile:
 
 def open_array(path: Path) -> np.memmap:
     """An .npy file, memory-mapped read-only; safe in threads. Raises OSError, ValueError or EOFError as np.load."""
-    with _ONE_HEADER:
+    with ONE_HEADER:
         return np.load(path, mmap_mode="r")
 
 
