@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,8 @@ import numpy as np
 import pytest
 import torch
 
+from extractors.networks.weights import read_state_dict
+from lstr.checkpoint import load
 from tests.support.videos import remux
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
@@ -64,16 +66,18 @@ def files_of(*patterns: str) -> Callable[[Path], dict[str, bytes]]:
     return lambda folder: {str(p.relative_to(folder)): p.read_bytes() for x in patterns for p in folder.rglob(x)}
 
 
-def weights_of(pattern: str) -> Callable[[Path], dict[str, bytes]]:
-    """Tensors; a checkpoint says of itself when it was made."""
+def checkpoint_of(folder: Path) -> dict[str, bytes]:
+    """Its tensors; a checkpoint says of itself when it was made."""
+    return bytes_of(load(folder / "run" / "checkpoint.pt").model.state_dict())
 
-    def read(folder: Path) -> dict[str, bytes]:
-        (path,) = folder.rglob(pattern)
-        state = torch.load(path, weights_only=True)
-        tensors = state.get("model", state.get("state_dict", state))
-        return {name: value.numpy().tobytes() for name, value in tensors.items() if isinstance(value, torch.Tensor)}
 
-    return read
+def network_of(folder: Path) -> dict[str, bytes]:
+    """The tensors of a network's weights."""
+    return bytes_of(read_state_dict(folder / "run" / "flow.pth"))
+
+
+def bytes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
 def job_of(name: str, small_set, folder: Path) -> Job:
@@ -84,11 +88,11 @@ def job_of(name: str, small_set, folder: Path) -> Job:
         return Job(words, files_of("rgb_*/*.npy", "flow_*/*.npy"))
     if name == "train":
         words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "small", "--device", "cpu"]
-        return Job([*words, *TINY], weights_of("checkpoint.pt"), resume=True)
+        return Job([*words, *TINY], checkpoint_of, resume=True)
     if name == "finetune":
         words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", "--flow", "dis"]
         words += ["--device", "cpu", "--flow-threads", "1", "--loaders", "1", "--set", "epochs=4", "--set", "draws=24"]
-        return Job(words, weights_of("flow.pth"), resume=True)
+        return Job(words, network_of, resume=True)
     if name == "learn":
         words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--cache", "FOLDER/chunks", "--device", "cpu"]
         settings = ("epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
@@ -170,7 +174,7 @@ class Runs:
                 assert process.exitcode == 0, self.log.read_text()
                 return False
             os.kill(process.pid, how)
-            start, patience = time.monotonic(), SECONDS * max(1.0, os.getloadavg()[0])
+            start, patience = time.monotonic(), SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
             process.join()
             while (left := of_session(process.pid)) and time.monotonic() - start < patience:
                 time.sleep(0.05)
