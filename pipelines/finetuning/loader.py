@@ -81,6 +81,7 @@ def _together(samples: list[tuple[torch.Tensor, int]]) -> Images:
 
 def _begin_reading(parent: int, worker: int) -> None:
     end_with_starting_thread(parent)
-    for number in (signal.SIGINT, signal.SIGHUP):  # they reach all; the process that made them ends the loaders
+    # terminals and systemd send them to all; who made the loaders ends them, and takes their death for a failure
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     cv2.setNumThreads(0)

@@ -25,6 +25,7 @@ import torch
 
 from extractors.networks.weights import read_state_dict
 from lstr.checkpoint import load
+from pipelines.finetuning.run_folder import SETTINGS
 from tests.support.videos import remux
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
@@ -56,8 +57,8 @@ class Job:
 
     words: list
     results: Callable[[Path], dict[str, bytes]]
-    resume: bool = False
-    """Whether a stopped run goes on only with --resume."""
+    begun: str | None = None
+    """The file of a stopped run that goes on only with --resume."""
     serves: list[bytes] = field(default_factory=list)
     """What its source sends, for a live one."""
 
@@ -88,11 +89,11 @@ def job_of(name: str, small_set, folder: Path) -> Job:
         return Job(words, files_of("rgb_*/*.npy", "flow_*/*.npy"))
     if name == "train":
         words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "small", "--device", "cpu"]
-        return Job([*words, *TINY], checkpoint_of, resume=True)
+        return Job([*words, *TINY], checkpoint_of, begun="resume.pt")
     if name == "finetune":
         words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", "--flow", "dis"]
         words += ["--device", "cpu", "--flow-threads", "1", "--loaders", "1", "--set", "epochs=4", "--set", "draws=24"]
-        return Job(words, network_of, resume=True)
+        return Job(words, network_of, begun=SETTINGS)
     if name == "learn":
         words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--cache", "FOLDER/chunks", "--device", "cpu"]
         settings = ("epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
@@ -154,7 +155,7 @@ class Runs:
         return process
 
     def resumed(self) -> tuple[str, ...]:
-        return ("--resume",) if self.job.resume and list(self.folder.rglob("resume*.pt")) else ()
+        return ("--resume",) if self.job.begun and (self.folder / "run" / self.job.begun).exists() else ()
 
     def finish(self) -> float:
         """Run it to its end; the seconds it took."""
