@@ -20,6 +20,7 @@ HINT = "everything finished so far is kept; run the same command again (train, f
 AT_ONCE = "what was being written is not finished; run the same command again (train, finetune: with --resume)."
 SAME = 1.0  # seconds within which several signals are one request: `timeout` and closed terminals send two
 DEAF = 4.0  # seconds until the main thread has to have heard
+GLANCE = 1.0  # seconds between two looks whether the main thread winds down
 LAST = 2.0  # seconds until threads have to have ended when the command has
 SHOW_CURSOR = "\x1b[?25h"
 
@@ -37,7 +38,8 @@ class Interruptions:
         self._before: dict[signal.Signals, object] = {}
         self._terminals: list[int] = []
         self._reached = threading.Event()
-        self._again = self._resent = False
+        self._main = threading.main_thread().ident or 0
+        self._again = self._resent = self._over = False
 
     def __enter__(self) -> "Interruptions":
         global _listening
@@ -81,6 +83,7 @@ class Interruptions:
 
     def leave_soon(self) -> None:
         """End the process LAST seconds from now if a signal was heard, whatever its threads wait for."""
+        self._over = True
         if self.heard:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):
@@ -101,13 +104,17 @@ class Interruptions:
 
     def _listen(self) -> None:
         """Until the pipe closes: a byte of it is the number of a signal, written at once by what receives signals."""
-        first, since = 0, 0.0
+        first, since, idle = 0, 0.0, 0
         while True:
-            deaf = bool(first) and not self._reached.is_set()
-            wait = max(0.0, since + DEAF - monotonic()) if deaf else None
-            if not select.select([self._ours], [], [], wait)[0]:
+            if not select.select([self._ours], [], [], GLANCE if first else None)[0]:
                 if not self._reached.is_set():
-                    self._leave(first)
+                    if monotonic() - since > DEAF:
+                        self._leave(first)
+                    continue
+                idle = 0 if self._winds_down() else idle + 1
+                if idle == 2:  # a library caught the interrupt, and went on
+                    idle = 0
+                    self._send_again()
                 continue
             number = next(iter(os.read(self._ours, 1)), None)
             if number is None:
@@ -132,10 +139,17 @@ class Interruptions:
         if unraisable.exc_type is not KeyboardInterrupt:
             sys.__unraisablehook__(unraisable)
             return
-        number = self.heard or SIGINT
+        threading.Timer(0.05, self._send_again).start()
+
+    def _send_again(self) -> None:
         self._again = self._resent = bool(self.heard)
         # a signal, for a flag alone would not end what the main thread waits for
-        threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, number)).start()
+        signal.pthread_kill(self._main, self.heard or SIGINT)
+
+    def _winds_down(self) -> bool:
+        """Whether the command is over, or the main thread is handling an exception, as while it unwinds."""
+        handled = sys._current_exceptions().get(self._main)
+        return self._over or handled not in (None, (None, None, None))  # the latter in Python 3.11
 
 
 def code_of(number: int) -> int:

@@ -72,11 +72,12 @@ def test_a_second_one_ends_at_once():
     assert (left, out) == (143, "") and err.startswith("error: Terminated.\nhint: what was being written")
 
 
+@pytest.mark.long
 def test_a_call_that_never_returns_is_ended():
     """The main thread hears nothing in a lock of C, as in a decoder that hangs."""
     body = (
         "interruption.DEAF = 0.1\n"
-        "threading.Timer(0.3, print, ('up',), {'flush': True}).start()\n"
+        "threading.Timer(2, print, ('up',), {'flush': True}).start()\n"
         "lock = ctypes.create_string_buffer(64)\n"
         "for _ in range(2):\n"
         "    ctypes.CDLL(None).pthread_mutex_lock(lock)"
@@ -89,6 +90,25 @@ def test_a_thread_that_never_ends_does_not_keep_it():
     body = "interruption.LAST = 0.1\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
     left, _, err = run(body + WAIT, SIGTERM)
     assert left == 143 and err.startswith("error: Terminated.\nhint: everything finished")
+
+
+def test_one_that_a_library_swallows_is_sent_again():
+    """And not while the command winds down, however long that takes."""
+    body = (
+        "interruption.GLANCE = 0.05\n"
+        "try:\n"
+        "    print('up', flush=True)\n"
+        "    time.sleep(60)\n"
+        "except BaseException:\n"
+        "    pass\n"
+        "try:\n"
+        "    time.sleep(60)\n"
+        "finally:\n"
+        "    time.sleep(0.4)\n"
+        "    print('written')"
+    )
+    left, out, err = run(body, SIGTERM)
+    assert (left, out) == (143, "written\n") and err.startswith("error: Terminated.\nhint: everything finished")
 
 
 @pytest.mark.parametrize("number", [SIGHUP, SIGTERM])

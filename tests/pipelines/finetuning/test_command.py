@@ -174,13 +174,13 @@ def test_weights_that_fit_one_stream_only(tmp_path):
 
 
 KILLER = """
-import os, subprocess, sys, threading, time
+import os, sys, threading, time
 from pathlib import Path
 
 def kill(run, how):
     while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").read_text().count("\\n") < 3:
         time.sleep(0.001)
-    os.kill(os.getpid(), how) if how == 9 else subprocess.run(["kill", f"-{how}", "--", f"-{os.getpgid(0)}"])
+    os.kill(os.getpid(), how) if how == 9 else os.killpg(0, how)
 
 threading.Thread(target=kill, args=(Path(sys.argv.pop(1)), int(sys.argv.pop(1))), daemon=True).start()
 from lstr_cli.main import main
