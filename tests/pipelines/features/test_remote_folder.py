@@ -135,6 +135,6 @@ def test_many_are_looked_at_in_threads_with_one_header_at_a_time(features, monke
             together.wait(0.2)  # nobody else comes
         return read(*arguments)
 
-    monkeypatch.setattr(remote_folder.np.lib.format, "read_array_header_1_0", meet)
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", meet)
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(lambda _: features.is_done("a/v 1", SOURCE), range(2))) == [True, True]
