@@ -1,8 +1,13 @@
 """Where networks run: the processor, or a GPU that torch can use."""
 
+from threading import Lock
+
 import torch
 
 from extractors.errors import DeviceError
+
+CAPTURING = Lock()
+"""Of a process, while it captures a CUDA graph: PyTorch captures one at a time."""
 
 LEAVE_OUT = "leave out the device to run on the processor; `lstr doctor` shows what this machine has."
 
@@ -35,3 +40,9 @@ def choose_device(wanted: str | None) -> str:
         count = torch.cuda.device_count()
         raise DeviceError(f"There is no device {wanted}: this machine has {count}, counted from 0.", LEAVE_OUT)
     return wanted
+
+
+def keep_float32_exact() -> None:
+    """Let this process compute float32 on a GPU as a processor does: by default cuDNN rounds its products to TF32."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False

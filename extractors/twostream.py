@@ -26,9 +26,9 @@ from extractors.networks.build import (
     network_recipe,
 )
 from extractors.networks.conversion import NetworkJob, Store
-from extractors.networks.crops import centre_crop, fit, fit_planes, ten_crops
 from extractors.networks.fused import fast_precision
-from extractors.networks.pooled import RunningNetwork, scaled
+from extractors.networks.inputs import Image, Inputs
+from extractors.networks.pooled import RunningNetwork, TorchNetwork, scaled
 from extractors.networks.runtimes import AUTO, choose_runtime, open_network
 from extractors.networks.weights import fingerprint, statistics
 from extractors.prefetch import ahead, closed_after, torch_threads
@@ -37,6 +37,7 @@ from extractors.recipe import NetworkRecipe, Recipe, by_stream
 from extractors.video.frames import Chunk
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
+GPU_THREADS = 2  # one resizes images while the other waits for its features
 
 T = TypeVar("T")
 
@@ -99,6 +100,7 @@ class TwoStream:
     ):
         self.networks = Networks({stream: partial(at_rest, networks, stream, device) for stream in networks})
         self.recipe = recipe
+        self.inputs = Inputs(recipe)
         self.device = device
         self.sources = sources or WeightSources()
         self.seconds = StepSeconds()
@@ -112,22 +114,18 @@ class TwoStream:
 
     def rgb_input(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3): the central frame, or several."""
-        n, segments = len(frames), self.recipe.parts["rgb"].segments
-        if segments == 1:
-            return self._cropped("rgb", fit(frames[self.recipe.rgb_frame], self.recipe.short_side))
-        # as mmaction2's SampleFrames picks them from a video of this length
-        shown = [frames[(2 * i + 1) * n // (2 * segments)] for i in range(segments)]
-        views = [self._cropped("rgb", fit(frame, self.recipe.short_side)) for frame in shown]
-        return np.stack(views, 1).reshape(-1, *views[0].shape[1:])  # of each crop all segments, one after the other
+        return self.inputs.cropped("rgb", self.inputs.rgb(frames))
 
     def flow_input(self, flow: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A chunk's flow (10, H, W) → (crops, 224, 224, 10)."""
-        return self._cropped("flow", fit_planes(flow, self.recipe.short_side))
+        return self.inputs.cropped("flow", self.inputs.flow(flow))
 
-    def _cropped(self, stream: str, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """(H, W, C) that fits → (crops, 224, 224, C)."""
-        crops, crop = self.recipe.parts[stream].crops, self.recipe.crop
-        return ten_crops(image, crop, flow=stream == "flow") if crops == 10 else centre_crop(image, crop)
+    def _features(self, stream: str, chunks: list[list[Image]]) -> NDArray[np.float32]:
+        """Features (B, D) of B chunks' segments that fit, cropped where that is cheaper."""
+        network = self._network(stream)
+        if isinstance(network, TorchNetwork) and network.crops:
+            return network.of_fitted(chunks, self.inputs.view(stream)).mean(1)
+        return self.pooled(stream, np.stack([self.inputs.cropped(stream, segments) for segments in chunks]))
 
     def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""
@@ -172,8 +170,8 @@ class TwoStream:
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
                 "use the --flow of the features it belongs to.",
             )
-        n_flow = workers.workers if workers else 0
-        return self._rows(self._read(chunks, workers), n_flow, 1 if live else self.batch)
+        threads, more = (workers.workers, workers.ahead) if workers else (0, 0)
+        return self._rows(self._read(chunks, workers), threads, more, 1 if live else self.batch)
 
     def _used(self, workers: FlowWorkers | None) -> FlowWorkers | None:
         """The workers, where a network takes flow."""
@@ -188,14 +186,15 @@ class TwoStream:
         Of a chunk's frames only the recipe's `rgb_frame` is read, so its network must see one frame at a time.
         """
         pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
-        return self._rows(self._timed(pending), threads, self.batch)
+        return self._rows(self._timed(pending), threads, 2 * threads, self.batch)
 
-    def _rows(self, reading: Iterator[Pending], n_flow: int, batch: int) -> Iterator[FeatureRow]:
+    def _rows(self, reading: Iterator[Pending], n_flow: int, more: int, batch: int) -> Iterator[FeatureRow]:
+        """Rows by networks beside `n_flow` threads of flow, read so many chunks `more` than a batch ahead."""
         self.prepare(batch)
         # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
         # flow and networks as either has work, and none waits for another within a layer
-        threads = 1 if self.device != "cpu" else n_flow or self.threads
-        return self._compute(ahead(reading, batch + 2 * n_flow, "reader"), batch, threads)
+        threads = GPU_THREADS if self.device != "cpu" else n_flow or self.threads
+        return self._compute(ahead(reading, batch + more, "reader"), batch, threads)
 
     @property
     def batch(self) -> int:
@@ -257,13 +256,13 @@ class TwoStream:
         flow = rgb
         if "rgb" in self.networks:
             start = perf_counter()
-            rgb = list(self.pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready])))
+            rgb = list(self._features("rgb", [self.inputs.rgb(chunk.frames) for chunk, _ in ready]))
             seconds.rgb_network = perf_counter() - start
         if "flow" in self.networks:
             pending = [part for _, part in ready if part]
             fields = [part.result() for part in pending]
             start = perf_counter()
-            flow = list(self.pooled("flow", np.stack([self.flow_input(field) for field in fields])))
+            flow = list(self._features("flow", [self.inputs.flow(field) for field in fields]))
             seconds.flow_network = perf_counter() - start
             seconds.flow = sum(part.seconds for part in pending)
         rows = [
