@@ -49,12 +49,17 @@ def flow_batch(before: Tensor, after: Tensor, early_exit: bool | None = None) ->
         return _flow(before, after, _solver(before.device) or partial(solve_scale, early_exit=early_exit))
 
 
+def has_kernels(device: torch.device) -> bool:
+    """Whether a device has kernels that make it fast."""
+    if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
+        return False
+    return [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 7]  # Triton 3.2 before does not know tuples
+
+
 def _solver(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
     """The Triton kernels where they run."""
-    if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
+    if not has_kernels(device):
         return None
-    if [int(part) for part in torch.__version__.split(".")[:2]] < [2, 7]:
-        return None  # its Triton, 3.2, does not know tuples
     from extractors.flow import tvl1_triton  # with triton, which takes a second to import
 
     return tvl1_triton.solve_scale
