@@ -46,3 +46,9 @@ def keep_float32_exact() -> None:
     """Let this process compute float32 on a GPU as a processor does: by default cuDNN rounds its products to TF32."""
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def release_memory() -> None:
+    """Give back what torch holds of a GPU and does not use, for other processes; nothing where none was used."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

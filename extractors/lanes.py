@@ -29,7 +29,7 @@ class Lane:
         """Begin work on the lane in this block."""
         yield
 
-    def send(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
+    def send(self, arrays: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> Tensor:
         """Arrays of one shape as one tensor of the device, (N, ...)."""
         return torch.from_numpy(arrays if isinstance(arrays, np.ndarray) else np.stack(arrays))
 
@@ -63,10 +63,10 @@ class CudaLane(Lane):
         with self._turn, torch.cuda.stream(self.queue):
             yield
 
-    def send(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
+    def send(self, arrays: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> Tensor:
         """As Lane, by pinned memory: nobody waits for the copy."""
         staged = torch.empty((len(arrays), *arrays[0].shape), dtype=torch.uint8, pin_memory=True)
-        np.stack(arrays, out=staged.numpy())
+        np.stack(list(arrays), out=staged.numpy())
         return staged.to(self.device, non_blocking=True)
 
     def fetch(self, result: Tensor) -> Callable[[], np.ndarray]:

@@ -199,7 +199,8 @@ def _features(model: Model, rgb: Any, flow: Any, n_streams: int) -> tuple[Tensor
 
     They stay on the device that they are on: a look at what a GPU holds waits for it.
     """
-    parts, single = [], False
+    parts: list[Tensor] = []
+    single = False
     for name, values, width in (("rgb", rgb, model.config.rgb_dim), ("flow", flow, model.config.flow_dim)):
         if width == 0:
             continue

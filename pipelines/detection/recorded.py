@@ -19,6 +19,7 @@ from pipelines.detection.sources import Source, Unreadable
 from pipelines.detection.status import Status
 from pipelines.detection.streams import SharedStreams
 from pipelines.detection.writer import NO_FILES, OutputOptions, SourceWriter
+from pipelines.extraction.machine import videos_at_once
 
 AHEAD = 1200
 """Decisions, five minutes, that are made of a source before those of the sources before it are out."""
@@ -105,7 +106,7 @@ def default_at_once(device: str | None) -> int:
     """Videos at once where nobody says how many: a GPU computes faster than one video is read; elsewhere reading and
     reports of one leave cores to the networks of another."""
     if choose_device(device) != "cpu":
-        return READERS
+        return videos_at_once("cuda")
     return min(MOST_AT_ONCE, 1 + default_workers() // 2)
 
 

@@ -10,6 +10,7 @@ from extractors.flow.workers import default_workers
 
 CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
 # measured to gain nothing, get one, and not measured on more
+READERS = 3  # videos at once in a process with a GPU, which computes sooner than one is read; not measured
 MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
@@ -44,15 +45,19 @@ def this_machine(device: str) -> Machine:
 def share(machine: Machine, n_videos: int, processes: int | None = None, threads: int | None = None) -> Share:
     """How to share a machine out for so many videos; `processes` and `threads` are those requested.
 
-    As many processes per GPU, at least one each; never more than videos or cores, or than fit into memory.
+    One process per GPU: those of several would take turns on it. Never more than videos or cores, or than fit into
+    memory.
     """
     if processes is None:
-        processes = max(1, machine.cores // (threads or CORES))
-        if machine.gpus:
-            processes = max(1, processes // machine.gpus) * machine.gpus
+        processes = machine.gpus or max(1, machine.cores // (threads or CORES))
         processes = min(processes, machine.cores, max(1, machine.memory // MEMORY))
     processes = max(1, min(processes, n_videos))
     return Share(processes, threads or max(1, machine.cores // processes))
+
+
+def videos_at_once(device: str) -> int:
+    """How many videos a process reads at once."""
+    return READERS if device.startswith("cuda") else 1
 
 
 def free_memory() -> int:

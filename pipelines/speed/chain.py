@@ -131,7 +131,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
     device = choose_device(options.device)
     with (
         TemporaryDirectory() as folder,
-        FlowWorkers(options.flow_threads or default_workers(), algorithm, options.flow_backend) as workers,
+        FlowWorkers(options.flow_threads or default_workers(), algorithm, options.flow_backend, device) as workers,
     ):
         inputs = list(options.inputs)
         if not inputs:

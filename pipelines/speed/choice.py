@@ -104,7 +104,7 @@ def _row(name: str, path: Path, device: str) -> Measuring[dict]:
         chunks, decode = _decoded(path, preset.long_side)
         yield
         assert preset.algorithm
-        workers = stack.enter_context(FlowWorkers(default_workers(), preset.algorithm))
+        workers = stack.enter_context(FlowWorkers(default_workers(), preset.algorithm, device=device))
         start = process_time()
         fields = [workers.submit(chunk.frames).result() for chunk in chunks]
         flow = (process_time() - start) / len(chunks)
