@@ -11,7 +11,7 @@ from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import Split
 from pipelines.evaluation.scoring import Scoring, score_split
 from pipelines.progress import result_of
-from pipelines.provenance import provenance
+from pipelines.provenance import make_reproducible, provenance
 from pipelines.training.batches import Batch, PieceMaker, default_readers, read_ahead
 from pipelines.training.config import TrainConfig
 from pipelines.training.curves import draw_curves
@@ -58,6 +58,8 @@ def train_model(
     way, LstrError when loss or gradient is not finite or memory runs out.
     """
     config, split = task.config, task.split.narrowed(task.model)
+    if config.deterministic:
+        make_reproducible()
     settings = task.settings(device, ranks)
     state = begin_run(folder, settings, resume, write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
