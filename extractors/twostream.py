@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -25,13 +26,14 @@ from extractors.networks.build import (
     folds_of,
     network_recipe,
 )
+from extractors.networks.calibration import calibrate
 from extractors.networks.conversion import NetworkJob, Store
 from extractors.networks.fused import fast_precision
 from extractors.networks.inputs import Image, Inputs
-from extractors.networks.pooled import RunningNetwork, TorchNetwork, scaled
+from extractors.networks.pooled import RunningNetwork, TorchNetwork
 from extractors.networks.runtimes import AUTO, choose_runtime, open_network
 from extractors.networks.weights import fingerprint, statistics
-from extractors.prefetch import ahead, closed_after, torch_threads
+from extractors.prefetch import Ahead, ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset
 from extractors.recipe import NetworkRecipe, Recipe, by_stream
 from extractors.video.frames import Chunk
@@ -190,11 +192,14 @@ class TwoStream:
 
     def _rows(self, reading: Iterator[Pending], n_flow: int, more: int, batch: int) -> Iterator[FeatureRow]:
         """Rows by networks beside `n_flow` threads of flow, read so many chunks `more` than a batch ahead."""
-        self.prepare(batch)
         # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
         # flow and networks as either has work, and none waits for another within a layer
         threads = GPU_THREADS if self.device != "cpu" else n_flow or self.threads
-        return self._compute(ahead(reading, batch + more, "reader"), batch, threads)
+        if self.device != "cpu":
+            self.prepare(batch)  # graphs are best captured while no flow is on the GPU
+        with closing(Ahead(reading, batch + more, "reader")) as begun:  # while the networks are compiled
+            self.prepare(batch)
+            yield from self._compute(iter(begun), batch, threads)
 
     @property
     def batch(self) -> int:
@@ -202,11 +207,19 @@ class TwoStream:
         images = max(self.recipe.parts[stream].images for stream in self.networks)
         return max(1, IMAGES[torch.device(self.device).type] // images)
 
-    def prepare(self, batch: int = 1) -> None:
-        """Make what computes features of one and of `batch` chunks, now rather than when the first come."""
+    def open(self) -> None:
+        """Open the networks on their runtime, which converts them where that was not done before.
+
+        Raises NetworkRuntimeError where a runtime that was named cannot be used.
+        """
+        for stream in self.networks:
+            self._network(stream)
+
+    def prepare(self, *batches: int) -> None:
+        """Make what computes features of so many chunks at once, now rather than when the first come; as `open`."""
         for stream in self.networks:
             images = self.recipe.parts[stream].images
-            self._network(stream).prepare({images, batch * images})
+            self._network(stream).prepare(batch * images for batch in batches)
 
     def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
@@ -270,7 +283,6 @@ class TwoStream:
         ]
         return rows, seconds
 
-    @torch.no_grad()
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
         """Set a random network's batch-norm statistics to those of images (N, segments, 224, 224, C).
 
@@ -278,17 +290,7 @@ class TwoStream:
         made again afterwards, because the network's hash changes.
         """
         network = self.networks[stream]
-        norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a plain average over the batches
-        network.train()
-        batch = max(2, batch // images.shape[1])
-        for start in range(0, len(images), batch):
-            part = torch.from_numpy(images[start : start + batch]).to(self.device)
-            if part.shape[0] * part.shape[1] > 1:
-                network(scaled(part.flatten(0, 1), self.recipe.parts[stream]))
-        network.eval()
+        calibrate(network, images, self.recipe.parts[stream], self.device, batch)
         self._hashes[stream] = fingerprint(network)
         self._running.pop(stream, None)
 

@@ -58,19 +58,17 @@ class OpenVINONetwork:
         self._compiled: dict[int, Any] = {}
         self._requests = threading.local()
         self._model = self._read(store) or self._convert(store)
-        self.prepare([job.images])
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """As RunningNetwork; the numbers of images that were prepared are used, and the smallest of them for the rest.
-
-        Raises ValueError where the rest is not divisible by it.
-        """
+        """As RunningNetwork, by the numbers of images that were prepared; a rest is filled up to the smallest of them."""
+        if not self._compiled:
+            self.prepare([self.job.images])
         rows, start = [], 0
         while start < len(images):
-            size = max((n for n in self._compiled if n <= len(images) - start), default=0)
-            if not size:
-                raise ValueError(f"{len(images)} images are none of {sorted(self._compiled)}")
-            rows.append(self._infer(np.ascontiguousarray(images[start : start + size])))
+            left = images[start:]
+            size = max((n for n in self._compiled if n <= len(left)), default=0) or min(self._compiled)
+            filled = left[:size] if len(left) >= size else np.resize(left, (size, *left.shape[1:]))
+            rows.append(self._infer(np.ascontiguousarray(filled))[: len(left)])
             start += size
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
 

@@ -150,7 +150,7 @@ class LiveChain:
         self._turn = 0
 
     def __enter__(self) -> "LiveChain":
-        self._twostream.prepare(self._largest)
+        self._twostream.prepare(1, self._largest)
         self._pool = ThreadPoolExecutor(self._threads, "networks", torch.set_num_threads, (1,))
         return self
 

@@ -231,7 +231,9 @@ def open_networks(
     twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)
     use_runtime(twostream, networks.runtime)
     twostream.threads = networks.flow_threads or twostream.threads
-    twostream.prepare()
+    twostream.open()
+    if device != "cpu":
+        twostream.prepare(twostream.batch)  # graphs are captured before any thread uses the GPU
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
     with (
         torch_threads(1),

@@ -153,7 +153,7 @@ def _converted(twostream: TwoStream, runtime: str, threads: int) -> Iterator[Not
     """Open the networks on their runtime: processes that follow find them converted, and warnings come once."""
     use_runtime(twostream, runtime)
     twostream.threads = threads
-    twostream.prepare()
+    twostream.open()
     yield from map(Notice, twostream.warnings)
 
 

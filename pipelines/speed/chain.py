@@ -139,7 +139,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
             inputs = rendered(Path(folder), options.n_chunks)
         twostream = build_twostream(options.preset, WeightSources(), device)
         use_runtime(twostream, options.runtime)
-        twostream.prepare(twostream.batch)
+        twostream.prepare(1, twostream.batch)
         use_runtime(twostream)
         model = build(LSTRConfig(), len(THUMOS_CLASSES), twostream.device)
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))

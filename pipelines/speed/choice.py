@@ -65,7 +65,7 @@ def bench_choices(options: ChoiceBench) -> Iterator[Progress | Notice | Finished
         if not inputs:
             yield Notice("measuring on a rendered video of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), 2 * RUN_CHUNKS)[:1]
-        total = len(RECIPES) * (2 + len(_variants("fast", device)) + 2 * RUN_CHUNKS)
+        total = sum(2 + len(_variants(name, device)) + 2 * RUN_CHUNKS for name in RECIPES)
         rows = yield from counted(_rows(inputs[0], device), total)
     cores = default_workers()
     yield Finished(
