@@ -6,6 +6,7 @@ import torch
 
 from extractors.errors import DeviceError
 
+READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
 CAPTURING = Lock()
 """Of a process, while it captures a CUDA graph: PyTorch captures one at a time."""
 
@@ -40,6 +41,11 @@ def choose_device(wanted: str | None) -> str:
         count = torch.cuda.device_count()
         raise DeviceError(f"There is no device {wanted}: this machine has {count}, counted from 0.", LEAVE_OUT)
     return wanted
+
+
+def videos_at_once(device: str) -> int:
+    """How many videos a process reads at once where its networks are on a device."""
+    return READERS if device.startswith("cuda") else 1
 
 
 def keep_float32_exact() -> None:

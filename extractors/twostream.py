@@ -196,7 +196,7 @@ class TwoStream:
         # flow and networks as either has work, and none waits for another within a layer
         threads = GPU_THREADS if self.device != "cpu" else n_flow or self.threads
         if self.device != "cpu":
-            self.prepare(batch)  # graphs are best captured while no flow is on the GPU
+            self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
         with closing(Ahead(reading, batch + more, "reader")) as begun:  # while the networks are compiled
             self.prepare(batch)
             yield from self._compute(iter(begun), batch, threads)

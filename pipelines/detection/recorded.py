@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from extractors.devices import choose_device
+from extractors.devices import choose_device, videos_at_once
 from extractors.flow.workers import default_workers
 from extractors.prefetch import Ahead, closed_after
 from lstr.checkpoint import Checkpoint
@@ -19,7 +19,6 @@ from pipelines.detection.sources import Source, Unreadable
 from pipelines.detection.status import Status
 from pipelines.detection.streams import SharedStreams
 from pipelines.detection.writer import NO_FILES, OutputOptions, SourceWriter
-from pipelines.extraction.machine import videos_at_once
 
 AHEAD = 1200
 """Decisions, five minutes, that are made of a source before those of the sources before it are out."""
@@ -105,8 +104,8 @@ class RecordedRun:
 def default_at_once(device: str | None) -> int:
     """Videos at once where nobody says how many: a GPU computes faster than one video is read; elsewhere reading and
     reports of one leave cores to the networks of another."""
-    if choose_device(device) != "cpu":
-        return videos_at_once("cuda")
+    if (chosen := choose_device(device)) != "cpu":
+        return videos_at_once(chosen)
     return min(MOST_AT_ONCE, 1 + default_workers() // 2)
 
 

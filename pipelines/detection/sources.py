@@ -233,7 +233,7 @@ def open_networks(
     twostream.threads = networks.flow_threads or twostream.threads
     twostream.open()
     if device != "cpu":
-        twostream.prepare(twostream.batch)  # graphs are captured before any thread uses the GPU
+        twostream.prepare(1, twostream.batch)  # graphs are captured before any thread uses the GPU
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
     with (
         torch_threads(1),

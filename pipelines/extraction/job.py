@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from extractors.devices import choose_device, release_memory
+from extractors.devices import choose_device, release_memory, videos_at_once
 from extractors.flow.workers import choose_backend, flow_workers
 from extractors.networks.runtimes import choose_runtime
 from extractors.recipe import Recipe
 from extractors.twostream import TwoStream
 from pipelines.extraction.chunk_cache import caches_of
-from pipelines.extraction.machine import Share, share, this_machine, videos_at_once
+from pipelines.extraction.machine import Share, share, this_machine
 from pipelines.extraction.options import ExtractOptions
 from pipelines.extraction.outcome import Outcome, Summary
 from pipelines.extraction.plan import Plan, make_plan

@@ -10,7 +10,6 @@ from extractors.flow.workers import default_workers
 
 CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
 # measured to gain nothing, get one, and not measured on more
-READERS = 3  # videos at once in a process with a GPU, which computes sooner than one is read; not measured
 MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
@@ -53,11 +52,6 @@ def share(machine: Machine, n_videos: int, processes: int | None = None, threads
         processes = min(processes, machine.cores, max(1, machine.memory // MEMORY))
     processes = max(1, min(processes, n_videos))
     return Share(processes, threads or max(1, machine.cores // processes))
-
-
-def videos_at_once(device: str) -> int:
-    """How many videos a process reads at once."""
-    return READERS if device.startswith("cuda") else 1
 
 
 def free_memory() -> int:

@@ -53,7 +53,7 @@ class VideoExtractor:
             yield from self.one_by_one(to_do)
             return
         shared = self.networks.twostream
-        shared.prepare(shared.batch)  # graphs are captured before any thread uses the GPU
+        shared.prepare(1, shared.batch)  # graphs are captured before any thread uses the GPU
         makers = [partial(self.one_by_one, {video_id: source}) for video_id, source in to_do.items()]
         with closing(merged(makers, self.at_once)) as events:
             yield from events

@@ -107,7 +107,7 @@ def test_features_by_replayed_networks(lane, crops, segments, monkeypatch):
 
 def test_images_travel_once_and_graphs_are_made_before_the_first(lane):
     made = twostream()
-    made.prepare(made.batch)
+    made.prepare(1, made.batch)
     assert sorted(lane.captured) == sorted(2 * [10, 10 * made.batch]) and not lane.sent
     count = len(lane.captured)
     rows(made, chunks(3))

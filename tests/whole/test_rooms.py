@@ -24,7 +24,9 @@ FACE = "lstr"
 ORDER = {
     "extractors": (
         ("errors", "addresses", "prefetch"),
-        ("video", "flow", "devices"),
+        ("devices",),
+        ("lanes",),
+        ("video", "flow"),
         ("recipe",),
         ("presets",),
         ("networks",),
