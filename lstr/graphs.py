@@ -103,7 +103,7 @@ class CapturedStep:
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """A function that does `work` by replaying its kernels. The streams are left as they were."""
-        with CAPTURING, torch.no_grad():
+        with CAPTURING, torch.no_grad(), torch.cuda.device(self.constants.model.pos_encoding.pe.device):
             before = {name: tensor.clone() for name, tensor in self.tensors.items()}
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())

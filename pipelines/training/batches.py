@@ -50,7 +50,7 @@ class ReadPiece:
     def to(self, device: torch.device) -> tuple[Windows, Tensor, Tensor]:
         """As Piece."""
         windows = self.windows.map(lambda tensor: tensor.to(device, non_blocking=True))
-        return windows, *(tensor.to(device, non_blocking=True) for tensor in (self.targets, self.counts))
+        return windows, self.targets.to(device, non_blocking=True), self.counts.to(device, non_blocking=True)
 
     def pinned(self) -> "ReadPiece":
         """The same in memory that a GPU copies without anybody waiting."""

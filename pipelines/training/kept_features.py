@@ -61,8 +61,8 @@ class KeptPiece:
     def to(self, device: torch.device) -> tuple[Windows, Tensor, Tensor]:
         """All of it on the device of the features."""
         indices = self.indices.map(lambda tensor: tensor.to(device, non_blocking=True))
-        targets, counts = (tensor.to(device, non_blocking=True) for tensor in (self.targets, self.counts))
-        return indices.gather(self.kept.rows), targets, counts
+        windows = indices.gather(self.kept.rows)
+        return windows, self.targets.to(device, non_blocking=True), self.counts.to(device, non_blocking=True)
 
     def pinned(self) -> "KeptPiece":
         """The same in memory that a GPU copies without anybody waiting."""
