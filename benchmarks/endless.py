@@ -27,7 +27,8 @@ from extractors.video.live_input import parse_live
 from extractors.video.live_reader import LiveOptions
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.events import Decided
-from pipelines.detection.live import LiveChain, open_live, run_live
+from pipelines.detection.live import LiveChain, run_live
+from pipelines.detection.live_source import open_live
 from pipelines.detection.sources import open_networks
 from pipelines.detection.writer import OutputOptions
 from pipelines.files.json_files import write_json

@@ -4,12 +4,28 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Generic, TypeVar, cast
 
 import torch
 
 T = TypeVar("T")
+
+
+@dataclass
+class StepSeconds:
+    """Seconds that each step worked, in all its threads together. Steps overlap, so the sum is no duration."""
+
+    decode: float = 0.0
+    flow: float = 0.0
+    rgb_network: float = 0.0
+    flow_network: float = 0.0
+
+    def add(self, other: "StepSeconds") -> None:
+        """Add the seconds of another."""
+        for name, seconds in vars(other).items():
+            setattr(self, name, getattr(self, name) + seconds)
 
 
 @contextmanager

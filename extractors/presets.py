@@ -6,13 +6,15 @@ with a ResNet-50 on both streams (4,096). Each comes as published, and fast. `li
 """
 
 import json
+import os
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.flow.workers import ALGORITHMS
-from extractors.recipe import CROPS, FEATURES, PRECISIONS, RGB_FRAME, STREAMS, Recipe, by_stream
+from extractors.names import is_slug
+from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, brief, by_stream
 from extractors.video.frames import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
@@ -23,11 +25,12 @@ class StreamPreset:
     """One stream's network."""
 
     network: str
-    """`resnet50`, `bninception`, or a mmaction2 config: its path, or the name of one that comes with mmaction2."""
+    """`resnet50`, `bninception`, or a mmaction2 config: its path, or the name of one that comes with mmaction2. A path
+    is run as a program."""
     weights: str | None = None
     """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
     crops: int = 1
-    """1 (centre) or 10 (corners, centre, their mirror images; features averaged)."""
+    """Features averaged over 1 (centre), 2 (and its mirror image) or 10 (corners, centre, their mirror images)."""
     mean: tuple[float, ...] | None = None
     """Of each channel on the 0–255 scale; None for the network's own. So `std`."""
     std: tuple[float, ...] | None = None
@@ -76,9 +79,9 @@ KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10
 # Found by measurement (benchmarks/frontier.py), for many cameras: cheaper flow costs far more mAP
 LIVE = Preset(
     None,
-    StreamPreset("shufflenetv2"),
+    StreamPreset("shufflenetv2", crops=2),
     flow_algorithm="dis",
-    long_side=160,
+    long_side=192,
     short_side=64,
     crop=64,
 )
@@ -118,21 +121,22 @@ def preset_of(recipe: Recipe) -> Preset:
 def read_preset(path: str | Path) -> Preset:
     """A recipe file of one's own: a JSON object of what differs from the recipe that `based_on` names (`kinetics`).
 
-    Paths in it are relative to its folder. Raises MissingPathError, and RecipeError that names the entry.
+    Paths of weights in it are relative to its folder; its networks are named, for a config is a program. Raises
+    MissingPathError, and RecipeError that names the entry.
     """
     path = Path(path)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MissingPathError(f"{path} cannot be read ({error.strerror}).", "check the path of the recipe.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"{path} is not JSON ({error}).", "see the documentation, page Recipes.") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path} is no JSON object.", f"write entries among: {', '.join(ENTRIES)}.")
     _check_names(path, "", values, ENTRIES)
     named = values.pop("based_on", "kinetics")
-    if named not in PRESETS:
-        raise RecipeError(f"{path}: based_on is {named!r}.", f"choose one of: {', '.join(PRESETS)}.")
+    if not isinstance(named, str) or named not in PRESETS:
+        raise RecipeError(f"{path}: based_on is {brief(named)}.", f"choose one of: {', '.join(PRESETS)}.")
     preset = PRESETS[named]
     for stream in STREAMS:
         if stream in values and values[stream] is not None:
@@ -142,21 +146,36 @@ def read_preset(path: str | Path) -> Preset:
 
 def _stream(path: Path, stream: str, values: object, preset: StreamPreset) -> StreamPreset:
     if not isinstance(values, dict):
-        raise RecipeError(f"{path}: {stream} is {values!r}.", f"write null, or entries: {', '.join(STREAM_ENTRIES)}.")
+        raise RecipeError(
+            f"{path}: {stream} is {brief(values)}.", f"write null, or entries: {', '.join(STREAM_ENTRIES)}."
+        )
     _check_names(path, f"{stream}.", values, STREAM_ENTRIES)
     for name, value in values.items():
         if name in ("mean", "std"):
-            numbers = isinstance(value, list) and all(type(v) in (int, float) for v in value)
+            numbers = isinstance(value, list) and all(type(v) in (int, float) and abs(v) < 1e6 for v in value)
             _demand(numbers and (name == "mean" or all(value)), path, f"{stream}.{name}", value, "a list of numbers")
             values[name] = tuple(map(float, value))
         elif name != "crops":
-            fits = (isinstance(value, str) and value != "") or (name == "weights" and value is None)
+            fits = isinstance(value, str) and 0 < len(value) < 4096 and "\0" not in value
+            fits |= name == "weights" and value is None
             _demand(fits, path, f"{stream}.{name}", value, "a text")
-            if value and value not in FEATURES and (path.parent / value).exists():
+            if name == "network":
+                _check_network(path, stream, value)
+            elif value and os.path.exists(path.parent / value):
                 values[name] = str(path.parent / value)
     if values.get("network", preset.network) != preset.network:
         preset = replace(preset, mean=None, std=None)
     return replace(preset, **values)
+
+
+def _check_network(path: Path, stream: str, network: str) -> None:
+    """A recipe file may come from anywhere, and a config would be run."""
+    if not is_slug(network) or "." in network:
+        raise RecipeError(
+            f"{path}: {stream}.network is {brief(network)}, and a config is a program, of which only one that the "
+            "command line names is run.",
+            f"leave it out of the recipe file, and add --{stream}-network CONFIG.py if you trust that file.",
+        )
 
 
 def _check_names(path: Path, prefix: str, values: Collection[str], known: Collection[str]) -> None:
@@ -170,7 +189,7 @@ def _checked(path: Path, preset: Preset) -> Preset:
         raise RecipeError(f"{path}: rgb and flow are both null.", "keep at least one of the two streams.")
     for stream in preset.streams:
         crops = preset.parts[stream].crops
-        _demand(type(crops) is int and crops in CROPS, path, f"{stream}.crops", crops, "1 or 10")
+        _demand(type(crops) is int and crops in CROPS, path, f"{stream}.crops", crops, "1, 2 or 10")
     for name, choices in (("flow_algorithm", tuple(ALGORITHMS)), ("precision", (*PRECISIONS, FAST))):
         value = getattr(preset, name)
         _demand(isinstance(value, str) and value in choices, path, name, value, f"one of {', '.join(choices)}")
@@ -188,4 +207,4 @@ def _checked(path: Path, preset: Preset) -> Preset:
 
 def _demand(fits: bool, path: Path, entry: str, value: object, wanted: str) -> None:
     if not fits:
-        raise RecipeError(f"{path}: {entry} is {json.dumps(value)}.", f"write {wanted}.")
+        raise RecipeError(f"{path}: {entry} is {brief(value)}.", f"write {wanted}.")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
@@ -9,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from extractors.errors import RecipeError
 from extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
+from extractors.names import is_slug
 from extractors.video.frames import CHUNK, FPS
 
 if typing.TYPE_CHECKING:
@@ -22,7 +24,9 @@ FEATURES = {"resnet50": 2048, "bninception": 1024, "resnet18": 512, "shufflenetv
 """Channels of the pooled features by network; of the first two there are published weights."""
 PRECISIONS = ("float32", "bf16")
 INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
-CROPS = (1, 10)
+CROPS = (1, 2, 10)
+LARGEST = {"long_side": 4096, "short_side": 4096, "crop": 4096, "width": 1 << 16, "segments": 64}
+"""Pixels of images, features of a chunk and images of it: many times the usual, and no terabyte."""
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
 NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": (), "ranges": None}
 """Entries of a network that are written only where they differ, so that older recipes keep their ids."""
@@ -61,7 +65,7 @@ class NetworkRecipe:
 
     def __post_init__(self):
         if self.crops not in CROPS:
-            raise ValueError(f"crops {self.crops!r} is neither 1 nor 10")
+            raise ValueError(f"crops {self.crops!r} is none of {CROPS}")
 
     @property
     def dim(self) -> int:
@@ -173,14 +177,20 @@ class Recipe:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_dict(cls, values: Mapping) -> "Recipe":
-        """The recipe of a JSON object. Raises RecipeError where it is not one of this version."""
+    def from_dict(cls, values: Mapping, where: object = "") -> "Recipe":
+        """The recipe of a JSON object, in the file `where`; its names are then fit for paths, and its sizes usual ones.
+
+        Raises RecipeError, naming file and entry, where it is not one of this version.
+        """
         try:
-            return rebuild(cls, values)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            recipe = _rebuild(cls, values)
+            _check(recipe)
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+            of, reason = f" of {where}" if where else "", error.args[0] if error.args else type(error).__name__
             raise RecipeError(
-                f"The feature recipe cannot be read ({error}).", "make the features again with `lstr extract`."
+                f"The feature recipe{of} cannot be read ({reason}).", "make the features again with `lstr extract`."
             ) from error
+        return recipe
 
 
 def by_stream(rgb: Part | None, flow: Part | None) -> dict[str, Part]:
@@ -188,18 +198,67 @@ def by_stream(rgb: Part | None, flow: Part | None) -> dict[str, Part]:
     return {stream: part for stream, part in zip(STREAMS, (rgb, flow), strict=True) if part is not None}
 
 
-def rebuild(cls: type[Built], values: Mapping) -> Built:
-    """A dataclass from its JSON object. Raises KeyError for an unknown entry, TypeError for one that is missing."""
+def _rebuild(cls: type[Built], values: Mapping, prefix: str = "") -> Built:
+    """A dataclass from its JSON object. Raises KeyError for an unknown entry, TypeError for one that is missing or of
+    another type."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{prefix.rstrip('.') or 'it'} is no JSON object")
     known = {f.name: f.type for f in fields(cls)}
     built = {}
     for name, value in values.items():
         if name not in known:
-            raise KeyError(f"unknown entry {name!r}")
+            raise KeyError(f"unknown entry {prefix + str(name)!r}")
         part = _dataclass_of(known[name])
         if part and value is not None:
-            value = rebuild(part, value)
+            value = _rebuild(part, value, f"{name}.")
+        elif not _is_of(value, known[name]):
+            raise TypeError(f"{prefix}{name} is {brief(value)}")
         built[name] = tuple(value) if isinstance(value, list) else value
     return cls(**built)
+
+
+def _is_of(value: object, kind: typing.Any) -> bool:
+    """Whether a value of JSON is of the type of an entry; a list stands for a tuple, and numbers are finite."""
+    if isinstance(kind, types.UnionType):
+        return any(_is_of(value, one) for one in typing.get_args(kind))
+    of = typing.get_args(kind)
+    match typing.get_origin(kind) or kind:
+        case types.NoneType:
+            return value is None
+        case origin if origin in (tuple, list):
+            return isinstance(value, list | tuple) and all(_is_of(one, of[0]) for one in value)
+        case origin if origin is dict:
+            return isinstance(value, dict) and all(_is_of(one, of[1]) for one in value.values() if of)
+        case origin if origin is float:
+            return type(value) in (int, float) and math.isfinite(typing.cast(float, value))
+        case origin:
+            return type(value) is origin
+
+
+def _check(recipe: Recipe) -> None:
+    """Raise ValueError, naming the entry, for what no recipe made here has and what would do harm."""
+    for stream, part in recipe.parts.items():
+        for name in ("network", "weights"):
+            if not is_slug(getattr(part, name)):
+                raise ValueError(f"{stream}.{name} is {brief(getattr(part, name))}, which is no file name")
+        if part.config is None and part.network not in FEATURES:
+            raise ValueError(f"{stream}.network is {part.network!r}, which is unknown here and has no config")
+        if not all(part.std):
+            raise ValueError(f"{stream}.std holds 0")
+        for name in ("width", "segments"):
+            _check_size(name, getattr(part, name), f"{stream}.")
+    for name in ("long_side", "short_side", "crop"):
+        _check_size(name, getattr(recipe, name))
+    if not 0 <= recipe.rgb_frame < CHUNK or recipe.flow_bound <= 0:
+        raise ValueError(f"rgb_frame is {brief(recipe.rgb_frame)}, and flow_bound {brief(recipe.flow_bound)}")
+    for name, value in (("fps", FPS), ("chunk", CHUNK)):
+        if getattr(recipe, name) != value:
+            raise ValueError(f"{name} is {brief(getattr(recipe, name))}, and {value} in this version")
+
+
+def _check_size(name: str, size: int | None, prefix: str = "") -> None:
+    if size is not None and not 0 < size <= LARGEST[name]:
+        raise ValueError(f"{prefix}{name} is {brief(size)}, not from 1 to {LARGEST[name]}")
 
 
 def _dataclass_of(kind: object) -> "type[DataclassInstance] | None":
@@ -221,13 +280,16 @@ def _differences(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
         elif isinstance(left, dict) and isinstance(right, dict):
             yield from _differences(left, right, f"{prefix}{key}.")
         elif left != right:
-            yield f"{prefix}{key}: {_brief(left)} against {_brief(right)}"
+            yield f"{prefix}{key}: {brief(left)} against {brief(right)}"
 
 
-def _brief(value: object) -> str:
+def brief(value: object) -> str:
+    """A value of JSON in few characters, for messages."""
     if isinstance(value, dict) and "network" in value:
         return f"{value.get('weights')} {value['network']}"
     if value is None:
         return "none"
+    if isinstance(value, int) and value.bit_length() > 64:  # of very many digits Python makes no text
+        return f"a number of {value.bit_length()} bits"
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "…"

@@ -33,9 +33,10 @@ from extractors.networks.inputs import Image, Inputs
 from extractors.networks.pooled import RunningNetwork, TorchNetwork
 from extractors.networks.runtimes import AUTO, choose_runtime, open_network
 from extractors.networks.weights import fingerprint, statistics
-from extractors.prefetch import Ahead, ahead, closed_after, torch_threads
+from extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset
 from extractors.recipe import NetworkRecipe, Recipe, by_stream
+from extractors.stages import DECODE, NETWORK
 from extractors.video.frames import Chunk
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
@@ -57,21 +58,6 @@ class FeatureRow:
     def features(self) -> dict[str, NDArray[np.float32]]:
         """By stream, without a stream that is None."""
         return by_stream(self.rgb, self.flow)
-
-
-@dataclass
-class StepSeconds:
-    """Seconds that each step worked, in all its threads together. Steps overlap, so the sum is no duration."""
-
-    decode: float = 0.0
-    flow: float = 0.0
-    rgb_network: float = 0.0
-    flow_network: float = 0.0
-
-    def add(self, other: "StepSeconds") -> None:
-        """Add the seconds of another."""
-        for name, seconds in vars(other).items():
-            setattr(self, name, getattr(self, name) + seconds)
 
 
 Pending = tuple[Chunk, ChunkFlow | None]
@@ -228,7 +214,7 @@ class TwoStream:
         """
         workers = self._used(workers)
         ready = tuple((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
-        return pool.submit(lambda: self._batch(ready)[0])
+        return pool.submit(lambda: NETWORK(self._batch)(ready)[0])
 
     def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
         """Chunks with their flow on its way."""
@@ -241,7 +227,8 @@ class TwoStream:
         with closed_after(items) as source:
             while True:
                 start = perf_counter()
-                item = next(source, None)
+                with DECODE:
+                    item = next(source, None)
                 self.seconds.decode += perf_counter() - start
                 if item is None:
                     return
@@ -251,7 +238,7 @@ class TwoStream:
         def submitted() -> Iterator[Future]:
             with closed_after(reading) as source:
                 while ready := tuple(islice(source, batch)):
-                    yield pool.submit(self._batch, ready)
+                    yield pool.submit(NETWORK(self._batch), ready)
 
         with (
             torch_threads(torch.get_num_threads()),  # for what a thread of the pool sets, later ones begin with

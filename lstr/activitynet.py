@@ -1,11 +1,10 @@
 """ActivityNet's JSON: a database of labelled videos, or the results of a detector."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from lstr.errors import LabelsError
-from lstr.segment import Segment, clock_seconds
+from lstr.segment import Segment, brief, clock_seconds, is_time
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,11 @@ def _entry(where: str, entry: Any, with_scores: bool) -> Entry:
         raise LabelsError(f"{where}: the entry is not an object.", 'Give it "subset", "duration" and "annotations".')
     subset, duration = entry.get("subset"), entry.get("duration")
     if subset is not None and not isinstance(subset, str):
-        raise LabelsError(f"{where}: subset is {subset!r}.", 'Give "training", "validation" or "testing".')
-    if duration is not None and not (_is_number(duration) and duration >= 0):
-        raise LabelsError(f"{where}: duration is {duration!r}.", "Give the video's seconds, or leave duration out.")
+        raise LabelsError(f"{where}: subset is {brief(subset)}.", 'Give "training", "validation" or "testing".')
+    if duration is not None and not (is_time(duration) and duration >= 0):
+        raise LabelsError(
+            f"{where}: duration is {brief(duration)}.", "Give the video's seconds, or leave duration out."
+        )
     annotations = entry.get("annotations", [])
     if not isinstance(annotations, list):
         raise LabelsError(f"{where}: annotations is not a list.", 'Give [{"label", "segment": [start, end]}, ...].')
@@ -64,11 +65,13 @@ def _segment(where: str, item: Any, with_score: bool) -> Segment:
         raise LabelsError(f"{where}: the label is missing.", 'Write {"label": "Name", "segment": [start, end]}.')
     written = item.get("segment")
     times = [_seconds(value) for value in written] if isinstance(written, list) else []
-    if len(times) != 2 or not all(_is_number(value) for value in times):
-        raise LabelsError(f"{where}: segment is {written!r}.", "Give [start, end] as two finite numbers of seconds.")
+    if len(times) != 2 or not all(is_time(value) for value in times):
+        raise LabelsError(
+            f"{where}: segment is {brief(written)}.", "Give [start, end] as two finite numbers of seconds."
+        )
     score = item.get("score") if with_score else None
-    if score is not None and not _is_number(score):
-        raise LabelsError(f"{where}: score is {score!r}.", "Give a finite number, or leave score out.")
+    if score is not None and not is_time(score):
+        raise LabelsError(f"{where}: score is {brief(score)}.", "Give a finite number, or leave score out.")
     return Segment(float(times[0]), float(times[1]), label, score)
 
 
@@ -76,10 +79,6 @@ def _seconds(value: Any) -> Any:
     """A time as it stands, or the seconds of "0:01:02.5"."""
     seconds = clock_seconds(value) if isinstance(value, str) else None
     return value if seconds is None else seconds
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _classes(where: str, names: Any) -> tuple[str, ...] | None:

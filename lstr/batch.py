@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lstr.arrays import tensor_of
 from lstr.errors import LstrError
 from lstr.kind import Model
 
@@ -38,8 +39,10 @@ def predict_ahead(
     if model.training:
         raise LstrError("The model is in training mode, so its scores are random.", "Call model.eval() first.")
     if isinstance(features, np.ndarray):
-        # A copy, because stored features are often read-only maps of a file, which torch cannot own.
-        features = torch.from_numpy(np.array(features, dtype=np.float32))
+        try:
+            features = tensor_of(features).float()
+        except ValueError as error:
+            raise LstrError(f"The features are no numbers: {error}.", "Use features of real numbers.") from error
     if features.ndim != 2 or features.shape[1] != config.input_dim:
         raise LstrError(
             f"Features have shape {tuple(features.shape)}, the model takes (chunks, {config.input_dim}).",

@@ -18,19 +18,17 @@ from torch import Tensor
 
 from lstr import __version__
 from lstr.atomic import replacing
+from lstr.checkpoint_entries import check_entries, is_tables, is_tensor
 from lstr.config import LSTRConfig, from_json, override, to_json
-from lstr.errors import CheckpointError, ConfigError
+from lstr.errors import CheckpointError
 from lstr.kind import Model
 from lstr.kinds import make_model
-from lstr.labels import BACKGROUND, THUMOS_CLASSES
+from lstr.published import published_classes, published_config, renamed, shapes_of, unknown_of
 
 FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
 TENSORS = "model_state_dict"
 CALIBRATION = "calibration"
-
-INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
-"""rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,9 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     """A checkpoint from what `read` gives of its file; `path` is for messages. Raises as `load`."""
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
-    if not isinstance(tensors, dict) or not tensors or not all(isinstance(t, Tensor) for t in tensors.values()):
+    if tensors is None and isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values()):
+        content = {TENSORS: (tensors := content)}  # the bare weights, as MiniROAD's code saves them
+    if not isinstance(tensors, dict) or not tensors or not all(is_tensor(*t) for t in tensors.items()):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
             "Give a file that lstr train or the published code saved.",
@@ -140,16 +140,18 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     if found == FORMAT:
         config = override(from_json(_text(path, content, "config")), overrides)
         parts = {name: _parsed(path, content, name) for name in ("classes", "recipe", "metrics", "extra", "versions")}
-        classes = tuple(parts.pop("classes"))
+        named = parts.pop("classes")
+        check_entries(path, named, parts)
+        classes = tuple(named)
         calibration, assumed = content.get(CALIBRATION, {}), {}
-        if not _is_tables(calibration):
+        if not is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
     elif found == PUBLISHED:
-        config = _published_config(path, tensors, overrides)
-        classes = _published_classes(tensors)
+        tensors = renamed(tensors)
+        config = published_config(path, tensors, overrides)
+        classes = published_classes(tensors)
         calibration = {}
-        unknown = ("n_heads", "work_length", "long_length", "long_stride")
-        assumed = {name: getattr(config, name) for name in unknown if name not in overrides}
+        assumed = {name: getattr(config, name) for name in unknown_of(config) if name not in overrides}
         epoch = content.get("epoch")
         parts = {"recipe": None, "metrics": {}, "extra": {} if epoch is None else {"epoch": epoch}, "versions": {}}
     else:
@@ -201,71 +203,15 @@ def read(path: str | Path) -> Any:
             f"{path} holds Python objects, and reading those can run any code.",
             "Load it where you trust it, keep only tensors, numbers and text, and save it again with torch.save.",
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a damaged file fails in as many ways as it has bytes
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", again) from error
 
 
-def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Configuration that follows from the shapes of tensors: those of d_model, d_feedforward, n0, n1, l_enc, l_dec,
-    input_dim and n_classes whose tensors exist, and long_memory, 1 or 0."""
-    sizes = {
-        "n_classes": ("classifier.weight", 0),
-        "d_model": ("classifier.weight", 1),
-        "input_dim": ("feature_head_work.input_linear.0.weight", 1),
-        "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
-        "n0": ("enc_queries.0.weight", 0),
-        "n1": ("enc_queries.1.weight", 0),
-    }
-    found = {
-        name: tensors[key].shape[axis] for name, (key, axis) in sizes.items() if key in tensors and tensors[key].ndim
-    }
-    for name, prefix in (("l_enc", "enc_modules.1.layers."), ("l_dec", "dec_modules.layers.")):
-        layers = {key.removeprefix(prefix).split(".")[0] for key in tensors if key.startswith(prefix)}
-        if layers:
-            found[name] = len(layers)
-    return {**found, "long_memory": int("enc_queries.0.weight" in tensors)}
-
-
-def _published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapping[str, Any]) -> LSTRConfig:
-    found = shapes_of(tensors)
-    missing = [name for name in ("d_model", "input_dim", "d_feedforward", "l_dec") if name not in found]
-    if missing:
-        raise CheckpointError(
-            f"{path} lacks the tensors that give {', '.join(missing)}.", "Give a checkpoint of the LSTR architecture."
-        )
-    known: dict[str, int] = {
-        name: found[name] for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec") if name in found
-    }
-    input_dim = found["input_dim"]
-    if input_dim in INPUT_DIMS:
-        known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
-    elif not {"rgb_dim", "flow_dim"} <= set(overrides):
-        raise CheckpointError(
-            f"{path} takes features {input_dim} wide, which may be split in many ways.",
-            "Add --set model.rgb_dim=... --set model.flow_dim=...",
-        )
-    if not found["long_memory"]:
-        known["long_length"] = 0
-    config: dict[str, Any] = {"grid": "sliding", "positions": "slot", **known, **overrides}
-    try:
-        return override(LSTRConfig(), config)
-    except ConfigError as error:
-        hint = f"{error.hint} Add for example --set model.n_heads=8" if "n_heads" in str(error) else error.hint
-        raise ConfigError(f"{path}: {error}", hint) from error
-
-
-def _published_classes(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
-    n_classes = len(tensors["classifier.weight"])
-    if n_classes == len(THUMOS_CLASSES):
-        return THUMOS_CLASSES
-    # Column 0 is background in every published data set.
-    return (BACKGROUND, *(f"class_{index}" for index in range(1, n_classes)))
-
-
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
     """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design shows both."""
-    if (config.kind, config.encoder, config.integration) != ("lstr", "two-stage", "cross-attention"):
+    proposed = (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
+    if not proposed and config.kind != "miniroad":
         return
     for name, value in shapes_of(tensors).items():
         if name == "n_classes":
@@ -302,14 +248,6 @@ def _fill(path: Path, model: Model, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict(tensors)
 
 
-def _is_tables(value: Any) -> bool:
-    """Whether a value is {stream: {name: tensor}}."""
-    return isinstance(value, dict) and all(
-        isinstance(table, dict) and all(isinstance(tensor, Tensor) for tensor in table.values())
-        for table in value.values()
-    )
-
-
 def _json(name: str, value: Any) -> str:
     try:
         return json.dumps(value, default=lambda scalar: scalar.item())
@@ -329,7 +267,7 @@ def _text(path: Path, content: Mapping[str, Any], name: str) -> str:
 def _parsed(path: Path, content: Mapping[str, Any], name: str) -> Any:
     try:
         return json.loads(_text(path, content, name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: {name} is not JSON ({error}).", "Save the checkpoint again with lstr train."
         ) from error

@@ -10,9 +10,15 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from lstr.errors import ConfigError
+from lstr.segment import brief
 
 FEATURES_PER_SECOND = 4
 """Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding)."""
+
+LARGEST = 2**63 - 1
+"""Of a whole number in any setting: what an array can hold."""
+MOST = 2**20 + 1
+"""That no size or length of a model reaches: three days of memory, in chunks."""
 
 CELLS = ("lstm", "gru")
 GRIDS = ("fixed", "sliding")
@@ -47,6 +53,7 @@ KINDS = {
     "rnn": Uses(long_memory=False),
     "trn": Uses(long_memory=False, anticipation=True, ahead=8),  # Xu et al. 2019, section 4.3
     "lfb": Uses(),
+    "miniroad": Uses(long_memory=False, anticipation=True),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -79,7 +86,7 @@ def check_range(
             bounds += [f"above {above[name]}"] if name in above else []
             bounds += [f"below {below[name]}"] if name in below else []
             what = "a whole number" if whole else "a number"
-            raise ConfigError(f"{prefix}{name} is {value!r}.", f"Give {what} {' and '.join(bounds)}.")
+            raise ConfigError(f"{prefix}{name} is {brief(value)}.", f"Give {what} {' and '.join(bounds)}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +100,8 @@ class LSTRConfig:
     """
 
     kind: str = "lstr"
-    """lstr, or a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`)."""
+    """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
+    came after it: miniroad (`lstr.miniroad`)."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -101,6 +109,7 @@ class LSTRConfig:
     d_model: int = 1024
     n_heads: int = 16
     d_feedforward: int = 1024
+    """Width inside the feed-forward layers; of kind miniroad, what enters the GRU."""
     dropout: float = 0.2
     work_length: int = 32
     """Chunks of short-term memory, all of them seen."""
@@ -134,7 +143,8 @@ class LSTRConfig:
         least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride"), 1)
         least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
-        check_range(self, least=least, below={"dropout": 1}, choices=CHOICES)
+        below = dict.fromkeys(least, MOST) | {"dropout": 1}
+        check_range(self, least=least, below=below, choices=CHOICES)
         if not isinstance(self.gru, bool):
             raise ConfigError(f"gru is {self.gru!r}.", "Give true or false.")
         if self.rgb_dim + self.flow_dim == 0:
@@ -202,12 +212,15 @@ CHOICES: dict[str, Iterable[str]] = {
 }
 
 PUBLISHED = LSTRConfig(grid="sliding")
+MINIROAD = LSTRConfig(kind="miniroad", d_feedforward=2048, work_length=128)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
     "hacs": LSTRConfig(),
     "thumos14-published": PUBLISHED,
     "tvseries-published": PUBLISHED,
+    "miniroad-thumos14": MINIROAD,
+    "miniroad-tvseries": MINIROAD,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),
@@ -239,7 +252,7 @@ def from_json(text: str) -> LSTRConfig:
     """LSTRConfig from its JSON. Fields it lacks keep their defaults. Raises ConfigError."""
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The model configuration is not JSON ({error}).", "Save the checkpoint again.") from error
     if not isinstance(values, dict):
         raise ConfigError("The model configuration is not a JSON object.", "Save the checkpoint again.")
@@ -257,10 +270,10 @@ def _typed(name: str, value: Any, current: Any) -> Any:
         return text.lower() in ("true", "yes", "1")
     if isinstance(current, int):
         try:
-            return int(text)
+            return _sized(name, int(text), current)
         except ValueError as error:
             raise ConfigError(
-                f"{name} is {value!r}, not a whole number.", f"Type for example {name}={current}."
+                f"{name} is {brief(value)}, not a whole number.", f"Type for example {name}={current}."
             ) from error
     if isinstance(current, float):
         try:
@@ -284,16 +297,27 @@ def _typed(name: str, value: Any, current: Any) -> Any:
     raise ConfigError(f"{name} cannot be changed from text.", "Change it in Python with dataclasses.replace.")
 
 
+def _sized(name: str, value: int, current: Any) -> int:
+    """A whole number that is the size or the count of something. Raises ConfigError."""
+    if abs(value) > LARGEST:
+        raise ConfigError(f"{name} is {brief(value)}, which is too large.", f"Give a value like {current!r}.")
+    return value
+
+
 def _accepted(name: str, value: Any, current: Any) -> Any:
     """A value that already has a type, if it is the field's."""
     if current is None or value is None:
         return value
     if isinstance(current, tuple) and isinstance(value, (list, tuple)):
-        return tuple(value)
-    if isinstance(current, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return tuple(_accepted(name, part, current[0]) for part in value) if current else tuple(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        _sized(name, value, current)
+        value = float(value) if isinstance(current, float) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{name} is {value}, not a finite number.", f"Give a value like {current!r}.")
     if type(value) is not type(current):
         raise ConfigError(
-            f"{name} is {value!r}, which is not of type {type(current).__name__}.", f"Give a value like {current!r}."
+            f"{name} is {brief(value)}, which is not of type {type(current).__name__}.",
+            f"Give a value like {current!r}.",
         )
     return value

@@ -5,10 +5,11 @@ from __future__ import annotations
 from lstr.config import LSTRConfig
 from lstr.feature_bank import LFB
 from lstr.kind import Model
+from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
 from lstr.recurrent import RNN, TRN
 
-CLASSES: dict[str, type[Model]] = {"lstr": LSTR, "rnn": RNN, "trn": TRN, "lfb": LFB}
+CLASSES: dict[str, type[Model]] = {"lstr": LSTR, "rnn": RNN, "trn": TRN, "lfb": LFB, "miniroad": MiniROAD}
 """By the names of `lstr.config.KINDS`."""
 
 

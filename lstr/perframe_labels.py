@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from lstr.arrays import open_array
 from lstr.config import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
+from lstr.video_ids import check_ids
 
 TARGETS = "target_perframe"
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
@@ -57,7 +58,11 @@ def read_data_info(
     folders = [folder / TARGETS for folder in (*roots, *near) if (folder / TARGETS).is_dir()]
     videos, missing = {}, []
     for subset, key in SUBSETS.items():
-        for video in entry.get(key, []):
+        named = entry.get(key, [])
+        if not isinstance(named, list):
+            raise LabelsError(f"{path}, {name}: {key} is no list of videos.", "Write a list of their ids.")
+        check_ids(named, f"{path}, {name}, {key}")
+        for video in named:
             found = next((file for folder in folders if (file := folder / f"{video}.npy").exists()), None)
             if found is None:
                 missing.append(video)
@@ -95,7 +100,7 @@ def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset:
 def _read(path: Path, n_classes: int) -> NDArray[Any]:
     """Targets (L, n_classes) of one video."""
     try:
-        targets = np.load(path, mmap_mode="r")
+        targets = open_array(path)
     except (OSError, ValueError, EOFError) as error:
         raise LabelsError(f"The targets {path} cannot be read ({error}).", "Copy or make the file again.") from error
     if targets.ndim != 2 or targets.shape[1] != n_classes:

@@ -20,6 +20,7 @@ from lstr.windows import Outputs, Windows
 class Recurrent(Model):
     """What RNN and TRN share: all but `run`, which takes tokens through the cells."""
 
+    feature_head_work: nn.Module
     state_names: tuple[str, ...]
     """Tensors (B, d_model) that go on from one chunk to the next."""
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr import checkpoint
+from lstr.arrays import tensor_of
 from lstr.config import LSTRConfig, from_json, to_json
 from lstr.errors import CheckpointError, LstrError
 from lstr.kind import Advance, Model, Tensors
@@ -176,13 +177,17 @@ def restore(path: str | Path, model: Model) -> StreamState:
         raise LstrError(f"{path} is not a saved stream.", "Pass a file that lstr.streaming.save wrote.")
     try:
         _check_model(model, from_json(saved["config"]))
-        state = create(model, len(saved["chunks"]), precision=saved["precision"])
+        chunks = saved["chunks"]
+        if chunks.dtype != torch.int64 or chunks.ndim != 1 or chunks.stride() != (1,) or (chunks < 0).any():
+            raise ValueError("chunks are no counts of 64 bits")
+        state = create(model, len(chunks), precision=saved["precision"])
         for name, tensor in state.tensors.items():
-            if saved["tensors"][name].shape != tensor.shape:
-                raise ValueError(f"{name} has another shape")
-            tensor.copy_(saved["tensors"][name])
-        state.chunks[:] = saved["chunks"].numpy()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+            of_one = saved["tensors"][name]
+            if of_one.shape != tensor.shape or of_one.dtype != tensor.dtype:
+                raise ValueError(f"{name} has another shape or type")
+            tensor.copy_(of_one)
+        state.chunks[:] = chunks.numpy()
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"The stream in {path} is damaged ({error}).", "Begin the stream anew.") from error
     return state
 
@@ -206,7 +211,10 @@ def _features(model: Model, rgb: Any, flow: Any, n_streams: int) -> tuple[Tensor
             continue
         if values is None:
             raise LstrError(f"The model takes {name} features but the chunk has none.", f"Extract {name} features too.")
-        part = torch.as_tensor(values)
+        try:
+            part = tensor_of(values)
+        except ValueError as error:
+            raise LstrError(f"The {name} features are no numbers: {error}.", "Use features of real numbers.") from error
         if n_streams == 1 and part.ndim == 1:
             part, single = part[None], True
         if part.shape != (n_streams, width):

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lstr import memory
+from lstr.arrays import tensor_of
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 
@@ -74,7 +75,7 @@ def gather(
             "Count chunks from 0, and end windows inside the video.",
         )
     indices = window_indices(ends, config, stretched)
-    seen = (torch.as_tensor(features[rows.numpy()]).float() for rows in (indices.long, indices.work, indices.older))
+    seen = (tensor_of(features[rows.numpy()]).float() for rows in (indices.long, indices.work, indices.older))
     return indices.windows(*seen)
 
 

@@ -15,10 +15,14 @@ from lstr_cli.options import data_options, device_option, set_option
 @click.option("-o", "--output", required=True, metavar="RUN", help="Folder for the checkpoint and the log.")
 @click.option(
     "--preset",
-    type=click.Choice(["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small"]),
+    type=click.Choice(
+        ["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published"]
+        + ["miniroad-thumos14", "miniroad-tvseries", "small"]
+    ),
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
-    "published code. small: for little video.  [default: small up to an hour of training video, else thumos14]",
+    "published code. miniroad-thumos14, miniroad-tvseries: of MiniROAD's. "
+    "small: for little video.  [default: small up to an hour of training video, else thumos14]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option

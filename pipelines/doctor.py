@@ -40,8 +40,8 @@ def examine() -> list[Finding]:
     """Everything `lstr doctor` shows; a missing optional thing (GPU, checkpoint) is no failure."""
     findings = [Finding("python", True, f"{platform.python_version()}, {os.cpu_count()} cores")]
     findings += _packages()
-    findings += [_try("decoder", _decoder), _flow(), _try("networks", _networks), _gpu(), _checkpoint(), _weights()]
-    return findings
+    findings += [_try("decoder", _decoder), _flow(), _try("networks", _networks), _gpu(), *_gpu_flow()]
+    return [*findings, _checkpoint(), _weights()]
 
 
 def _packages() -> Iterator[Finding]:
@@ -103,6 +103,24 @@ def _gpu() -> Finding:
     if torch.cuda.is_available():
         return Finding("GPU", True, torch.cuda.get_device_name())
     return Finding("GPU", None, "none; networks run on the CPU")
+
+
+def _gpu_flow() -> Iterator[Finding]:
+    """What `--flow-backend cuda` would use, after it has solved a pair; nothing where there is no GPU."""
+    import torch
+
+    from extractors.flow.tvl1_solvers import open_solver
+
+    if not torch.cuda.is_available():
+        return
+    what = "optical flow on the GPU"
+    try:
+        solver = open_solver("cuda")
+    except ExtractorError as error:  # the processor computes it as well
+        yield Finding(what, None, str(error), error.hint)
+        return
+    about = f"TV-L1 by the {solver.name} kernel ({solver.about}); one pair of 16x16 pixels solved"
+    yield Finding(what, True, about, " ".join([*solver.warnings, *(error.hint for error in solver.lacking)]).strip())
 
 
 def _checkpoint() -> Finding:

@@ -15,7 +15,6 @@ from lstr.config import FEATURES_PER_SECOND
 from pipelines.annotations.formats import recognise
 from pipelines.annotations.label_file import is_label_file
 from pipelines.annotations.summary import describe_labels
-from pipelines.files.json_files import read_jsonl
 from pipelines.progress import Tell
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def _network(path: Path, settings: Mapping[str, str]) -> dict:
 
 def _is_recipe(path: Path) -> bool:
     """Whether a JSON file is a recipe of one's own, or the one that features or weights carry."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         values = json.loads(path.read_text(encoding="utf-8"))
         return isinstance(values, dict) and "format" not in values and bool({"rgb", "flow", "based_on"} & values.keys())
     return False
@@ -144,7 +143,7 @@ def _features(path: Path, progress: Tell) -> dict:
         "damaged": sorted({fault.id for fault in found.faults}),
         "faults": [asdict(fault) for fault in found.faults],
         "arrays_checked_by_hash": found.hashed,
-        "failed": [failure["id"] for failure in read_jsonl(path / "failed.jsonl")],
+        "failed": [failure["id"] for failure in folder.failures()],
         "leftovers_of_killed_runs": found.leftovers,
         "streams": list(folder.names),
     }
@@ -235,7 +234,10 @@ def _model_file(path: Path) -> dict:
 
 
 def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    return {label: f"on {rules['on']:.3f}, off {rules['off']:.3f}" for label, rules in stored.items()}
+    from lstr.timeline import changed
+
+    chosen = {label: changed(rules, {}) for label, rules in stored.items()}
+    return {label: f"on {rules.on:.3f}, off {rules.off:.3f}" for label, rules in chosen.items()}
 
 
 def _weights_folder(path: Path) -> dict:
@@ -259,19 +261,21 @@ def _weights_file(path: Path, card: "ModelCard") -> dict:
 
 def _timeline(path: Path) -> dict:
     from lstr.timeline import FORMAT
+    from pipelines.annotations.annotation import AnnotationError, AnnotationSet
+    from pipelines.annotations.timeline_json import from_timeline
 
     try:
         timeline = json.loads(path.read_text())
         if timeline["format"] != FORMAT:
             raise ValueError
-    except (ValueError, KeyError, TypeError) as error:
+        video, _ = from_timeline(timeline)
+        AnnotationSet({path.stem: video}).plausible()
+    except (ValueError, KeyError, TypeError, RecursionError, AnnotationError) as error:
         raise MissingPathError(
             f"{path} is no timeline of {FORMAT} and no label file.",
             "give an ID.json that `lstr detect` wrote, or labels in ActivityNet's form.",
         ) from error
-    segments = timeline.pop("segments")
     shown = [
-        f"{s['start']:.2f}–{s['end']:.2f} {s['label']}" + (f" {s['score']:.2f}" if "score" in s else "")
-        for s in segments
+        f"{s.start:.2f}–{s.end:.2f} {s.label}" + ("" if s.score is None else f" {s.score:.2f}") for s in video.segments
     ]
     return {"kind": "timeline", **timeline, "segments": shown}

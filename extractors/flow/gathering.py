@@ -10,10 +10,9 @@ from time import perf_counter
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from extractors.errors import FlowError
-from extractors.flow.tvl1_torch import flow_batch
+from extractors.flow.tvl1_planes import flow_planes
 from extractors.lanes import Lane
 
 MOST = 16  # chunks of a batch, 80 pairs; with more a model of the kernel gains nothing
@@ -23,25 +22,17 @@ TimedPlanes = Future[tuple[Planes, float]]
 """Flow, and the seconds of the GPU's thread that it took."""
 
 
-def to_device_bytes(flow: Tensor, bound: float) -> Tensor:
-    """As `extractors.flow.workers.to_bytes`, to the bit, where the flow is: only bytes travel back."""
-    return ((flow.clamp(-bound, bound) + bound) * (255.0 / (2 * bound))).round().to(torch.uint8)
-
-
 class DeviceFlow:
     """TV-L1 of several chunks of one size in one batch, on the device of a lane."""
 
-    def __init__(self, lane: Lane, bound: float):
-        self.lane, self.bound = lane, bound
+    def __init__(self, lane: Lane):
+        self.lane = lane
 
     @torch.inference_mode()
     def __call__(self, chunks: Sequence[Planes]) -> Planes:
         """Grey images (6, H, W) of each chunk → (B, 10, H, W), x and y of a pair one after the other."""
         with self.lane.working():
-            grey = self.lane.send(chunks)  # (B, 6, H, W)
-            pairs = flow_batch(grey[:, :-1].flatten(0, 1), grey[:, 1:].flatten(0, 1))  # (B * 5, H, W, 2)
-            planes = to_device_bytes(pairs, self.bound).movedim(-1, 1)
-            wait = self.lane.fetch(planes.reshape(len(chunks), -1, *grey.shape[2:]))
+            wait = self.lane.fetch(flow_planes(self.lane.send(chunks)))
         return wait()
 
 

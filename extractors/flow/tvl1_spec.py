@@ -13,6 +13,8 @@ EPSILON = 0.01  # pixels; a pair stops when its flow changes by less, root mean 
 
 TAUT, L_T, THETA = 0.25 / 0.3, 0.15 * 0.3, 0.3
 
+BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
+
 FLAT = torch.finfo(torch.float32).eps  # a squared gradient up to this explains no brightness
 
 # Comparators that sort five values, and that bring the median of 25 to MEDIAN_WIRE where wire 5 k + c holds the k-th

@@ -3,21 +3,21 @@
 It rounds where tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
 loop runs to its maximum, and a pair that has stopped is left as it is. Counted, an inner iteration is 49 kernels and
 930 bytes per pixel, a median filter 135 and 3.2 KB, a warp 155 and 4.9 KB; 406,000 kernels per batch of any size. That
-is the definition, and what a CPU runs; no GPU is fast with it. tvl1_triton.py, used on CUDA devices where Triton is
-installed, makes an iteration a part of one kernel and 60 bytes per pixel, and ends when the last pair stops.
+is the definition, and what a CPU runs; no GPU is fast with it. There tvl1_cluster.py makes a scale one launch, whose
+iterations touch no memory but the processors' own, or tvl1_triton.py makes it 105; tvl1_solvers.py chooses.
 """
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from extractors.flow.tvl1 import SCALES, SMALLEST, STEP
+from extractors.flow.tvl1_solvers import Solve, open_solver
 from extractors.flow.tvl1_spec import (
     FIND_MEDIAN,
     FLAT,
@@ -37,60 +37,57 @@ from extractors.flow.tvl1_spec import (
 def flow_batch(before: Tensor, after: Tensor, early_exit: bool | None = None) -> Tensor:
     """TV-L1 flow of B pairs of grey images, made on their device.
 
-    before, after: (B, H, W) uint8, sides of 16 pixels or more. Returns (B, H, W, 2) float32 in pixels, x then y.
-    `early_exit` checks after each outer iteration whether all pairs have stopped, which waits for the device, with the
-    same result; None checks on a CPU only, and the Triton kernels never do. Raises ValueError for other input.
+    before, after: (B, H, W) uint8, sides of 16 pixels or more. Returns (B, H, W, 2) float32 in pixels, x then y. Raises
+    as `flow_between`, whose `early_exit` it has, and ValueError for frames that differ in shape or device.
     Source: extractors/flow/tvl1.c, itself OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
     """
-    _check(before, after)
-    if early_exit is None:
-        early_exit = before.device.type == "cpu"
-    with torch.no_grad(), torch.cuda.device_of(before):
-        return _flow(before, after, _solver(before.device) or partial(solve_scale, early_exit=early_exit))
-
-
-def has_kernels(device: torch.device) -> bool:
-    """Whether a device has kernels that make it fast."""
-    if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
-        return False
-    return [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 7]  # Triton 3.2 before does not know tuples
-
-
-def _solver(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
-    """The Triton kernels where they run."""
-    if not has_kernels(device):
-        return None
-    from extractors.flow import tvl1_triton  # with triton, which takes a second to import
-
-    return tvl1_triton.solve_scale
-
-
-def _check(before: Tensor, after: Tensor) -> None:
     for frames in (before, after):
-        if not isinstance(frames, Tensor) or frames.dtype != torch.uint8 or frames.ndim != 3 or not len(frames):
+        if not isinstance(frames, Tensor) or frames.ndim != 3:
             raise ValueError("frames must be a grey uint8 tensor (B, H, W) of one pair or more")
-        if min(frames.shape[1:]) < SMALLEST:
-            raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {tuple(frames.shape[1:])}")
     if before.shape != after.shape or before.device != after.device:
         raise ValueError(
             f"the frames differ: {tuple(before.shape)} on {before.device} and {tuple(after.shape)} on {after.device}"
         )
+    return flow_between(torch.stack((before, after), 1), early_exit)[:, 0].movedim(1, -1).contiguous()
 
 
-def _flow(before: Tensor, after: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    scales = [torch.stack((before, after)).float()]
+def flow_between(frames: Tensor, early_exit: bool | None = None) -> Tensor:
+    """TV-L1 flow between neighbours of B series of grey images, made on their device and not waited for.
+
+    frames: (B, F, H, W) uint8, sides of 16 pixels or more. Returns (B, F - 1, 2, H, W) float32 in pixels, x then y.
+    `early_exit` is the definition's: whether it looks after each outer iteration if all pairs have stopped, which waits
+    for the device, with the same result; None looks on a CPU only. Raises ValueError for other input, and FlowError
+    where no kernel runs on a GPU.
+    """
+    if not isinstance(frames, Tensor) or frames.dtype != torch.uint8 or frames.ndim != 4:
+        raise ValueError("frames must be a grey uint8 tensor (B, F, H, W)")
+    n_series, n_frames, *size = frames.shape
+    if not n_series or n_frames < 2:
+        raise ValueError("frames must hold one pair or more")
+    if min(size) < SMALLEST:
+        raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {tuple(size)}")
+    if early_exit is None:
+        early_exit = frames.device.type == "cpu"
+    with torch.no_grad(), torch.cuda.device_of(frames):
+        solve = open_solver(frames.device).solve or partial(solve_scale, early_exit=early_exit)
+        return _flow(frames, solve).unflatten(0, (n_series, n_frames - 1))
+
+
+def _flow(frames: Tensor, solve: Solve) -> Tensor:
+    """Flow (B (F - 1), 2, H, W) of frames (B, F, H, W)."""
+    scales = [frames.float()]
     while len(scales) < SCALES:
         size = [round(side * STEP) for side in scales[-1].shape[-2:]]
         if min(size) < SMALLEST:
             break
         scales.append(resize(scales[-1], size, 1 / STEP))
-    smallest = scales[-1]
-    u = smallest.new_zeros(len(before), 2, *smallest.shape[-2:])
-    for frames in reversed(scales):
-        if u.shape[-2:] != frames.shape[-2:]:
-            u = resize(u, frames.shape[-2:]) * (1 / STEP)
-        u = solve(frames[0], frames[1], u)
-    return u.movedim(1, -1).contiguous()
+    smallest = scales[-1][:, 1:].flatten(0, 1)
+    u = smallest.new_zeros(len(smallest), 2, *smallest.shape[-2:])
+    for images in reversed(scales):
+        if u.shape[-2:] != images.shape[-2:]:
+            u = resize(u, images.shape[-2:]) * (1 / STEP)
+        u = solve(images[:, :-1].flatten(0, 1), images[:, 1:].flatten(0, 1), u)
+    return u
 
 
 def resize(image: Tensor, size: Sequence[int], scale: float | None = None) -> Tensor:
@@ -99,14 +96,23 @@ def resize(image: Tensor, size: Sequence[int], scale: float | None = None) -> Te
     Without `scale` it is H / h and W / w. Equal to OpenCV 5 bit for bit but for a last row or column now and then.
     """
     for dim in (-1, -2):
-        length, wanted = image.shape[dim], size[dim]
-        at = (torch.arange(wanted, device=image.device, dtype=torch.float64) + 0.5) * (scale or length / wanted) - 0.5
-        low = at.floor()
-        part = torch.where((low < 0) | (low >= length - 1), 0.0, at - low).float()
-        low = low.long().clamp(0, length - 1)
-        near, far = image.index_select(dim, low), image.index_select(dim, (low + 1).clamp(max=length - 1))
+        low, high, part = _taps(image.shape[dim], size[dim], scale, image.device)
+        near, far = image.index_select(dim, low), image.index_select(dim, high)
         image = _fused(far - near, part if dim == -1 else part[:, None], near)
     return image
+
+
+@lru_cache(maxsize=256)  # the same few for each batch of a video, which would be ten launches each
+def _taps(length: int, wanted: int, scale: float | None, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The two pixels that each pixel of a resized row lies between, and how far from the first.
+
+    Made on the processor and copied at once: what one stream made, another might read too early.
+    """
+    at = (torch.arange(wanted, dtype=torch.float64) + 0.5) * (scale or length / wanted) - 0.5
+    low = at.floor()
+    part = torch.where((low < 0) | (low >= length - 1), 0.0, at - low).float()
+    low = low.long().clamp(0, length - 1)
+    return low.to(device), (low + 1).clamp(max=length - 1).to(device), part.to(device)
 
 
 def _fused(a: Tensor, b: Tensor | float, c: Tensor | float) -> Tensor:

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from extractors.errors import FlowError
 from extractors.flow import tvl1
 from extractors.flow.gathering import MOST, DeviceFlow, GatheringThread
-from extractors.flow.tvl1_torch import has_kernels
+from extractors.flow.tvl1_solvers import open_solver
+from extractors.flow.tvl1_spec import BOUND
 from extractors.lanes import open_lane
+from extractors.stages import FLOW
 
-BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
 ALGORITHMS = {
     "tvl1": "tvl1-opencv5",
@@ -161,10 +162,13 @@ def make_flow(algorithm: str, backend: str = "native") -> Callable[..., NDArray[
 
 
 def has_gpu_flow(device: str) -> bool:
-    """Whether a device is a GPU with kernels for TV-L1; of torch's definition of it no GPU is fast."""
+    """Whether a device is a GPU with a kernel for TV-L1 that runs; of torch's definition of it no GPU is fast."""
     if not device.startswith("cuda") or not torch.cuda.is_available():
         return False
-    return has_kernels(torch.device(device))
+    try:
+        return open_solver(device).name != "torch"
+    except FlowError:
+        return False
 
 
 TimedFlow = Future[tuple[NDArray[np.uint8], float]]
@@ -187,7 +191,8 @@ class ChunkFlow:
 
     def result(self) -> NDArray[np.uint8]:
         """Wait for it: (10, H, W), x and y interleaved. Raises what the computation raised."""
-        fields, seconds = zip(*(part.result() for part in self.parts), strict=True)
+        with FLOW:
+            fields, seconds = zip(*(part.result() for part in self.parts), strict=True)
         self.seconds = sum(seconds)
         return np.concatenate(fields)  # (10, H, W)
 
@@ -200,8 +205,9 @@ def _timed(compute: Callable[[], NDArray[np.uint8]]) -> tuple[NDArray[np.uint8],
 class FlowWorkers:
     """Threads that compute flow by one algorithm; use it as a context manager so that none outlives it.
 
-    `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards is the one in use, for records.
-    `device` is that of the networks, see `choose_backend`. Raises FlowError when this machine lacks the backend.
+    `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards is the one in use, for records,
+    and `warnings` what to tell the user of it. `device` is that of the networks, see `choose_backend`. Raises FlowError
+    when this machine lacks the backend, or its kernels do not run.
     """
 
     def __init__(self, workers: int, algorithm: str = "tvl1", backend: str = "auto", device: str = "cpu"):
@@ -209,6 +215,9 @@ class FlowWorkers:
         self.workers = workers
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
+        # tries its kernel, which is compiled now and not in a thread
+        on_gpu = device if device.startswith("cuda") else "cuda"
+        self.warnings = open_solver(on_gpu).warnings if chosen == "cuda" else []
         self._flow = make_flow(algorithm, chosen)
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
@@ -216,8 +225,7 @@ class FlowWorkers:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
         self._gathering: GatheringThread | None = None
         if chosen == "cuda":
-            lane = open_lane(device if device.startswith("cuda") else "cuda")
-            self._gathering = GatheringThread(DeviceFlow(lane, BOUND))
+            self._gathering = GatheringThread(DeviceFlow(open_lane(on_gpu)))
 
     @property
     def ahead(self) -> int:
@@ -230,7 +238,8 @@ class FlowWorkers:
 
     def submit(self, frames: NDArray[np.uint8]) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
-        grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
+        with FLOW:
+            grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
         if self._gathering and min(grey[0].shape) >= tvl1.SMALLEST:
             return ChunkFlow([self._gathering.submit(np.stack(grey))])
         pairs = [partial(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)]

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from torch import Tensor
 
 from extractors.errors import OutputError, WeightsError
+from extractors.names import is_slug
 
 FORMAT = "lstr-model"
 VERSION = 1
@@ -91,10 +92,13 @@ class Archive:
         return name in self.sizes
 
     def weights_name(self, name: str) -> str:
-        """What the weights of a member are called in the recipe of the model."""
+        """What the weights of a member are called in the recipe of the model. Raises WeightsError for no file name."""
+        found = "custom"
         with suppress(KeyError, TypeError):
-            return str(self.document["networks"][name.removesuffix(TENSORS)]["weights"])
-        return "custom"
+            found = self.document["networks"][name.removesuffix(TENSORS)]["weights"]
+        if not is_slug(found):
+            raise WeightsError(f"{DOCUMENT} in {self.path} calls weights {found!r}, which is no file name.", FOREIGN)
+        return found
 
     def sha256(self, name: str) -> str:
         """Of a member, as model.json states it; `read` checks it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from extractors.errors import ExtractorError
+from extractors.errors import ExtractorError, RecipeError
 
 if TYPE_CHECKING:
     from mmengine.registry import Registry
@@ -52,14 +52,28 @@ def build_backbone(network: str, in_channels: int | None = None) -> nn.Module:
     config = copy.deepcopy(CONFIGS[network])
     if in_channels:
         config["backbone"]["in_channels"] = in_channels
-    models = registry()
-    import extractors.networks.bninception  # noqa: F401  (registers BNInception)
-    import extractors.networks.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
-
+    models = with_own()
     with quiet():
         backbone = models.build(config).backbone
     backbone.eval()  # mmaction2's ResNet returns None here, so it cannot be chained
     return backbone
+
+
+def with_own() -> "Registry":
+    """mmaction2's registry of models, with the networks of this package. Raises as `registry`."""
+    models = registry()
+    import extractors.networks.bninception  # noqa: F401  (registers BNInception)
+    import extractors.networks.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
+
+    return models
+
+
+def registered(kind: str) -> type:
+    """The class that is registered by a name. Raises RecipeError where none is; nothing is imported for it."""
+    found = with_own().module_dict.get(kind)
+    if found is None:
+        raise RecipeError(f"mmaction2 has no backbone {kind} here.", 'pip install "mmaction2>=1.1,<1.2"')
+    return found
 
 
 def registry() -> "Registry":

@@ -149,9 +149,10 @@ def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
     """
     if not source or not Path(source).is_dir():
         return ()
+    path = Path(source) / "recipe.json"
     try:
-        recipe = Recipe.from_dict(json.loads((Path(source) / "recipe.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecipeError) as error:
+        recipe = Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")), path)
+    except (OSError, ValueError, RecursionError, RecipeError) as error:
         raise WeightsError(
             f"{source} has no recipe.json that can be read.", "name a folder that `lstr finetune` wrote."
         ) from error

@@ -1,4 +1,4 @@
-"""A frame or the flow of a chunk as the networks see it: resized, then cropped once or ten times."""
+"""A frame or the flow of a chunk as the networks see it: resized, then cropped once, twice or ten times."""
 
 from dataclasses import dataclass
 
@@ -28,16 +28,30 @@ def centre_crop(image: NDArray[np.uint8], crop: int) -> NDArray[np.uint8]:
     return image[None, y : y + crop, x : x + crop]
 
 
+def crop_views(image: NDArray[np.uint8], crop: int, views: int, flow: bool) -> NDArray[np.uint8]:
+    """(H, W, C) that fits → (views, crop, crop, C): 1 from the middle, 2 with its mirror image, or 10."""
+    if views == 10:
+        return ten_crops(image, crop, flow)
+    centre = centre_crop(image, crop)
+    return centre if views == 1 else np.concatenate([centre, mirrored(centre[0], flow)[None]])
+
+
+def mirrored(image: NDArray[np.uint8], flow: bool) -> NDArray[np.uint8]:
+    """The mirror image of (H, W, C); the x component of `flow` is 255 − v."""
+    image = image[:, ::-1].copy()
+    if flow:
+        np.subtract(255, image[..., ::2], out=image[..., ::2])
+    return image
+
+
 def ten_crops(image: NDArray[np.uint8], crop: int, flow: bool = True) -> NDArray[np.uint8]:
     """Four corners, centre, and their mirror images (x flow inverted): (H, W, C) → (10, crop, crop, C).
 
-    Offsets in quarter steps as SSN's transforms; the mirrored x component of `flow` is 255 − v.
+    Offsets in quarter steps as SSN's transforms.
     """
     height, width = image.shape[:2]
     h, w = (height - crop) // 4, (width - crop) // 4
-    mirror = image[:, ::-1].copy()
-    if flow:
-        np.subtract(255, mirror[..., ::2], out=mirror[..., ::2])
+    mirror = mirrored(image, flow)
     crops = np.empty((10, crop, crop, image.shape[2]), np.uint8)
     for i, (x, y) in enumerate(((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h))):
         crops[2 * i] = image[y : y + crop, x : x + crop]
@@ -47,33 +61,35 @@ def ten_crops(image: NDArray[np.uint8], crop: int, flow: bool = True) -> NDArray
 
 @dataclass(frozen=True)
 class View:
-    """What a network sees of an image that fits: its centre, or ten crops of it."""
+    """What a network sees of an image that fits: its centre, this and its mirror image, or ten crops."""
 
     side: int
     """Of a crop, in pixels."""
     crops: int
-    """1 or 10."""
+    """1, 2 or 10."""
     flow: bool = False
     """Whether the image is flow, whose x a mirror turns round."""
 
     def of(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """(H, W, C) → (crops, side, side, C)."""
-        return ten_crops(image, self.side, self.flow) if self.crops == 10 else centre_crop(image, self.side)
+        return crop_views(image, self.side, self.crops, self.flow)
 
     def trimmed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """What `of_batch` needs of an image: of one crop no more than that."""
+        """What `of_batch` needs of an image: no more than its centre, where nothing else is seen."""
         return image if self.crops == 10 else centre_crop(image, self.side)[0]
 
     def of_batch(self, images: Tensor) -> Tensor:
         """Trimmed images (B, H, W, C) uint8 on any device → (B, crops, side, side, C), the bytes that `of` makes."""
         if self.crops == 1:
             return images[:, None]
-        side = self.side
-        height, width = images.shape[1:3]
-        h, w = (height - side) // 4, (width - side) // 4
         mirror = images.flip(2)
         if self.flow:
             mirror[..., ::2] = 255 - mirror[..., ::2]
+        if self.crops == 2:
+            return torch.stack([images, mirror], 1)
+        side = self.side
+        height, width = images.shape[1:3]
+        h, w = (height - side) // 4, (width - side) // 4
         crops = []
         for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
             crops.append(images[:, y : y + side, x : x + side])

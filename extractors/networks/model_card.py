@@ -6,12 +6,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from extractors.errors import WeightsError
+from extractors.names import is_slug
 from extractors.networks.archive import is_archive, member_path
 from extractors.networks.weights import read_content
 
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # of a weights file, beside its state_dict
 DESCRIPTION = "finetune.json"  # of a weights folder, written last
+FOREIGN = "use only weights that `lstr finetune` wrote, or that their authors published."
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,15 @@ def read_card(path: str | Path) -> ModelCard | None:
         if entries.pop("format") != FORMAT:
             raise ValueError
         card = ModelCard(**{**entries, "classes": tuple(entries["classes"]), "seen": dict(entries["seen"])})
-        if not all(isinstance(text, str) for text in (card.name, card.stream, *card.seen.values())):
+        if not all(isinstance(text, str) for text in (card.name, card.stream, card.network, *card.seen.values())):
             raise ValueError
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise WeightsError(
             f"{path} does not state in a form known here what it was trained on.",
             "use the lstr that made it, or train again with `lstr finetune`.",
         ) from error
+    if not is_slug(card.name):
+        raise WeightsError(f"{path}: the name in its card is {card.name!r}, which is no file name.", FOREIGN)
     return card
 
 

@@ -60,7 +60,7 @@ class OpenVINONetwork:
         self._model = self._read(store) or self._convert(store)
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """As RunningNetwork, by the numbers of images that were prepared; a rest is filled up to the smallest of them."""
+        """As RunningNetwork, by the numbers of images that were prepared; a rest is filled up to the smallest."""
         if not self._compiled:
             self.prepare([self.job.images])
         rows, start = [], 0

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from extractors.errors import WeightsError
+from extractors.names import is_slug
 from extractors.networks.archive import Archive, is_member
 
 MANIFEST = resources.files("checkpoints") / "manifest.json"
@@ -33,8 +35,13 @@ class PublishedFile:
 
 
 def read_manifest() -> list[PublishedFile]:
-    """Every published file, those of the two published recipes first."""
-    return [PublishedFile(**entry) for entry in json.loads(MANIFEST.read_text())["weights"]]
+    """Every published file, those of the two published recipes first. Raises WeightsError for a name of no file."""
+    entries = [PublishedFile(**entry) for entry in json.loads(MANIFEST.read_text())["weights"]]
+    for entry in entries:
+        for part in (entry.name, entry.dataset):
+            if not is_slug(part):
+                raise WeightsError(f"{MANIFEST} names {part!r}, which is no file name.", "install lstr again.")
+    return entries
 
 
 def sha256_of(path: str | Path) -> str:

@@ -5,9 +5,9 @@ space. A backbone that looks at several frames together (TSM, TIN, TANet) sees a
 of six frames: its segments are spread over the chunk, and their features averaged.
 """
 
+import copy
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from extractors.errors import MissingPathError, RecipeError
+from extractors.names import slug
+from extractors.networks.backbone_config import FETCHING, check_backbone
 from extractors.networks.backbones import quiet, registry
 from extractors.networks.weights import CHANNELS
 from extractors.recipe import NetworkRecipe
@@ -25,10 +27,7 @@ Channels = tuple[float, ...]
 """A number per channel."""
 
 SIDE = 64  # pixels of the image by which a backbone's output is measured
-OUTSIDE = ("torchvision.", "timm.", "mmcls.", "mmpretrain.")
-"""Where else than in mmaction2's registry a backbone may come from."""
-FETCHING = ("pretrained", "weights", "init_cfg", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
-"""Arguments by which a backbone would read or download its first weights."""
+LONGEST = 128  # characters of a network's name: those of mmaction2's configs are long
 HINT = "name the config of a 2D recogniser, as mmaction2's configs/recognition/tsn/*.py."
 
 
@@ -72,14 +71,14 @@ def read_recogniser(config_name: str, stream: str) -> NetworkRecipe:
     segments = getattr(built.backbone, "num_segments", None) or 1
     if stream == "flow" and segments > 1:
         raise RecipeError(f"{config_name} looks at {segments} segments, and a chunk has flow for one.", HINT)
-    name = re.sub(r"[^\w.-]+", "-", path.stem)
+    name = slug(path.stem, "network", LONGEST)
     width = _width(path, built, channels, segments)
     return NetworkRecipe(name, "", "", 1, mean, std, config=backbone, width=width, segments=segments, bgr=bgr)
 
 
 def find_config(name: str) -> Path:
-    """The file of a config. Raises MissingPathError."""
-    if Path(name).is_file():
+    """The file of a config: one of mmaction2's by its name, which has no ending, or a path. Raises MissingPathError."""
+    if Path(name).is_file() and Path(name).suffix:
         return Path(name)
     registry()
     import mmaction
@@ -97,19 +96,14 @@ def find_config(name: str) -> Path:
 def build_recogniser(backbone: Mapping) -> Features:
     """A recogniser around a backbone in mmaction2's config language, in evaluation mode, with no weights loaded.
 
-    Raises RecipeError when it cannot be built here.
+    Raises RecipeError when it cannot be built here, or is none of those that `check_backbone` knows.
     """
-    kind, *parts = list(_types(backbone)) or [""]
-    # mmengine imports and calls whatever a type with a dot names, and a recipe may come with a checkpoint from anywhere
-    outside = kind.startswith(OUTSIDE) and kind.count(".") == 1
-    wrong = [part for part in (*parts, *(() if outside else (kind,))) if "." in part]
-    if wrong:
-        raise RecipeError(f"The backbone has a part {wrong[0]!r}, which is no registered one.", HINT)
+    check_backbone(backbone)
     registry()
     try:
         with quiet():
-            network = Features(backbone=_without_fetching(backbone))
-    except (ImportError, KeyError, TypeError, ValueError, AssertionError, AttributeError) as error:
+            network = Features(backbone=copy.deepcopy(dict(backbone)))  # mmaction2 takes entries out of it
+    except Exception as error:  # arguments of other values fail in as many ways as there are layers
         raise RecipeError(
             f"The backbone {backbone.get('type')} cannot be built here ({_first_line(error)}).",
             "install what registers it, or correct its config.",
@@ -131,15 +125,6 @@ def _without_fetching(config: Any) -> Any:
     if isinstance(config, Mapping):
         return {name: _without_fetching(value) for name, value in config.items() if name not in FETCHING}
     return [_without_fetching(value) for value in config] if isinstance(config, list | tuple) else config
-
-
-def _types(config: object) -> Iterator[str]:
-    """Each type that a config and its parts name, its own first."""
-    if isinstance(config, Mapping):
-        yield from (str(config["type"]),) if "type" in config else ()
-        config = list(config.values())
-    for value in config if isinstance(config, list | tuple) else ():
-        yield from _types(value)
 
 
 def _name(kind: object) -> str:

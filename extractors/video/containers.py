@@ -102,11 +102,16 @@ def scheme_of(source: object) -> str:
 def best_video(container: av.container.InputContainer, name: str) -> av.VideoStream:
     """The video stream that FFmpeg thinks best, cover pictures aside, ready to be decoded within LIMITS.
 
-    Raises VideoError when there is none, or when its pictures are too large.
+    Raises VideoError when there is none, when no decoder for it is there, or when its pictures are too large.
     """
     stream = container.streams.best("video")
     if not isinstance(stream, av.VideoStream) or (stream.disposition & av.stream.Disposition.attached_pic):
         raise VideoError(f"{name} has no video stream.", "name a file with pictures, not only sound.")
+    if stream.codec_context is None:
+        raise VideoError(
+            f"{name} has a video stream of a codec that the FFmpeg inside PyAV does not know.",
+            "convert it with an `ffmpeg` that plays it: `ffmpeg -i FILE -c:v libx264 converted.mp4`.",
+        )
     width, height = stream.codec_context.width, stream.codec_context.height
     if width * height > MOST_PIXELS:
         raise VideoError(

@@ -29,6 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from extractors.errors import VideoError
+from extractors.stages import PROBE
 from extractors.video.decord_process import DecordError
 from extractors.video.decord_reader import DecordReader
 from extractors.video.frames import CHUNK, Chunk, Reader, SourceFrame, chunks_of
@@ -130,7 +131,8 @@ def read_chunks(reader: Reader, long_side: int) -> Iterator[Chunk]:
 
 def probe_chunks(path: Path) -> Video:
     """A video's facts. Raises MissingPathError or VideoError, also when it is shorter than one chunk."""
-    video = probe(path)
+    with PROBE:
+        video = probe(path)
     if video.n_chunks == 0:
         raise VideoError(
             f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 per second.",
@@ -155,5 +157,6 @@ def open_chunks(
     `decoder` as for FrameReader. Raises as `probe_chunks`.
     """
     video = probe_chunks(path)
-    reader = FrameReader(video, allow_damaged, decoder)
+    with PROBE:
+        reader = FrameReader(video, allow_damaged, decoder)
     return video, reader, read_chunks(reader, long_side)

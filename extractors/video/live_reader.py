@@ -18,6 +18,7 @@ from time import monotonic
 
 from extractors.addresses import shown
 from extractors.errors import StalledError, VideoError
+from extractors.stages import DECODE
 from extractors.video.containers import Opening
 from extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
 from extractors.video.live_input import Input
@@ -196,7 +197,7 @@ class LiveReader:
         reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set)
         self._counted, self._reader = [self.frames, self.decode_errors], reader
         try:
-            with closing(reader.frames(self._long_side)) as frames:
+            with DECODE, closing(reader.frames(self._long_side)) as frames:
                 for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
                     for chunk in chunks_of(stretch, max(self._next, first, self._first)):
                         self._put(chunk)

@@ -44,7 +44,7 @@ def look(read: Callable[[int], bytes]) -> tuple[bytes, bool]:
             return head, True
         if kind in (b"moov", b"moof"):
             return head, False
-        at += struct.unpack_from(">Q", head, at + 8)[0] if size == 1 else max(size, 8)
+        at += max(struct.unpack_from(">Q", head, at + 8)[0], 16) if size == 1 else max(size, 8)
     return head, False
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from extractors.errors import ExtractorError
 from lstr.labels import BACKGROUND, subset_named
-from lstr.segment import Segment
+from lstr.segment import Segment, brief, is_time
 
 
 class AnnotationError(ExtractorError):
@@ -99,6 +99,25 @@ class AnnotationSet:
                     raise AnnotationError(f"Video {name!r}: {error}", error.hint) from error
         return self
 
+    def plausible(self) -> "AnnotationSet":
+        """The set itself. Raises AnnotationError where names are no text, or numbers are none that a video has."""
+        for name, video in self.videos.items():
+            if not isinstance(name, str):
+                raise AnnotationError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
+            texts = {"subset": video.subset, "media": video.media}
+            _refuse(name, {what: value for what, value in texts.items() if not isinstance(value, str | None)})
+            for what, value in (("duration", video.duration), ("frame rate", video.fps)):
+                if value is not None and not (is_time(value) and value >= 0):
+                    _refuse(name, {what: value})
+            for i, segment in enumerate(video.segments):
+                if not isinstance(segment.label, str):
+                    _refuse(f"{name}, annotation {i}", {"label": segment.label})
+                times = {"start": segment.start, "end": segment.end, "score": segment.score or 0}
+                _refuse(f"{name}, annotation {i}", {what: value for what, value in times.items() if not is_time(value)})
+        if not all(isinstance(name, str) for name in self.classes):
+            raise AnnotationError("The classes are no list of names.", "write them as text.")
+        return self
+
     def with_subsets(self, subsets: Mapping[str | None, str]) -> "AnnotationSet":
         """With subsets renamed; the name for None goes to videos that have none.
 
@@ -139,6 +158,11 @@ class AnnotationSet:
             "videos without segments": any(not video.segments for video in videos),
         }
         return {name for name, is_held in present.items() if is_held}
+
+
+def _refuse(where: str, wrong: Mapping[str, object]) -> None:
+    for what, value in wrong.items():
+        raise AnnotationError(f"Video {where}: the {what} is {brief(value)}.", "mend it, or leave it out.")
 
 
 def _order(segment: Segment) -> tuple[float, float, str, float]:

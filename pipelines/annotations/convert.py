@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 
+from lstr.video_ids import fault_of
 from pipelines.annotations.annotation import AnnotationError, AnnotationSet
 from pipelines.annotations.format import DEFAULTS, ConvertOptions, Format
 from pipelines.annotations.formats import format_for, format_named, read_annotations
@@ -39,8 +40,8 @@ def convert(
         annotated = annotated.merged(read_annotations(Path(source), options))
     annotated = changed(annotated, options)
     for video_id in annotated.videos:
-        if Path(video_id).is_absolute() or ".." in Path(video_id).parts:
-            raise AnnotationError(f"The video {video_id!r} would be written outside the folder.", "rename it.")
+        if fault := fault_of(video_id):
+            raise AnnotationError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
     result = Conversion(annotated, form, lost=form.lost(annotated))
     if output is None:
         result.text = form.render(annotated, options)

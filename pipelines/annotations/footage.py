@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from extractors.errors import VideoError
 from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from lstr.label_units import Footage
+from pipelines.failures import left_out
 
 RECIPE = "recipe.json"  # of a feature folder
 
@@ -18,17 +18,15 @@ def footage_at(video: Path) -> Footage | None:
 
     from extractors.video.containers import open_container
 
-    try:
-        with open_container(video) as container:
-            stream = container.streams.best("video")
-            if stream is None:
-                return None
-            rate = stream.average_rate or stream.guessed_rate
-            seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
-            seconds = seconds or (container.duration or 0) / av.time_base
-    except (av.error.FFmpegError, VideoError, OSError):
-        return None
-    return Footage(seconds, float(rate) if rate else None) if seconds > 0 else None
+    with left_out(video), open_container(video) as container:
+        stream = container.streams.best("video")
+        if stream is None:
+            return None
+        rate = stream.average_rate or stream.guessed_rate
+        seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
+        seconds = seconds or (container.duration or 0) / av.time_base
+        return Footage(seconds, float(rate) if rate else None) if seconds > 0 else None
+    return None
 
 
 def videos_among(inputs: Sequence[str | Path]) -> dict[str, Path]:

@@ -3,6 +3,8 @@
 A new format is a class of `pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from extractors.errors import MissingPathError
@@ -18,6 +20,7 @@ from pipelines.annotations.subtitles import Ass, Srt, Vtt
 from pipelines.annotations.tables import Audacity, Csv, Tsv
 from pipelines.annotations.thumos import Thumos
 from pipelines.annotations.timeline_json import EventLines, TimelineJson
+from pipelines.failures import described
 
 FORMATS: dict[str, Format] = {
     form.name: form
@@ -112,16 +115,35 @@ def _read(path: Path, options: ConvertOptions) -> AnnotationSet:
     if form is None:
         known = ", ".join(readable())
         raise AnnotationError(f"The format of {path} cannot be recognised.", f"name it with --from: {known}.")
+    return _read_file(form, path, _stem(path), options)
+
+
+def _read_file(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
+    """What a file of a format holds. Raises AnnotationError, naming it."""
     try:
-        return form.read(File(path), _stem(path), options)
+        with _readable(form, path):
+            return form.read(File(path), video_id, options).plausible()
     except AnnotationError as error:
-        raise AnnotationError(f"{path}: {error}", error.hint) from error
+        raise error if str(error).startswith(str(path)) else AnnotationError(f"{path}: {error}", error.hint) from error
+
+
+@contextmanager
+def _readable(form: Format, path: Path) -> Iterator[None]:
+    """Raise AnnotationError for whatever keeps a file or a folder from being read as a format."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise AnnotationError(
+            f"{path} is damaged: what it holds is not {form.name} ({described(error)}).",
+            "write it again with the tool that made it, or name its format with --from.",
+        ) from error
 
 
 def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -> AnnotationSet:
     for form in FORMATS.values():
         if form.is_folder and (form is chosen or (chosen is None and form.recognises_folder(folder))):
-            return form.read_folder(folder, options)
+            with _readable(form, folder):
+                return form.read_folder(folder, options).plausible()
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     names = sorted({form.name for form in found.values()})
@@ -132,7 +154,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
     annotated = AnnotationSet({})
     for path, form in found.items():
         video_id = path.relative_to(folder).parent / _stem(path)
-        annotated = annotated.merged(form.read(File(path), video_id.as_posix(), options))
+        annotated = annotated.merged(_read_file(form, path, video_id.as_posix(), options))
     return annotated
 
 

@@ -11,6 +11,7 @@ from lstr.activitynet import ActivityNet, Entry
 from lstr.errors import LabelsError
 from lstr.labels import Labels, Note, labels_of, read_json, read_labels
 from lstr.perframe_labels import is_data_info, read_data_info
+from lstr.video_ids import check_ids
 from pipelines.annotations.annotation import AnnotationSet
 from pipelines.annotations.format import ConvertOptions, File
 from pipelines.annotations.formats import read_annotations, recognise
@@ -38,7 +39,9 @@ def read_label_file(
         return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing)
     if dataset is not None:
         raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out --dataset.")
-    return _with_plain_ids(_read(path, lenient), present)
+    labels = _with_plain_ids(_read(path, lenient), present)
+    check_ids(labels.videos, str(path))
+    return labels
 
 
 def is_label_file(path: Path) -> bool:

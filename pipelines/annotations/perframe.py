@@ -17,6 +17,7 @@ from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
 
 INFO = "data_info.json"
+MOST_TARGETS = 2**30  # of a video: three years of 3 classes
 NO_CLASS = -100  # the published ignore_index of a data set without an ambiguous class
 
 
@@ -56,6 +57,11 @@ def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int
     if n_chunks is None:
         seconds = video.duration
         n_chunks = end_chunk(video.end) if seconds is None else int(seconds * FEATURES_PER_SECOND + 1e-6)
+    if n_chunks * len(classes) > MOST_TARGETS:
+        raise AnnotationError(
+            f"A video of {n_chunks / FEATURES_PER_SECOND:g} s is too long for a table of its chunks.",
+            "check whether the times are seconds; --frames FPS says that they count frames.",
+        )
     return targets(VideoLabels("", None, video.segments), (BACKGROUND, *classes), n_chunks).astype(np.float32)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lstr.arrays import open_array
 from lstr.timeline import CHUNK_SECONDS, Thresholds, Timeline
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.format import ConvertOptions, Detection, File, Format
@@ -35,10 +36,12 @@ def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[st
         raise AnnotationError(f"{beside.name} is not beside it, which names the classes.", "detect with -f json,npy.")
     known = File(beside).json
     try:
-        scores, classes = np.load(path), tuple(known["classes"])
+        scores, classes = np.asarray(open_array(path), np.float32), tuple(known["classes"])
         duration, source = known["duration"], known["source"]
         if scores.ndim != 2 or scores.shape[1] != len(classes):
             raise ValueError(f"scores are {scores.shape} for {len(classes)} classes")
+        if np.isinf(scores).any():
+            raise ValueError("some are infinite")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AnnotationError(f"The scores cannot be read ({error}).", "run `lstr detect` again.") from error
     timeline = Timeline(classes, thresholds)

@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote
 
-from lstr.segment import Segment
+from lstr.segment import Segment, brief
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from pipelines.annotations.format import FILES, ConvertOptions, File, TextFormat
 from pipelines.reports.palette import colours_of
 
-TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
+TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
 SCORE = re.compile(r"score=([0-9.eE+-]+)")
 
@@ -169,7 +169,9 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
             continue
         match = ARROW.match(lines[at])
         if not match:
-            raise AnnotationError(f"{lines[at]!r} is no cue's times.", "write them as 00:00:01.000 --> 00:00:02.500.")
+            raise AnnotationError(
+                f"{brief(lines[at])} is no cue's times.", "write them as 00:00:01.000 --> 00:00:02.500."
+            )
         yield lines[0] if at else "", _seconds(match[1]), _seconds(match[6]), lines[at + 1 :]
 
 
@@ -190,7 +192,7 @@ def _clock(seconds: float, unit: int) -> str:
 def _seconds(text: str) -> float:
     match = TIME.fullmatch(text.strip())
     if not match:
-        raise AnnotationError(f"{text.strip()!r} is no time.", "write it as 0:00:01.25.")
+        raise AnnotationError(f"{brief(text.strip())} is no time.", "write it as 0:00:01.25.")
     hours, minutes, seconds, part = match.groups()
     unit = 10 ** len(part)
     # one division, so that the same digits give the same number from any format

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from lstr.segment import Segment, clock_seconds
+from lstr.segment import Segment, brief, clock_seconds
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, File, TextFormat
 
@@ -167,7 +167,7 @@ def number_of(text: str, line: int) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise AnnotationError(
-            f"Line {line}: {text!r} is no number.", "write times as seconds, such as 12.5, or as 0:00:12.5."
+            f"Line {line}: {brief(text)} is no number.", "write times as seconds, such as 12.5, or as 0:00:12.5."
         )
     return number
 

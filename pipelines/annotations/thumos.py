@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from lstr.labels import THUMOS_CLASSES
-from lstr.segment import Segment
+from lstr.segment import Segment, brief
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat, Written
 from pipelines.annotations.tables import first_line, number_of, number_text
@@ -131,7 +131,7 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
                 continue
             if len(cells) != (3 if ending else 5):
                 raise AnnotationError(
-                    f"{path}, line {number} is no line of THUMOS: {line!r}.",
+                    f"{path}, line {number} is no line of THUMOS: {brief(line)}.",
                     "write `video start end` in CLASS_val.txt, or `video start end class confidence`.",
                 )
             start, end = (number_of(cell, number) for cell in cells[1:3])
@@ -143,7 +143,7 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
             label = names.get(int(number_of(cells[3], number)))
             if label is None:
                 raise AnnotationError(
-                    f"{path}, line {number}: no {CLASS_LIST} names the class {cells[3]}.",
+                    f"{path}, line {number}: no {CLASS_LIST} names the class {brief(cells[3])}.",
                     f"put {CLASS_LIST} beside it.",
                 )
             entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))

@@ -58,9 +58,12 @@ def streams_of(seen: Seen) -> list[str]:
 
 def training_seen(loaded: Checkpoint) -> dict | None:
     """Of the videos that a checkpoint was trained on, how many networks had seen, of which streams; None where none."""
-    data = loaded.extra.get("data") or {}
-    seen = data.get("seen")
-    return {"videos": seen["videos"], "of": data["videos"], "streams": seen["streams"]} if seen else None
+    data = loaded.extra.get("data")
+    seen = data.get("seen") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(seen, dict):
+        return None
+    streams = [stream for stream in STREAMS if stream in str(seen.get("streams"))]
+    return {"videos": seen.get("videos"), "of": data.get("videos"), "streams": streams}
 
 
 def warn_of_training(loaded: Checkpoint) -> list[str]:

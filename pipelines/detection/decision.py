@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extractors.prefetch import closed_after
+from extractors.stages import MODEL
 from extractors.twostream import FeatureRow
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
@@ -90,6 +91,7 @@ def decide(
     with closed_after(rows) as source:
         for row in source:
             start = perf_counter()
-            scores = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()  # (1 + n_ahead, C)
+            with MODEL:
+                scores = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()  # (1 + n_ahead, C)
             latency_ms = (perf_counter() - start) * 1000
             yield decision_of(loaded, timeline, row, scores, latency_ms)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from extractors.errors import ExtractorError
 from pipelines.detection.decision import Decision
 from pipelines.detection.status import Status
 from pipelines.progress import Failed
@@ -49,11 +48,6 @@ class Detected:
     """The page that leads to those of several sources."""
     stalled: bool = False
     """Whether a live source failed because it sent nothing for too long."""
-
-
-def failed(source_id: str, error: ExtractorError) -> Failed:
-    """The event of a source that failed."""
-    return Failed(source_id, str(error), error.hint)
 
 
 SourceEvent = Opened | Decided | Ended | Failed

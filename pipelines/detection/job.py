@@ -6,15 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from extractors.devices import choose_device
-from extractors.errors import ExtractorError, StalledError, VideoError
+from extractors.errors import StalledError
 from extractors.networks.runtimes import choose_runtime
 from extractors.video.live_input import Input
 from extractors.video.live_reader import LiveOptions
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import Thresholds
 from pipelines.detection.checkpoint import load_checkpoint, warnings_of, warnings_of_source
-from pipelines.detection.events import Detected, SourceEvent, failed
-from pipelines.detection.live import ChainOptions, LiveChain, open_live, run_live
+from pipelines.detection.events import Detected, SourceEvent
+from pipelines.detection.live import ChainOptions, LiveChain, run_live
+from pipelines.detection.live_source import open_live
 from pipelines.detection.paths import by_kind
 from pipelines.detection.recorded import Deciding, default_at_once, runs_of
 from pipelines.detection.sources import (
@@ -29,8 +30,9 @@ from pipelines.detection.sources import (
 )
 from pipelines.detection.thresholds import ThresholdChoice, choose_thresholds, delay_of
 from pipelines.detection.writer import NO_FILES, OutputOptions, truth_of
+from pipelines.failures import FAILED, FailureLog, failure_of
 from pipelines.files.atomic import check_writable
-from pipelines.progress import Failed, Finished, Notice
+from pipelines.progress import Finished, Notice
 from pipelines.reports.fonts import illegible_warning
 from pipelines.reports.index_page import write_index
 
@@ -83,7 +85,10 @@ def detect_sources(
     checkpoint = options.checkpoint
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = load_checkpoint(checkpoint, options.settings, options.device)
-    run = _Run(options, checkpoint)
+    named = {*found.videos, *(one.id for one in live)}
+    several = len(named) > 1 or bool(found.features)
+    log = FailureLog(options.output.folder, keeps_list=several and Path(FAILED).stem not in named)
+    run = _Run(options, checkpoint, log=log)
     yield from run.notices(warnings_of(checkpoint))
     run.thresholds = choose_thresholds(checkpoint, options.thresholds)
     yield from run.notices_of_options()
@@ -101,7 +106,7 @@ class _Run:
     loaded: Checkpoint
     thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
     timelines: dict[str, dict] = field(default_factory=dict)
-    failures: list[Failed] = field(default_factory=list)
+    log: FailureLog = field(default_factory=lambda: FailureLog(None))
     stalled: bool = False
     _noticed: set[str] = field(default_factory=set)
 
@@ -140,7 +145,7 @@ class _Run:
             closing(runs_of(opened, deciding, at_once)) as runs,
         ):
             for run in runs:
-                source_id = run.id if isinstance(run, Unreadable) else run.source.id
+                of = run if isinstance(run, Unreadable) else run.source
                 try:
                     if isinstance(run, Unreadable):
                         raise run.error
@@ -150,11 +155,11 @@ class _Run:
                         text = f"{source.origin} has no pictures to draw on, so there is no mp4 of it."
                         yield from self.notices([text])
                     self.timelines[source.id] = yield from run.run(output)
-                except VideoError as error:
+                except Exception as error:
+                    failure = failure_of(error, of.origin)
                     if not options.keep_going:
                         raise
-                    self.failures.append(failed(source_id, error))
-                    yield self.failures[-1]
+                    yield self.log.add(of.id, of.origin, failure)
 
     def live(self, inputs: list[Input]) -> Iterator[Notice | SourceEvent]:
         """All at once, until they end; what they need is open no longer than they."""
@@ -171,18 +176,17 @@ class _Run:
             warnings = [*warnings, *dict.fromkeys(known)]
             yield from self.notices(warnings)
             warnings = [*warnings_of(self.loaded), *warnings]
-            self.timelines |= yield from run_live(chain, options.output, warnings, options.keep_going)
-            for source in sources:
-                if isinstance(error := source.error, ExtractorError):
-                    self.failures.append(failed(source.id, error))
-                    self.stalled |= isinstance(error, StalledError)
+            log = self.log if options.keep_going else None
+            self.timelines |= yield from run_live(chain, options.output, warnings, log)
+            self.stalled = any(isinstance(source.error, StalledError) for source in sources)
 
     def result(self) -> Detected:
         """What came of all sources; the index over several pages is written."""
-        output, index = self.options.output, None
-        several = len(self.timelines) + len(self.failures) > 1
+        output, index, failures = self.options.output, None, self.log.events
+        self.log.finish(self.timelines)
+        several = len(self.timelines) + len(failures) > 1
         if output.folder and output.has_pages and self.timelines and several:
             truth = {source_id: truth_of(output.labels, source_id) for source_id in self.timelines}
-            reasons = [failure.reason for failure in self.failures]
+            reasons = [failure.reason for failure in failures]
             index = write_index(output.folder, self.timelines, truth=truth, failed=reasons)
-        return Detected(self.timelines, tuple(self.failures), index, self.stalled)
+        return Detected(self.timelines, tuple(failures), index, self.stalled)

@@ -1,10 +1,9 @@
 """Detection on live sources, several at once, which share the networks and the model's steps."""
 
-import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from time import monotonic
 
@@ -12,69 +11,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.addresses import shown
 from extractors.errors import ExtractorError
 from extractors.flow.workers import FlowWorkers, default_workers
+from extractors.stages import MODEL, WRITE
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.frames import Chunk
-from extractors.video.live_input import Input
-from extractors.video.live_reader import LiveOptions, LiveReader
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
+from lstr.errors import LstrError
 from lstr.streaming import StreamState
-from lstr.timeline import Thresholds, Timeline
 from pipelines.detection.decision import Decision, decision_of
 from pipelines.detection.effort import Effort, Since
-from pipelines.detection.events import Decided, Ended, Opened, SourceEvent, failed
-from pipelines.detection.sources import ALL, Limits
-from pipelines.detection.status import Status
+from pipelines.detection.events import Decided, Ended, Opened, SourceEvent
+from pipelines.detection.live_source import LiveSource
 from pipelines.detection.streams import open_streams
 from pipelines.detection.writer import OutputOptions, SourceWriter
-from pipelines.progress import Notice
+from pipelines.failures import FailureLog, UnforeseenError, failure_of
+from pipelines.progress import Failed, Notice
 
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
-COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
-
-
-@dataclass
-class LiveSource:
-    """A source while it runs: its reader, its status, and its timeline of events."""
-
-    id: str
-    origin: str
-    """Its address as it may be shown."""
-    reader: LiveReader
-    timeline: Timeline
-    status: Status
-    begun: int = 0
-    """Chunks that went into the networks."""
-    pending: int = 0
-    """Of these, those not yet decided."""
-    over: bool = False
-    """No decision will follow."""
-
-    @property
-    def error(self) -> BaseException | None:
-        """What ended it, if that was a failure."""
-        return self.reader.error if self.over else None
-
-    def refresh(self) -> Status:
-        """Its status, as of now."""
-        self.status.link = "ended" if self.over else self.reader.link
-        self.status.waiting = self.reader.waiting
-        for name in COUNTED:
-            setattr(self.status, name, getattr(self.reader, name))
-        return self.status
-
-    def describe(self) -> dict:
-        """How it was read and what came of it, as a timeline file has it."""
-        error = self.reader.error
-        return {
-            "clock": self.reader.clock,
-            "on_lag": self.reader.on_lag,
-            **{name: getattr(self.refresh(), name) for name in COUNTED},
-            **({"error": str(error)} if error else {}),
-        }
 
 
 @dataclass
@@ -82,32 +37,13 @@ class Batch:
     """Chunks of different sources on their way through the networks."""
 
     sources: list[LiveSource]
-    closed: list[float]
-    """When each chunk was, on the monotonic clock."""
+    taken: list[tuple[Chunk, float]]
+    """Of each source a chunk, and when that was closed on the monotonic clock."""
     rows: Future
 
 
-@contextmanager
-def open_live(
-    inputs: Iterable[Input],
-    loaded: Checkpoint,
-    long_side: int,
-    options: LiveOptions | None = None,
-    limits: Limits = ALL,
-    thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
-) -> Iterator[list[LiveSource]]:
-    """Live sources that are read from now on, each with an id of its own; they end with the context."""
-    changed = threading.Condition()
-    with ExitStack() as stack:
-        sources: list[LiveSource] = []
-        for live_input in inputs:
-            named = sum(source.id.partition("~")[0] == live_input.id for source in sources)
-            name = f"{live_input.id}~{named + 1}" if named else live_input.id
-            origin = shown(live_input.source) if isinstance(live_input.source, str) else live_input.id
-            reader = LiveReader(live_input, long_side, options, changed, limits.first, limits.end)
-            timeline = Timeline(loaded.classes, thresholds or Thresholds())
-            sources.append(LiveSource(name, origin, stack.enter_context(reader), timeline, Status(name)))
-        yield sources
+Scored = tuple[LiveSource, float, FeatureRow, NDArray[np.float32]]
+"""A source, when its chunk was closed, the chunk's features, and its scores."""
 
 
 @dataclass(frozen=True)
@@ -189,13 +125,14 @@ class LiveChain:
         return any(not source.over and source.pending == 0 and self._is_done(source) for source in self.sources)
 
     def _has_chunk(self, source: LiveSource) -> bool:
-        return source.reader.waiting > 0 and not self._is_full(source)
+        return source.reader.waiting > 0 and not self._is_full(source) and not source.broken
 
     def _is_full(self, source: LiveSource) -> bool:
         return self.options.max_chunks is not None and source.begun >= self.options.max_chunks
 
     def _is_done(self, source: LiveSource) -> bool:
-        return self._is_full(source) or (source.reader.ended and source.reader.waiting == 0)
+        ended = source.reader.ended and source.reader.waiting == 0
+        return self._is_full(source) or source.broken is not None or ended
 
     def _ready(self) -> list[LiveSource]:
         """Sources to take a chunk of for the next batch: as many as let the free threads share the work."""
@@ -215,10 +152,16 @@ class LiveChain:
             source.pending += 1
             if self._is_full(source):
                 source.reader.stop()
-        chunks: list[Chunk] = [chunk for chunk, _ in taken]
-        rows = self._twostream.submit(self._pool, chunks, self._workers)
+        self._flying.append(self._sent(ready, taken))
+
+    def _sent(self, sources: list[LiveSource], taken: list[tuple[Chunk, float]]) -> Batch:
+        try:
+            rows = self._twostream.submit(self._pool, [chunk for chunk, _ in taken], self._workers)
+        except Exception as error:
+            rows = Future()
+            rows.set_exception(error)
         rows.add_done_callback(self._notify)
-        self._flying.append(Batch(ready, [closed for _, closed in taken], rows))
+        return Batch(sources, taken, rows)
 
     def _notify(self, _: Future) -> None:
         with self._changed:
@@ -232,28 +175,65 @@ class LiveChain:
             if failed or any(source.id in taken for source in self._flying[0].sources):
                 break
             batch = self._flying.popleft()
-            parts = zip(batch.sources, batch.closed, batch.rows.result(), strict=True)
-            taken |= {source.id: (source, closed, row) for source, closed, row in parts}
+            if error := batch.rows.exception():
+                self._find_broken(batch, error)
+                continue
+            parts = zip(batch.sources, batch.taken, batch.rows.result(), strict=True)
+            taken |= {source.id: (source, closed, row) for source, (_, closed), row in parts}
         # a step costs little more for several streams than for one, and least where they stand side by side
         return [taken[name] for name in sorted(taken, key=self._places.__getitem__)]
 
+    def _find_broken(self, batch: Batch, error: BaseException) -> None:
+        """Send the chunks of a batch that failed again, each alone; the source of one that was alone fails."""
+        if not isinstance(error, Exception):
+            raise error
+        if len(batch.sources) > 1:
+            failure_of(error, ", ".join(source.origin for source in batch.sources))
+            pairs = zip(batch.sources, batch.taken, strict=True)
+            self._flying.extendleft(reversed([self._sent([source], [taken]) for source, taken in pairs]))
+            return
+        batch.sources[0].pending -= 1
+        batch.sources[0].fail(error)
+
     def _decide(self, finished: list[tuple[LiveSource, float, FeatureRow]]) -> Iterator[tuple[LiveSource, Decision]]:
-        """One step of the model for all these sources."""
-        sources, rows = [source for source, _, _ in finished], [row for _, _, row in finished]
-        gaps = [source.reader.missing_before(row.index) for source, _, row in finished]
-        places = [self._places[source.id] for source in sources]
-        if self.options.on_gap == "reset":
-            away = [p for p, missing in zip(places, gaps, strict=True) if any(g.reason == "unseen" for g in missing)]
-            streaming.reset(self._state, away)
-        rgb, flow = (_stacked([row.features.get(stream) for row in rows]) for stream in ("rgb", "flow"))
-        scores = streaming.step_some(self.loaded.model, self._state, places, rgb, flow).numpy()  # (n, 1 + n_ahead, C)
-        for i, (source, closed, row) in enumerate(finished):
+        """One step of the model for all these sources; one whose chunk it cannot take fails."""
+        for source, _, _ in finished:
             source.pending -= 1
+        sound = [one for one in finished if not one[0].broken]
+        gaps = {source.id: source.reader.missing_before(row.index) for source, _, row in sound}
+        if self.options.on_gap == "reset":
+            away = [self._places[i] for i, missing in gaps.items() if any(g.reason == "unseen" for g in missing)]
+            streaming.reset(self._state, away)
+        for source, closed, row, scores in self._scored(sound):
             latency_ms = (monotonic() - closed) * 1000
-            decision = decision_of(self.loaded, source.timeline, row, scores[i], latency_ms, gaps[i])
+            try:
+                decision = decision_of(self.loaded, source.timeline, row, scores, latency_ms, gaps[source.id])
+            except Exception as error:
+                source.fail(error)
+                continue
             self.effort.count()
-            source.status.decide(decision.time, latency_ms, int(self._state.chunks[places[i]]), self.loaded.config)
+            seen = int(self._state.chunks[self._places[source.id]])
+            source.status.decide(decision.time, latency_ms, seen, self.loaded.config)
             yield source, decision
+
+    def _scored(self, finished: list[tuple[LiveSource, float, FeatureRow]]) -> Iterator[Scored]:
+        """Each with its scores (1 + n_ahead, C): of all in one step, or where that fails of each in its own."""
+        if not finished:
+            return
+        places, rows = [self._places[source.id] for source, _, _ in finished], [row for _, _, row in finished]
+        try:
+            with MODEL:
+                rgb, flow = (_stacked([row.features.get(stream) for row in rows]) for stream in ("rgb", "flow"))
+                scores = streaming.step_some(self.loaded.model, self._state, places, rgb, flow).numpy()
+        except Exception as error:
+            if len(finished) == 1:
+                finished[0][0].fail(error)
+            else:
+                for one in finished:
+                    yield from self._scored([one])
+            return
+        for (source, closed, row), of_one in zip(finished, scores, strict=True):
+            yield source, closed, row, of_one
 
 
 def _take(source: LiveSource) -> tuple[Chunk, float]:
@@ -269,12 +249,13 @@ def _stacked(features: list[NDArray[np.float32] | None]) -> NDArray[np.float32] 
 
 
 def run_live(
-    chain: LiveChain, output: OutputOptions, warnings: Sequence[str] = (), keep_going: bool = True
+    chain: LiveChain, output: OutputOptions, warnings: Sequence[str] = (), log: FailureLog | None = None
 ) -> Generator[SourceEvent | Notice, None, dict[str, dict]]:
     """Detect on live sources, writing as it goes: each decision comes after its line is out. Returns timelines by id.
 
     The files of a source are written as soon as it is over, also where it failed or the run is interrupted; one
-    without a decision has none. What ended the only source is raised, and any source's failure without `keep_going`.
+    without a decision has none. The failure of a source goes to `log`; what ended the only source is raised, and
+    without `log` what ended any.
     """
     timelines: dict[str, dict] = {}
     several = len(chain.sources) > 1
@@ -287,11 +268,16 @@ def run_live(
             writers[source.id] = stack.enter_context(writer)
 
         def finish(source: LiveSource) -> Iterator[Ended]:
-            with closing(writers.pop(source.id)) as writer:
-                if writer.decided:
+            try:
+                with WRITE, closing(writers.pop(source.id)) as writer:
+                    if not writer.decided:
+                        return
                     live = {"on_gap": chain.options.on_gap, **source.describe()}
                     timelines[source.id] = writer.finish(warnings=warnings, live=live)
-                    yield Ended(source.id, timelines[source.id], writer.page)
+            except Exception as error:
+                source.fail(error)
+                return
+            yield Ended(source.id, timelines[source.id], writer.page)
 
         try:
             for source in chain.sources:
@@ -301,14 +287,17 @@ def run_live(
                     yield decision
                     continue
                 if decision:
-                    writers[source.id].take(decision)
+                    try:
+                        with WRITE:
+                            writers[source.id].take(decision)
+                    except Exception as error:
+                        source.fail(error)
+                        continue
                     yield Decided(source.id, decision)
                     continue
                 yield from finish(source)
-                if error := source.error:
-                    if not (several and keep_going and isinstance(error, ExtractorError)):
-                        raise error
-                    yield failed(source.id, error)
+                if source.error:
+                    yield _failed(source, log, several)
         except GeneratorExit:
             raise
         except BaseException:  # Ctrl-C is how a camera is left
@@ -318,3 +307,17 @@ def run_live(
                         pass
             raise
     return timelines
+
+
+def _failed(source: LiveSource, log: FailureLog | None, several: bool) -> Failed:
+    """The event of a source that has failed. Raises its error where it is the only one, and without `log`."""
+    error = source.error
+    assert error, "it has failed"
+    if log is None or not isinstance(error, Exception):
+        raise error
+    event = log.add(source.id, source.origin, failure_of(error, source.origin))
+    if several:
+        return event
+    if isinstance(error, ExtractorError | LstrError):
+        raise error
+    raise UnforeseenError(event.reason, event.hint) from error

@@ -9,6 +9,7 @@ from functools import cached_property
 from extractors.devices import choose_device, videos_at_once
 from extractors.flow.workers import default_workers
 from extractors.prefetch import Ahead, closed_after
+from extractors.stages import WRITE
 from lstr.checkpoint import Checkpoint
 from lstr.timeline import Thresholds, Timeline, thresholds_of
 from pipelines.detection.checkpoint import warnings_of
@@ -82,9 +83,11 @@ class RecordedRun:
             with closed_after(self._ahead or self._decisions()) as decisions:
                 for decision in decisions:
                     status.decide(decision.time, decision.latency_ms, status.decided + 1, loaded.config)
-                    writer.take(decision)
+                    with WRITE:
+                        writer.take(decision)
                     yield Decided(source.id, decision)
-            document = writer.finish(source.duration, source.video, [*warnings_of(loaded), *source.warnings])
+            with WRITE:
+                document = writer.finish(source.duration, source.video, [*warnings_of(loaded), *source.warnings])
         yield Ended(source.id, document, writer.page)
         return document
 

@@ -22,6 +22,7 @@ from lstr.checkpoint import Checkpoint
 from lstr.errors import ConfigError
 from lstr.timeline import TOLERANCE
 from pipelines.detection.checkpoint import warnings_of_source
+from pipelines.failures import failure_of
 from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 from pipelines.networks.converted import use_runtime
@@ -81,10 +82,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A source that cannot be opened, and why."""
+    """A source that cannot be opened, why, and where it is."""
 
     id: str
-    error: VideoError
+    error: Exception
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,10 @@ def open_stored_source(
     rgb, flow = folder.load(video_id)
     name = f"{folder.path}:{video_id}"
     chosen = limits.of(len(rgb), name)
-    rows = (FeatureRow(k, (k + 1) * CHUNK_SECONDS, np.array(rgb[k]), np.array(flow[k])) for k in chosen)
+    rows = (
+        FeatureRow(k, (k + 1) * CHUNK_SECONDS, *(np.array(array[k], np.float32) for array in (rgb, flow)))
+        for k in chosen
+    )
     return Source(video_id, name, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, list(warnings))
 
 
@@ -198,23 +203,35 @@ def open_recorded(
         warnings = check_recipe(loaded, folder.recipe, path, networks.allow_mismatch)
         stored += [(folder, video_id, warnings) for video_id in folder.ids()]
     for folder, video_id, warnings in stored:
-        try:
+        origin = f"{folder.path}:{video_id}"
+        with _opening(video_id, origin) as opened:
             warnings = [*warnings, *warnings_of_source(loaded, video_id)]
-            yield open_stored_source(folder, video_id, warnings, limits)
-        except VideoError as error:
-            yield Unreadable(video_id, error)
+            opened.append(open_stored_source(folder, video_id, warnings, limits))
+        yield from opened
     with nullcontext(holding) if holding else ExitStack() as stack:
         made: tuple[TwoStream, FlowWorkers | None, list[str]] | None = None
         for video_id, path in found.videos.items():
-            try:
+            with _opening(video_id, str(path)) as opened:
                 if made is None:
                     limits.of(probe_chunks(path).n_chunks, str(path))  # networks take seconds: not for what is no video
-                    made = stack.enter_context(open_networks(loaded, networks))
+            if not opened:
+                made = made or stack.enter_context(open_networks(loaded, networks))
                 twostream, pool, warnings = made
-                known = [*warnings, *warnings_of_source(loaded, video_id, path)]
-                yield open_video_source(video_id, path, twostream, pool, known, limits)
-            except VideoError as error:
-                yield Unreadable(video_id, error)
+                with _opening(video_id, str(path)) as opened:
+                    known = [*warnings, *warnings_of_source(loaded, video_id, path)]
+                    opened.append(open_video_source(video_id, path, twostream, pool, known, limits))
+            yield from opened
+
+
+@contextmanager
+def _opening(source_id: str, origin: str) -> Iterator[list[Source | Unreadable]]:
+    """A list for a source, which is Unreadable where opening it fails. Raises as `failure_of`."""
+    opened: list[Source | Unreadable] = []
+    try:
+        yield opened
+    except Exception as error:
+        failure_of(error, origin)
+        opened.append(Unreadable(source_id, error, origin))
 
 
 @contextmanager
@@ -239,4 +256,4 @@ def open_networks(
         torch_threads(1),
         flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend, device) as pool,
     ):
-        yield twostream, pool, [*warnings, *twostream.warnings]
+        yield twostream, pool, [*warnings, *twostream.warnings, *(pool.warnings if pool else ())]

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from extractors.names import slug
 from lstr.points import OFFSETS
 from pipelines.evaluation import figures
 from pipelines.evaluation.event_rows import csv_rows
@@ -83,7 +83,7 @@ def write_evaluation(folder: Path, findings: Findings) -> Path:
         figure = figures.draw_classes([one.name for one in judged], [one.document for one in judged])
         drawings.append(Drawing("", AP_TITLE, "", _saved(folder, "classes", figure)))
     for i, entry in enumerate(judged, start=1):
-        prefix = f"{i}-{_file_name(entry.name)}-" if several else ""
+        prefix = f"{i}-{slug(entry.name, 'checkpoint')}-" if several else ""
         for name, title, note, figure in _figures(entry, alone=not several):
             svg = _saved(folder, f"{prefix}{name}", figure)
             drawings.append(Drawing(entry.name if several else "", title, note, svg))
@@ -127,10 +127,6 @@ def _extremes(per_video: Sequence[dict]) -> list[tuple[str, int, int]]:
     n_best = min(SHOWN_VIDEOS, (len(order) + 1) // 2)
     best, worst = order[:n_best], order[::-1][: min(SHOWN_VIDEOS, len(order) - n_best)]
     return [(rank, place, int(i)) for rank, of in (("best", best), ("worst", worst)) for place, i in enumerate(of, 1)]
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "checkpoint"
 
 
 def _saved(folder: Path, name: str, figure: Figure) -> bytes:

@@ -24,13 +24,15 @@ from extractors.errors import ExtractorError, MissingPathError, OutputError, Vid
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
 from extractors.prefetch import ahead, closed_after
 from extractors.recipe import Recipe
+from extractors.stages import DECODE, WRITE
 from extractors.video.file_reader import FrameReader
 from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
 from extractors.video.probe import Video
+from lstr.arrays import open_array
 from pipelines.files.atomic import replacing
 from pipelines.files.home import home
 from pipelines.files.json_files import write_json
-from pipelines.files.npy_rows import RowFile, open_array
+from pipelines.files.npy_rows import RowFile
 from pipelines.progress import Progress
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
@@ -141,12 +143,14 @@ class ChunkCache:
                     if flow:
                         planes = np.concatenate([planes, flow.result()])  # (13, H, W)
                     planes = np.ascontiguousarray(planes)
-                    rows.append(planes)
+                    with WRITE:
+                        rows.append(planes)
                     checks.append(zlib.crc32(planes.data))
                     yield Progress(what, len(checks), video.n_chunks)
                 if not checks:
                     raise VideoError(f"{source} is damaged before its first chunk ends.", "use another video.")
-                rows.finish()
+                with WRITE:
+                    rows.finish()
         record = {
             "source": str(source),
             "sha256": sha256,
@@ -230,7 +234,7 @@ def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str
 
 
 def _submitted(chunks: Iterator[Chunk], workers: FlowWorkers | None) -> Iterator[tuple[Chunk, ChunkFlow | None]]:
-    for chunk in chunks:
+    for chunk in DECODE.over(chunks):
         yield chunk, workers.submit(chunk.frames) if workers else None
 
 

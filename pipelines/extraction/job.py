@@ -79,6 +79,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
         planned = _plan(videos, site)
         yield planned
         with flow_workers(options.recipe.algorithm, options.threads, *site.flow) as flow:
+            yield from map(Notice, flow.warnings if flow else ())
             twostream, folder = begun or (yield from prepare(videos, site.options, flow))
             del begun
             record_weights(folder, twostream.sources.files)

@@ -1,14 +1,13 @@
 """How an extraction went: what became of its videos, and how fast each stage was."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
 from extractors.video.frames import CHUNK_SECONDS
+from pipelines.failures import Failure
 from pipelines.files.remote import Place
-
-REPORT = "run it again with LSTR_DEBUG=1 and report what it prints."
 
 
 @dataclass(frozen=True)
@@ -30,16 +29,18 @@ class Outcome:
     hint: str = ""
     note: str = ""
     """A sentence to warn with."""
+    traceback: str = ""
+    """Of an error that nobody foresaw."""
+
+    @property
+    def failure(self) -> Failure:
+        """Why it has failed."""
+        return Failure(self.reason, self.hint, self.traceback)
 
 
-def described(error: Exception) -> str:
-    """An error that nobody foresaw, in one line."""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
-
-
-def failed(video_id: str, source: Place, reason: str, hint: str) -> Outcome:
+def failed(video_id: str, source: Place, failure: Failure) -> Outcome:
     """The Outcome of a video that cannot be extracted."""
-    return Outcome(video_id, source, "failed", reason=reason, hint=hint)
+    return Outcome(video_id, source, "failed", **asdict(failure))
 
 
 @dataclass

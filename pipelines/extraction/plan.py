@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from extractors.errors import MissingPathError, VideoError
 from extractors.networks.fused import fast_precision
 from extractors.presets import FAST, KINETICS, Preset
 from extractors.recipe import FEATURES, Recipe
+from extractors.stages import PROBE
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.probe import probe
 from pipelines.extraction.machine import Share
 from pipelines.extraction.resume import together
+from pipelines.failures import failure_of
 from pipelines.features.remote_folder import open_folder
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.videos import announced_seconds
@@ -163,9 +164,11 @@ def make_plan(
             seconds = announced_seconds(source)
             return Planned(video_id, source, "to do", seconds, int(seconds / CHUNK_SECONDS), failed_before=before), {}
         try:
-            probed = probe(source)
-        except (VideoError, MissingPathError) as error:
-            return Planned(video_id, source, "unreadable", reason=str(error), failed_before=before), {}
+            with PROBE:
+                probed = probe(source)
+        except Exception as error:
+            reason = failure_of(error, source).reason
+            return Planned(video_id, source, "unreadable", reason=reason, failed_before=before), {}
         return Planned(video_id, source, "to do", probed.duration, probed.n_chunks, failed_before=before), {}
 
     seen = [found for _, found in together(look, videos.items())]

@@ -1,7 +1,6 @@
 """The feature networks of a new feature folder, or as the folder was begun, calibrated where they are random."""
 
 from collections.abc import Generator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from extractors.video.file_reader import open_chunks
 from extractors.video.probe import probe
 from pipelines.annotations.label_file import is_label_file, read_label_file
 from pipelines.extraction.options import ExtractOptions
+from pipelines.failures import left_out
 from pipelines.features.remote_folder import Features, create_folder, open_folder
 from pipelines.files.remote import Place, place
 from pipelines.files.videos import at_hand
@@ -62,7 +62,7 @@ def sampled_inputs(
     """
     lengths = {}
     for video_id, source in videos.items():
-        with suppress(VideoError), at_hand(source) as (path, _):
+        with left_out(source), at_hand(source) as (path, _):
             lengths[video_id] = probe(path).n_chunks
     total = sum(lengths.values())
     picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
@@ -74,22 +74,23 @@ def sampled_inputs(
         start += length
         if not wanted:
             continue
-        with suppress(VideoError), at_hand(videos[video_id]) as (path, _):
+        with left_out(videos[video_id]), at_hand(videos[video_id]) as (path, _):
             for chunk in open_chunks(path, recipe.long_side)[2]:
                 if chunk.index in wanted:
                     taken += 1
                     if recipe.rgb:
                         rgb.append(twostream.rgb_input(chunk.frames)[: recipe.rgb.segments])
                     if recipe.flow and workers:
-                        waiting.append(workers.submit(chunk.frames))
+                        waiting.append((video_id, workers.submit(chunk.frames)))
                 if chunk.index >= max(wanted):
                     break
-    if not taken:
-        raise VideoError(f"None of the videos for {what} can be read.", "give other videos.")
     flow = []
-    for pending in waiting:
-        flow.append(twostream.flow_input(pending.result())[:1])
-        yield Progress(what, len(flow), len(waiting))
+    for at, (video_id, pending) in enumerate(waiting, start=1):
+        with left_out(videos[video_id]):
+            flow.append(twostream.flow_input(pending.result())[:1])
+        yield Progress(what, at, len(waiting))
+    if not taken or (waiting and not flow):
+        raise VideoError(f"None of the videos for {what} can be read.", "give other videos.")
     return {stream: {"rgb": rgb, "flow": flow}[stream] for stream in recipe.streams}
 
 

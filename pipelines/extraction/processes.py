@@ -21,8 +21,9 @@ import pipelines
 from extractors.errors import ExtractorError
 from extractors.flow.workers import default_workers
 from pipelines.extraction.options import WorkerConfig
-from pipelines.extraction.outcome import REPORT, Outcome, described, failed
+from pipelines.extraction.outcome import Outcome, failed
 from pipelines.extraction.worker import Ready, open_worker
+from pipelines.failures import Failure, described
 from pipelines.files.atomic import sweep
 from pipelines.files.remote import Place
 from pipelines.progress import Progress
@@ -124,7 +125,8 @@ def over_processes(
                     video_id, source = worker.at
                     if video_id in suspects:
                         reason = f"{source} ended the process that extracted it, twice ({how})."
-                        yield failed(video_id, source, reason, "is memory short? try it alone, with --workers 1.")
+                        hint = "is memory short? try it alone, with --workers 1."
+                        yield failed(video_id, source, Failure(reason, hint))
                     else:
                         waiting.append(worker.at)
                     if worker.ready:
@@ -187,10 +189,9 @@ def serve(connection: Connection) -> None:
         return
     except ExtractorError as error:
         connection.send(error)
-    except Exception as error:
-        if os.environ.get("LSTR_DEBUG"):
-            raise
-        connection.send(ExtractorError(f"A worker process met {described(error)}", REPORT))
+    except Exception as error:  # of no video: each of those has an Outcome of its own
+        hint = "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints."
+        connection.send(ExtractorError(f"A worker process met {described(error)}", hint))
 
 
 def _work(connection: Connection) -> Generator[Ready | Progress | Outcome, None, None]:

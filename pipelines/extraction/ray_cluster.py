@@ -31,6 +31,7 @@ from pipelines.extraction.outcome import Outcome, failed
 from pipelines.extraction.resume import chunks_done
 from pipelines.extraction.video import VideoExtractor
 from pipelines.extraction.worker import open_worker
+from pipelines.failures import Failure
 from pipelines.files.remote import Place
 from pipelines.files.scratch import scratch
 from pipelines.progress import Notice
@@ -211,7 +212,7 @@ def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
         raise ClusterError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
     except exceptions.RayError as error:  # each process that tried it died
         reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
-        return failed(video_id, source, reason, "extract it alone, without --engine ray, to see more.")
+        return failed(video_id, source, Failure(reason, "extract it alone, without --engine ray, to see more."))
 
 
 _worker: tuple[WorkerConfig, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 from extractors.prefetch import closed_after
 from pipelines.extraction.outcome import Outcome
+from pipelines.failures import entry
 from pipelines.features.remote_folder import Features
 from pipelines.files.remote import Place
 from pipelines.progress import Notice, Progress
@@ -26,7 +28,7 @@ def resume(
     """Have an engine extract each video that is not done; one bad video does not stop the rest.
 
     Yields one Outcome per video, and what else the engine yields. `videos.jsonl` and `failed.jsonl` are compiled at
-    the end, also after an interruption.
+    the end, also after an interruption; an error that nobody foresaw leaves its traceback in logs/ID.log.
     """
     folder.sweep()
     failures = {failure["id"]: failure for failure in folder.failures()}
@@ -41,11 +43,14 @@ def resume(
         with closed_after(engine(to_do)) as events:
             for event in events:
                 if isinstance(event, Outcome):
-                    failures.pop(event.id, None)
+                    before = failures.pop(event.id, {})
                     if event.state == "failed":
-                        failure = {"id": event.id, "source": str(event.source), "reason": event.reason}
-                        failures[event.id] = failure
-                        folder.note_failure(failure)
+                        failure = folder.log_failure(event.id, event.failure)
+                        failures[event.id] = entry(event.id, event.source, failure)
+                        folder.note_failure(failures[event.id])
+                        event = replace(event, hint=failure.hint)
+                    elif "log" in before:
+                        folder.remove_log(event.id)
                 yield event
     finally:
         folder.compile(list(failures.values()))

@@ -10,16 +10,18 @@ from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
-from extractors.errors import ExtractorError, MissingPathError, VideoError
+from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.networks.published_files import sha256_of
 from extractors.prefetch import closed_after, merged
+from extractors.stages import WRITE
 from extractors.twostream import FeatureRow, StepSeconds, TwoStream
 from extractors.video.file_reader import decoder_beside, open_chunks
 from extractors.video.frames import CHUNK
 from pipelines.extraction.chunk_cache import CacheError, ChunkCache
 from pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
-from pipelines.extraction.outcome import REPORT, Outcome, described, failed
+from pipelines.extraction.outcome import Outcome, failed
+from pipelines.failures import Failure, failure_of
 from pipelines.features.folder import FeatureFolder
 from pipelines.features.remote_folder import Features
 from pipelines.files.atomic import replacing
@@ -67,22 +69,17 @@ class VideoExtractor:
     def extract(self, video_id: str, source: Place) -> Generator[Progress, None, Outcome]:
         """Extract one video that is not done; what is wrong with it is an Outcome and stops nothing.
 
-        Raises what would stop every other video too: OutputError, FlowError, RecipeError, WeightsError.
+        Raises what would stop every other video too, as `failure_of`.
         """
         start = perf_counter()
         if len(os.fsencode(PurePath(video_id).name)) > LONGEST:
-            return failed(video_id, source, f"{source} has a name too long for its features.", "rename or link it.")
+            too_long = Failure(f"{source} has a name too long for its features.", "rename or link it.")
+            return failed(video_id, source, too_long)
         try:
             with self.folder.staged(video_id) as target, at_hand(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
-        except (VideoError, MissingPathError) as error:
-            return failed(video_id, source, str(error), error.hint)
-        except ExtractorError:
-            raise
-        except Exception as error:  # nobody foresaw it, but the other videos may be well
-            if os.environ.get("LSTR_DEBUG"):
-                raise
-            return failed(video_id, source, f"{source} met {described(error)}", REPORT)
+        except Exception as error:
+            return failed(video_id, source, failure_of(error, source))
         chunks, damaged = record["chunks"], record["decode_errors"] > 0
         reason = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
         stages = {name: seconds for name, seconds in record["seconds"].items() if name != "total"}
@@ -136,7 +133,8 @@ class VideoExtractor:
             "runtimes": twostream.runtimes,
             "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
         }
-        write_json(folder.record(video_id), record)
+        with WRITE:
+            write_json(folder.record(video_id), record)
         return record, note
 
 
@@ -166,11 +164,13 @@ def _write_arrays(
             raise VideoError(
                 f"{video.name} is damaged before its first chunk ends.", "record or download the file again."
             )
-        for file in files.values():
-            file.finish()
-        return {stream: fingerprints(file.path) for stream, file in files.items()}, video.facts(n_chunks)
+        with WRITE:
+            for file in files.values():
+                file.finish()
+            return {stream: fingerprints(file.path) for stream, file in files.items()}, video.facts(n_chunks)
 
 
+@WRITE
 def _append(files: Mapping[str, RowFile], row: FeatureRow) -> None:
     for stream, file in files.items():
         file.append(row.features[stream])

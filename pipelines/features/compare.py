@@ -9,8 +9,8 @@ import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.recipe import STREAMS, differences
+from lstr.arrays import open_array
 from pipelines.features.folder import open_features
-from pipelines.files.npy_rows import open_array
 from pipelines.progress import Tell
 
 MAX_SHIFT = 8  # chunks
@@ -149,9 +149,9 @@ def _match(video_id: str, stream: str, left: Path, right: Path, max_shift: int, 
     for side, folder in (("reference", left), ("mine", right)):
         try:
             array = open_array(folder / f"{video_id}.npy")
-        except (OSError, ValueError, EOFError):
-            return Match(video_id, stream, reason=f"{side} is damaged")
-        if array.ndim != 2 or array.dtype.kind != "f" or not len(array):
+        except (OSError, ValueError) as error:
+            return Match(video_id, stream, reason=f"{side} is damaged: {getattr(error, 'strerror', None) or error}")
+        if array.ndim != 2 or not len(array):
             return Match(video_id, stream, reason=f"{side} holds {array.dtype} {array.shape}, not rows of features")
         arrays.append(np.asarray(array, np.float32))
     reference, mine = arrays

@@ -8,10 +8,10 @@ elsewhere and is accepted as it is.
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -19,9 +19,12 @@ import torch
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
+from lstr.arrays import open_array
+from lstr.checkpoint_entries import is_tables
+from pipelines.failures import FAILED, Failure, entries, log_name, logged
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
-from pipelines.files.npy_rows import open_array, signature
+from pipelines.files.npy_rows import signature
 from pipelines.files.remote import Place
 
 
@@ -97,8 +100,9 @@ class FeatureFolder:
             path = self.array(stream, video_id)
             try:
                 arrays[stream] = open_array(path)
-            except (OSError, ValueError, EOFError) as error:
-                raise RecipeError(f"{path} is missing or damaged.", "run `lstr extract` again.") from error
+            except (OSError, ValueError) as error:
+                what = getattr(error, "strerror", None) or str(error)
+                raise RecipeError(f"{path} cannot be used: {what}.", "run `lstr extract` again.") from error
         return arrays
 
     @contextmanager
@@ -119,11 +123,19 @@ class FeatureFolder:
 
     def failures(self) -> list[dict[str, Any]]:
         """What `failed.jsonl` says."""
-        return read_jsonl(self.path / "failed.jsonl")
+        return entries(read_jsonl(self.path / FAILED))
 
     def note_failure(self, failure: Mapping[str, Any]) -> None:
         """Write it to `failed.jsonl` at once: a kill must not lose it."""
-        append_jsonl(self.path / "failed.jsonl", failure)
+        append_jsonl(self.path / FAILED, failure)
+
+    def log_failure(self, video_id: str, failure: Failure) -> Failure:
+        """As `pipelines.failures.logged`."""
+        return logged(failure, self.path, video_id)
+
+    def remove_log(self, video_id: str) -> None:
+        """Of a video that has not failed again."""
+        (self.path / log_name(video_id)).unlink(missing_ok=True)
 
     def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
         """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing.
@@ -132,20 +144,20 @@ class FeatureFolder:
         """
         records = (self.read_record(video_id) for video_id in self.ids())
         videos = [record for record in records if record]
-        for name, lines in (("videos.jsonl", videos), ("failed.jsonl", list(failures))):
+        for name, lines in (("videos.jsonl", videos), (FAILED, list(failures))):
             if lines != read_jsonl(self.path / name):
                 write_jsonl(self.path / name, lines)
 
     def calibration(self) -> dict[str, Any]:
         """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
         path = self.path / "calibration.pt"
-        return torch.load(path, weights_only=True) if path.exists() else {}
+        return read_calibration(path, path) if path.exists() else {}
 
     def read_record(self, video_id: str) -> dict[str, Any] | None:
         """A video's record; None where it has none, or none that can be read."""
         try:
             record = json.loads(self.record(video_id).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) else None
 
@@ -161,7 +173,7 @@ class FeatureFolder:
                 len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
                 for stream, array in self._arrays(video_id).items()
             )
-        except (OSError, TypeError, KeyError, RecipeError, VideoError):
+        except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
             return False
 
 
@@ -185,7 +197,7 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         )
     named = {"rgb": rgb, "flow": flow}
     if (path / "recipe.json").exists():
-        recipe = read_recipe((path / "recipe.json").read_text(), path / "recipe.json")
+        recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
             raise RecipeError(
@@ -214,11 +226,24 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     return FeatureFolder(path, streams.get("rgb"), streams.get("flow"), None)
 
 
+def read_calibration(file: Path | BinaryIO, name: object) -> dict[str, Any]:
+    """The batch-norm statistics that a feature folder's calibration.pt holds, by stream; `name` is its path or URL.
+
+    Raises RecipeError for a file of anything else; nothing in it is run.
+    """
+    found: Any = None
+    with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    if not is_tables(found):
+        raise RecipeError(f"{name} is damaged, or holds no tables of tensors.", "extract into a new folder.")
+    return found
+
+
 def read_recipe(content: str | bytes, name: object) -> Recipe:
     """The recipe that a feature folder's recipe.json holds; `name` is its path or URL. Raises RecipeError."""
     try:
-        return Recipe.from_dict(json.loads(content))
-    except ValueError as error:
+        return Recipe.from_dict(json.loads(content), name)
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"{name} is not JSON.", "extract into a new folder.") from error
 
 

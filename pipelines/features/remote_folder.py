@@ -11,20 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from extractors.errors import VideoError
 from extractors.recipe import Recipe
+from lstr.arrays import read_header
+from pipelines.failures import FAILED, Failure, entries, log_name, naming
 from pipelines.features.folder import (
     FeatureFolder,
     check_same,
     create_features,
     open_features,
+    read_calibration,
     read_recipe,
     without_recipe,
 )
-from pipelines.files.json_files import to_json
+from pipelines.files.json_files import parsed_lines, to_json
 from pipelines.files.npy_rows import HEADER_BYTES, signature_of
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.scratch import scratch
@@ -60,25 +62,37 @@ class RemoteFeatures:
 
     def failures(self) -> list[dict[str, Any]]:
         """What `failed.jsonl` says."""
-        content = self.path.joined("failed.jsonl").read() or b""
-        return [json.loads(line) for line in content.decode().splitlines()]
+        content = self.path.joined(FAILED).read() or b""
+        return entries(parsed_lines(content.decode(errors="replace")))
 
     def note_failure(self, failure: Mapping[str, Any]) -> None:
         """Nothing can be appended to an object; `compile` writes it."""
+
+    def log_failure(self, video_id: str, failure: Failure) -> Failure:
+        """As of a folder on disk."""
+        if not failure.traceback:
+            return failure
+        log = self.path.joined(log_name(video_id))
+        log.write(failure.traceback.encode(errors="replace"))
+        return naming(failure, log)
+
+    def remove_log(self, video_id: str) -> None:
+        """As of a folder on disk."""
+        self.path.joined(log_name(video_id)).remove()
 
     def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
         """As of a folder on disk."""
         contents = self.path.joined("records").contents()
         videos = b"".join(_line(contents[name]) for name in sorted(contents))
         failed = "".join(to_json(failure) + "\n" for failure in failures).encode()
-        for name, lines in (("videos.jsonl", videos), ("failed.jsonl", failed)):
+        for name, lines in (("videos.jsonl", videos), (FAILED, failed)):
             if lines != (self.path.joined(name).read() or b""):
                 self.path.joined(name).write(lines)
 
     def calibration(self) -> dict[str, Any]:
         """As of a folder on disk."""
         content = self.path.joined("calibration.pt").read()
-        return torch.load(io.BytesIO(content), weights_only=True) if content else {}
+        return read_calibration(io.BytesIO(content), f"{self.path}/calibration.pt") if content else {}
 
     def read_record(self, video_id: str) -> dict[str, Any] | None:
         """A video's record; None where it has none, or none that can be read."""
@@ -100,14 +114,13 @@ class RemoteFeatures:
             stat = source.stat()
             same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
             return same and all(self._is_whole(stream, video_id, record) for stream in self.streams)
-        except (OSError, TypeError, KeyError, ValueError, VideoError):
+        except (OSError, TypeError, LookupError, AttributeError, ValueError, VideoError):
             return False
 
     def _is_whole(self, stream: str, video_id: str, record: Mapping[str, Any]) -> bool:
         array = self.array(stream, video_id)
         header = io.BytesIO(*array.ranges((0, HEADER_BYTES)))
-        np.lib.format.read_magic(header)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+        shape, _, dtype = read_header(header)
         row = shape[1] * dtype.itemsize  # bytes
         first, middle, last = (HEADER_BYTES + row * k for k in (0, shape[0] // 2, shape[0] - 1))
         # of the last, a byte more than it should have

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from extractors.networks.published_files import sha256_of
+from lstr.arrays import open_array
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import leftovers
-from pipelines.files.npy_rows import open_array
 from pipelines.progress import Tell
 
 
@@ -99,7 +99,7 @@ def _record_faults(folder: FeatureFolder, video_id: str, record: Mapping[str, An
 def _stored_hash(record: Mapping[str, Any] | None, stream: str) -> str | None:
     try:
         return record["arrays"][stream]["sha256"] if record else None
-    except (TypeError, KeyError):
+    except (AttributeError, TypeError, LookupError):
         return None
 
 
@@ -113,9 +113,9 @@ def _read(path: Path) -> tuple[np.ndarray | None, str]:
         return None, "is missing"
     try:
         array = open_array(path)
-    except (OSError, ValueError, EOFError):
-        return None, "is cut or no array"
-    if array.ndim != 2 or array.dtype.kind != "f":
+    except (OSError, ValueError) as error:
+        return None, f"cannot be used: {getattr(error, 'strerror', None) or error}"
+    if array.ndim != 2:
         return None, f"holds {array.dtype} {array.shape}, not rows of features"
     return array, ""
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from extractors.errors import OutputError
+from extractors.stages import WRITE, stage_of
 from lstr import atomic
 
 
@@ -22,6 +23,8 @@ def replacing(path: Path) -> Iterator[Path]:
         with atomic.replacing(path) as temporary:
             yield temporary
     except OSError as error:
+        if stage_of(error) not in (None, WRITE):  # of reading a source, while its result is written
+            raise
         raise unwritable(path.parent, error) from error
 
 

@@ -1,22 +1,13 @@
-"""The folder of what outlives a run: the default model, fetched weights, cached chunks."""
+"""The default model in the folder of what outlives a run."""
 
-import os
 from pathlib import Path
 
-import pipelines
+from extractors.home import home
 
-CHECKOUT = Path(pipelines.__file__).parents[1]
+__all__ = ["DEFAULTS", "default_model", "home"]
+
 DEFAULTS = ("default.lstr", "default.pt")
 """Names of the default model there: a model file, or a checkpoint."""
-
-
-def home() -> Path:
-    """$LSTR_HOME, else this checkout's checkpoints/, else ~/.cache/lstr."""
-    if os.environ.get("LSTR_HOME"):
-        return Path(os.environ["LSTR_HOME"])
-    if (CHECKOUT / "setup.cfg").exists():
-        return CHECKOUT / "checkpoints"
-    return Path.home() / ".cache" / "lstr"
 
 
 def default_model() -> Path | None:

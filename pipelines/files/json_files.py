@@ -36,6 +36,7 @@ def write_jsonl(path: Path, values: Iterable[object]) -> None:
 def append_jsonl(path: Path, value: object) -> None:
     """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
             file.seek(max(0, file.tell() - 1))
             cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line
@@ -44,11 +45,15 @@ def append_jsonl(path: Path, value: object) -> None:
         raise unwritable(path.parent, error) from error
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
+def read_jsonl(path: Path) -> list[Any]:
+    """The values of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
+    return parsed_lines(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
+
+
+def parsed_lines(text: str) -> list[Any]:
+    """The values of the lines that are JSON."""
     values = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):
-                values.append(json.loads(line))
+    for line in text.splitlines():
+        with suppress(ValueError, RecursionError):
+            values.append(json.loads(line))
     return values

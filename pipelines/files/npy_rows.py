@@ -2,16 +2,13 @@
 
 import hashlib
 import os
-import threading
 from pathlib import Path
 
 import numpy as np
 
 from extractors.networks.published_files import sha256_of
+from lstr.arrays import open_array
 
-# Python 3.11 keeps one state for all threads that parse source, and numpy parses a header as source: two at once end in
-# "SystemError: AST constructor recursion depth mismatch" when the garbage collector runs meanwhile
-_ONE_HEADER = threading.Lock()
 HEADER_BYTES = 128  # of an .npy of version 1.0; holds any rows of two or four sides
 
 
@@ -44,12 +41,6 @@ class RowFile:
     def close(self) -> None:
         """Give up the file unfinished."""
         self._file.close()
-
-
-def open_array(path: Path) -> np.memmap:
-    """An .npy file, memory-mapped read-only; safe in threads. Raises OSError, ValueError or EOFError as np.load."""
-    with _ONE_HEADER:
-        return np.load(path, mmap_mode="r")
 
 
 def file_of(array: np.memmap) -> Path:

@@ -10,6 +10,7 @@ import av
 from extractors.errors import MissingPathError, VideoError
 from extractors.video.containers import open_container
 from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
+from lstr.video_ids import fault_of
 from pipelines.files.remote import Place, RemoteFile, Stat, has_no_room, place
 from pipelines.files.scratch import scratch
 
@@ -41,9 +42,11 @@ def find_sources(
         if not videos:
             raise MissingPathError(f"{folder} holds no video.", "give the address of a video or of a folder of videos.")
         for name, file in sorted(videos.items()):
-            if ".." in name.parts:  # it would be written outside of the feature folder
-                raise MissingPathError(f"{file} has .. in its name.", "rename it, or leave it out.")
             video_id = (file.relative_to(top) if top else name).with_suffix("").as_posix()
+            if fault := fault_of(video_id):
+                raise MissingPathError(
+                    f"The video id of {file} is {fault}: {video_id!r}.", "rename it, or leave it out."
+                )
             if found.setdefault(video_id, file) != file:
                 raise MissingPathError(
                     f"{found[video_id]} and {file} would both be called {video_id!r}.",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from extractors.errors import MissingPathError, OutputError, VideoError
+from extractors.errors import MissingPathError, OutputError
 from extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
 from extractors.networks.build import network_recipe
 from extractors.networks.published_files import sha256_of
@@ -15,6 +15,7 @@ from extractors.video.file_reader import open_chunks
 from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
 from pipelines.extraction.outcome import Outcome, failed
 from pipelines.extraction.resume import together
+from pipelines.failures import Failure, failure_of
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
 from pipelines.progress import Progress
@@ -87,11 +88,11 @@ def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Outco
             planes, height, width = cache.shape(video)
             if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
                 sentence = f"{source} is {width}×{height} pixels, too small for DIS flow."
-                return failed(video_id, source, sentence, "use --flow tvl1.")
+                return failed(video_id, source, Failure(sentence, "use --flow tvl1."))
             n_bytes = video.n_chunks * planes * height * width
             return SoundVideo(video_id, source, sha256_of(path), video.n_chunks, n_bytes)
-    except (VideoError, MissingPathError) as error:
-        return failed(video_id, source, str(error), error.hint)
+    except Exception as error:
+        return failed(video_id, source, failure_of(error, source))
 
 
 def fill(
@@ -99,29 +100,33 @@ def fill(
 ) -> Generator[Progress | Made, None, None]:
     """The chunks of each video, made where the cache lacks them or they are damaged; Progress by video id.
 
-    What was made is kept whatever happens later. Raises OutputError or FlowError, which would meet every other too.
+    What was made is kept whatever happens later. Raises as `failure_of`.
     """
     keep = {video.sha256 for video in videos}
     for video in videos:
-        start, note = perf_counter(), ""
-        found = _find(cache, video.sha256)
-        if found and (yield from found.verify(video.id)):
-            outcome = Outcome(video.id, video.source, "kept", len(found))
-            yield Made(outcome, Cached(video.sha256, found))
-            continue
-        if found:
-            cache.drop(found)
-            note = "damaged in the cache, and was made again"
         try:
-            with at_hand(video.source) as (path, _):
-                opened = open_chunks(path, cache.recipe["long_side"])
-                made = yield from cache.fill(video.sha256, path, opened, workers, keep, video.id)
-        except (VideoError, MissingPathError) as error:
-            yield Made(failed(video.id, video.source, str(error), error.hint), None)
-            continue
-        seconds = perf_counter() - start
-        outcome = Outcome(video.id, video.source, "done", len(made), seconds, reason=note)
-        yield Made(outcome, Cached(video.sha256, made))
+            made = yield from _fill(video, cache, workers, keep)
+        except Exception as error:
+            made = Made(failed(video.id, video.source, failure_of(error, video.source)), None)
+        yield made
+
+
+def _fill(
+    video: SoundVideo, cache: ChunkCache, workers: FlowWorkers | None, keep: set[str]
+) -> Generator[Progress, None, Made]:
+    """The chunks of one video."""
+    start, note = perf_counter(), ""
+    found = _find(cache, video.sha256)
+    if found and (yield from found.verify(video.id)):
+        return Made(Outcome(video.id, video.source, "kept", len(found)), Cached(video.sha256, found))
+    if found:
+        cache.drop(found)
+        note = "damaged in the cache, and was made again"
+    with at_hand(video.source) as (path, _):
+        opened = open_chunks(path, cache.recipe["long_side"])
+        made = yield from cache.fill(video.sha256, path, opened, workers, keep, video.id)
+    outcome = Outcome(video.id, video.source, "done", len(made), perf_counter() - start, reason=note)
+    return Made(outcome, Cached(video.sha256, made))
 
 
 def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cached]:

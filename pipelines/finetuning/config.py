@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from extractors.errors import RecipeError
 from extractors.networks.fused import fast_precision
@@ -82,9 +83,7 @@ RANDOM = {
     "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
 }
 """From random weights, by stream; found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
-SMALL = {
-    name: replace(config, batch_size=48, lr=2e-3, epochs=3 * config.epochs // 2) for name, config in RANDOM.items()
-}
+SMALL = {name: replace(config, batch_size=48, lr=2e-3, epochs=2 * config.epochs) for name, config in RANDOM.items()}
 """Those of DEPTHWISE networks, which have a tenth of the weights and need more steps, each of which costs a quarter;
 found on the first fold of the same set."""
 PUBLISHED = FinetuneConfig(
@@ -159,4 +158,9 @@ def resolve(
         raise ConfigError(
             f"crop is {crop}, and bninception has branches that do not meet then.", "use a multiple of 32."
         )
+    parts = preset.parts
+    for stream, config in configs.items():
+        if not config.mirror and parts[stream].crops == 2:  # nor is a feature then to be of a mirror image
+            once: dict[str, Any] = {stream: replace(parts[stream], crops=1)}
+            preset = replace(preset, **once)
     return replace(preset, short_side=short_side, crop=crop), configs

@@ -19,6 +19,7 @@ from pipelines.annotations.footage import footage_of_files
 from pipelines.annotations.label_file import read_label_file
 from pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
 from pipelines.extraction.outcome import Outcome
+from pipelines.failures import FailureLog
 from pipelines.files.home import home
 from pipelines.files.remote import Place
 from pipelines.files.videos import find_sources
@@ -179,15 +180,17 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     cache = ChunkCache(
         Path(options.cache) if options.cache else home() / "chunks", chunks_of(networks.preset), options.cache_size
     )
-    failed: list[Failed] = []
+    failed = FailureLog(output)
     cached: dict[str, Cached] = {}
     if ranks.first:
         sound = yield from _sound(used, cache, failed)
         pairs_of(sound)  # raises what keeps from training before hours of flow
         flow = networks.preset.algorithm, options.flow_threads, options.flow_backend, device
         with flow_workers(*flow) as workers:
+            yield from map(Notice, workers.warnings if workers else ())
             with closing(fill(list(sound.values()), cache, workers)) as made:
                 cached = yield from _filled(made, sound, failed, cache)
+        failed.finish(used)
     known = ranks.from_first(lambda: {i: video.sha256 for i, video in cached.items()})
     if not ranks.first:
         cached = find_cached(cache, known)
@@ -199,7 +202,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
     training = Training(*settled, labels, cached, pairs, folds, left)
     for event in train_networks(training, output, device, options.resume, options.loaders, ranks):
-        yield Finished(Finetuned(event.result, failed, len(used))) if isinstance(event, Finished) else event
+        yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event
 
 
 def _networks(options: FinetuneOptions, device: str) -> _Networks:
@@ -244,21 +247,20 @@ def _left_out(parts: Parts, labels: Labels, options: FinetuneOptions) -> Iterato
 
 
 def _sound(
-    videos: Mapping[str, Place], cache: ChunkCache, failed: list[Failed]
+    videos: Mapping[str, Place], cache: ChunkCache, failed: FailureLog
 ) -> Generator[Notice | Failed, None, dict[str, SoundVideo]]:
     """The videos that can be read, as far as their packets show; the others are added to `failed`."""
     yield Notice(f"looking at {len(videos)} videos", warning=False)
     sound, bad = look_at(videos, cache)
     for outcome in bad:
-        failed.append(Failed(outcome.id, outcome.reason, outcome.hint))
-        yield failed[-1]
+        yield failed.add(outcome.id, outcome.source, outcome.failure)
     if not sound:
         raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
     return {video.id: video for video in sound}
 
 
 def _filled(
-    events: Iterator[Progress | Made], sound: Mapping[str, SoundVideo], failed: list[Failed], cache: ChunkCache
+    events: Iterator[Progress | Made], sound: Mapping[str, SoundVideo], failed: FailureLog, cache: ChunkCache
 ) -> Generator[Event, None, dict[str, Cached]]:
     """The chunks of videos in the cache; videos that cannot be read to their end are added to `failed`."""
     cached, n_made = {}, 0
@@ -269,8 +271,7 @@ def _filled(
             continue
         outcome = event.outcome
         if event.cached is None:
-            failed.append(Failed(outcome.id, outcome.reason, outcome.hint))
-            yield failed[-1]
+            yield failed.add(outcome.id, outcome.source, outcome.failure)
             continue
         yield outcome
         cached[outcome.id] = event.cached

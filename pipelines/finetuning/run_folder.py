@@ -18,6 +18,7 @@ from extractors.networks.model_card import DESCRIPTION, network_file
 from extractors.recipe import STREAMS
 from lstr.errors import CheckpointError
 from lstr.labels import VideoLabels
+from pipelines.failures import FAILED, LOGS
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, write_json
 from pipelines.training.loop import Position
@@ -44,7 +45,7 @@ def check_output(folder: Path, resume: bool) -> None:
         raise CheckpointError(
             f"{folder} holds a training that was stopped.", "go on with --resume, or choose another folder with -o."
         )
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and any(path.name not in (FAILED, LOGS) for path in folder.iterdir()):
         raise CheckpointError(
             f"{folder} is not empty, and holds no training of networks.", "choose a new folder with -o."
         )

@@ -1,18 +1,20 @@
 """How fast this machine is at what learning consists of, measured for a few seconds before the plan is made."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from time import perf_counter
 
 import torch
 from mmaction.structures import ActionDataSample
 
+from extractors.errors import VideoError
 from extractors.flow.workers import flow_workers
 from extractors.prefetch import closed_after, torch_threads
 from extractors.presets import Preset
 from extractors.recipe import Recipe
 from extractors.video.file_reader import open_chunks
+from pipelines.failures import left_out
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
 from pipelines.finetuning.config import FinetuneConfig
@@ -29,8 +31,15 @@ def row_seconds(image: Mapping[str, float], crops: Mapping[str, int]) -> float:
     return sum(FORWARD * seconds * crops[stream] for stream, seconds in image.items())
 
 
-def measure_chunks(source: Place, recipe: Preset | Recipe) -> float:
-    """Seconds that a chunk of a video takes, by its first ones. Raises what reading it raises."""
+def measure_chunks(sources: Sequence[Place], recipe: Preset | Recipe) -> float:
+    """Seconds that a chunk takes, by the first ones of the first video that can be read. Raises VideoError."""
+    for source in sources:
+        with left_out(source):
+            return _chunk_seconds(source, recipe)
+    raise VideoError("None of the labelled videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
+
+
+def _chunk_seconds(source: Place, recipe: Preset | Recipe) -> float:
     with at_hand(source) as (path, _), flow_workers(recipe.algorithm) as workers:
         _, _, chunks = open_chunks(path, recipe.long_side)
         with closed_after(chunks) as reading:

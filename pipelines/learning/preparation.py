@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from extractors.devices import choose_device
-from extractors.errors import MissingPathError, OutputError, VideoError
+from extractors.errors import OutputError, VideoError
 from extractors.flow.workers import choose_backend
 from extractors.networks.backbones import registry
 from extractors.presets import Preset
@@ -19,6 +19,7 @@ from pipelines.annotations.footage import footage_of_files
 from pipelines.annotations.label_file import read_label_file
 from pipelines.extraction.plan import row_bytes
 from pipelines.extraction.resume import together
+from pipelines.failures import left_out
 from pipelines.files.remote import Place, RemoteFile
 from pipelines.files.videos import announced_seconds, find_sources
 from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, resolve, trainable
@@ -153,12 +154,11 @@ def _look(videos: Mapping[str, Place], long_side: int) -> dict[str, Looked]:
         source = video[1]
         if isinstance(source, RemoteFile):
             return Looked(int(announced_seconds(source) * FEATURES_PER_SECOND), long_side * long_side)
-        try:
+        with left_out(source):  # the step that computes its chunks says why
             probed = probe(source)
-        except (VideoError, MissingPathError):
-            return Looked(0, 0)
-        width, height = probed.size(long_side)
-        return Looked(probed.n_chunks, width * height)
+            width, height = probed.size(long_side)
+            return Looked(probed.n_chunks, width * height)
+        return Looked(0, 0)
 
     looked = {video_id: found for (video_id, _), found in together(look, videos.items())}
     if not any(found.chunks for found in looked.values()):
@@ -193,10 +193,10 @@ def _plan(
     by_subset: dict[str, int] = {}
     for video_id, video in parts.labels.videos.items():
         by_subset[video.subset] = by_subset.get(video.subset, 0) + chunks[video_id]
-    first = min((i for i in chunks if chunks[i]), key=lambda video_id: (chunks[video_id], video_id))
+    shortest = sorted((i for i in chunks if chunks[i]), key=lambda video_id: (chunks[video_id], video_id))
     image, threads = measure_training(preset, configs, len(parts.labels.classes), device)
     crops = {stream: preset.parts[stream].crops for stream in preset.streams}
-    costs = Costs(measure_chunks(videos[first], preset), row_seconds(image, crops), image)
+    costs = Costs(measure_chunks([videos[i] for i in shortest], preset), row_seconds(image, crops), image)
     learnt = by_subset[TRAINING]
     draws = max(FEWEST_DRAWS, learnt)
     if set_draws := max(config.draws for config in configs.values()):

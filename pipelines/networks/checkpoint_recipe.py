@@ -20,7 +20,7 @@ ALLOW = "--allow-recipe-mismatch"
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:
     """The recipe of the features a checkpoint was trained on, of the streams it takes; None when it does not say."""
-    return Recipe.from_dict(loaded.recipe).narrowed(loaded.config.streams) if loaded.recipe else None
+    return Recipe.from_dict(loaded.recipe, loaded.path).narrowed(loaded.config.streams) if loaded.recipe else None
 
 
 def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path, allow: bool = False) -> list[str]:

@@ -37,7 +37,7 @@ def record_weights(folder: Features, files: Mapping[str, str | None]) -> None:
 
 def recorded_weights(path: Path) -> dict[str, str]:
     """Where the weights of a feature folder's networks were, by stream; empty where it does not say."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         places = json.loads((path / RECORD).read_text(encoding="utf-8"))
         if isinstance(places, dict):
             return {str(stream): place for stream, place in places.items() if isinstance(place, str)}
@@ -63,7 +63,7 @@ def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dic
     """
     if loaded.recipe is None:
         return {}
-    parts = Recipe.from_dict(loaded.recipe).parts.items()
+    parts = Recipe.from_dict(loaded.recipe, loaded.path).parts.items()
     wanted = {*streams} & {*loaded.config.streams}
     needed = {stream: part for stream, part in parts if stream in wanted and part.weights != "random"}
     recorded = loaded.extra.get("networks")
@@ -110,7 +110,7 @@ def _holds(place: Path, stream: str, sha256: str) -> bool:
         else:
             return place.is_file()
         return Recipe.from_dict(values).parts[stream].sha256 == sha256
-    except (OSError, ValueError, KeyError, RecipeError, WeightsError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, RecipeError, WeightsError):
         return False
 
 

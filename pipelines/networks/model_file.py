@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from extractors.errors import OutputError, RecipeError, WeightsError
+from extractors.names import is_slug
 from extractors.networks.archive import AGAIN, CARD, DOCUMENT, TENSORS, Archive, Tensors, is_archive, write_archive
 from extractors.networks.build import WeightSources, build_network
 from extractors.networks.model_card import network_file, read_card
@@ -24,6 +25,7 @@ from extractors.networks.weights import read_state_dict
 from extractors.recipe import Recipe
 from lstr import __version__, checkpoint
 from lstr.checkpoint import CALIBRATION, Checkpoint
+from lstr.checkpoint_entries import is_thresholds
 from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import make_model
@@ -36,7 +38,6 @@ MODEL = f"lstr{TENSORS}"
 SUFFIX = ".lstr"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
 LONGEST = 1 << 20  # chunks, or the width of a layer: three days, and a thousand times what is usual
-WIDEST = 4096  # pixels of the images that feature networks see
 OWN = ("lstr", "classes", "recipe", "config", "thresholds", "networks", "seen", "checkpoint", "members", "format")
 """Entries of model.json that `write_model` alone makes."""
 
@@ -57,7 +58,7 @@ class ModelFile:
     @property
     def recipe(self) -> Recipe:
         """How features are made for it, of the streams that its model takes."""
-        return Recipe.from_dict(self.about["recipe"]).narrowed(self.networks)
+        return Recipe.from_dict(self.about["recipe"], self.path).narrowed(self.networks)
 
     @property
     def networks(self) -> dict[str, str]:
@@ -146,11 +147,23 @@ def open_model(path: str | Path) -> ModelFile:
         tables = (about["config"], about["networks"], about["seen"], *(stored[n] for n in ("metrics", "extra")))
         names = about["classes"]
         sound = all(isinstance(table, dict) for table in (*tables, stored["versions"], about["thresholds"] or {}))
+        sound &= is_thresholds(about["thresholds"])
+        sound &= all(isinstance(entry, dict) and _is_named(entry) for entry in about["networks"].values())
+        sound &= isinstance(about["title"], str) and isinstance(about["metrics"], dict)
         sound &= isinstance(names, list) and all(isinstance(name, str) for name in names)
-        sound &= all(0 < side <= WIDEST for side in (model.recipe.short_side, model.recipe.crop))
-        if not sound or not set(model.networks) <= set(Recipe.from_dict(about["recipe"]).streams):
+        recipe = Recipe.from_dict(about["recipe"], path)
+        if not sound or not set(model.networks) <= set(recipe.streams):
             raise ValueError("entries of other kinds than they should be")
     return model
+
+
+def _is_named(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of `networks` says what the network is and where it is."""
+    return (
+        entry.get("from") in ("inside", "random", "published")
+        and is_slug(entry["network"])
+        and is_slug(entry["weights"])
+    )
 
 
 def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
@@ -175,7 +188,7 @@ def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any
             f"{file} does not say how its features were made, so a model file of it could not look at a video.",
             "train it with `lstr train` on features that `lstr extract` made.",
         )
-    recipe = Recipe.from_dict(loaded.recipe).narrowed(loaded.config.streams)
+    recipe = Recipe.from_dict(loaded.recipe, file).narrowed(loaded.config.streams)
     sources = dict.fromkeys(recipe.streams, str(weights)) if weights else find_networks(loaded)
     parts: dict[str, Tensors | bytes] = {MODEL: Tensors(_named(content))}
     networks, seen = {}, dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
@@ -322,5 +335,5 @@ def _refusals(path: Path) -> Iterator[None]:
         yield
     except (WeightsError, RecipeError, ConfigError) as error:
         raise CheckpointError(str(error), error.hint) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{DOCUMENT} in {path} lacks what a model file states ({error}).", AGAIN) from error

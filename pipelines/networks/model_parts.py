@@ -32,7 +32,7 @@ def metrics_from(path: str | Path) -> dict[str, Any]:
     """The metrics that `lstr evaluate --json` printed into a file. Raises MissingPathError for any other file."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise MissingPathError(f"{path} is no JSON file that can be read ({error}).", HINT) from error
     if not isinstance(document, dict) or not isinstance(document.get("lstr"), dict):
         raise MissingPathError(f"{path} holds no metrics of one model.", HINT)

@@ -92,7 +92,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
         known: dict[str, str | None] = {}
         with suppress(WeightsError):  # gone: whoever needs them says so, where no others are named
             known = find_networks(loaded)
-        return StoredRecipe(Recipe.from_dict(loaded.recipe), name, loaded.calibration, known)
+        return StoredRecipe(Recipe.from_dict(loaded.recipe, path), name, loaded.calibration, known)
     if path.is_file():
         if path.name == "recipe.json" and any((path.parent / beside).exists() for beside in BESIDE):
             return _recipe_of_folder(path.parent, name)
@@ -121,14 +121,14 @@ def _is_whole(path: Path) -> bool:
     """Whether a file holds a whole recipe, as features carry it, rather than one to be made."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     parts = [values.get(stream) for stream in STREAMS] if isinstance(values, dict) else []
     return any(isinstance(part, dict) and "sha256" in part for part in parts)
 
 
 def _whole(path: Path) -> Recipe:
-    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")), path)
 
 
 def choose_recipe(

@@ -6,7 +6,6 @@ Layout: `rgb.pth`, `flow.pth` (of all training videos; one of the two where one 
 """
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
+from extractors.names import is_slug, slug
 from extractors.networks.build import WeightSources, build_network
 from extractors.networks.model_card import (
     DESCRIPTION,
@@ -35,14 +35,13 @@ from extractors.twostream import build_twostream
 from pipelines.files.atomic import replacing, write_text
 from pipelines.files.json_files import write_json
 
-LONGEST_NAME = 48  # characters; of four bytes each, with stream and network they still fit a file name
 PUBLISHED_KEYS = {"bninception": (("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc."))}
 """What mmaction2 calls a network's tensors and its published file does (tsn-pytorch); ResNet-50's is mmaction2's."""
 
 
 def fit_name(path: str | Path) -> str:
     """The name of a folder as the name of its weights: fit for a file name, and none that means other weights."""
-    name = re.sub(r"[^\w.-]+", "-", Path(path).absolute().name).strip("-.")[:LONGEST_NAME] or "weights"
+    name = slug(Path(path).absolute().name, "weights")
     reserved = {"random", "custom", *(word for e in read_manifest() for word in (e.dataset, e.recipe) if word)}
     return f"{name}-finetuned" if name.lower() in reserved else name
 
@@ -185,10 +184,12 @@ def open_weights(path: str | Path) -> WeightsFolder:
     again = "use the lstr that made it, or train it again."
     about = _read(path / DESCRIPTION)
     fits = about.get("format") == FORMAT and isinstance(about.get("name"), str)
-    if not fits or not isinstance(about.get("classes"), list):
+    if not fits or not isinstance(about.get("classes"), list) or not isinstance(about.get("training", {}), dict):
         raise WeightsError(f"{path / DESCRIPTION} is not of {FORMAT}.", again)
+    if not is_slug(about["name"]):
+        raise WeightsError(f"{path / DESCRIPTION}: name is {about['name']!r}, which is no file name.", again)
     try:
-        recipe = Recipe.from_dict(_read(path / "recipe.json"))
+        recipe = Recipe.from_dict(_read(path / "recipe.json"), path / "recipe.json")
     except RecipeError as error:
         raise WeightsError(f"{path / 'recipe.json'} is no recipe of features ({error}).", again) from error
     for missing in (file for file in _files(path, recipe) if not file.is_file()):
@@ -205,7 +206,7 @@ def _files(path: Path, recipe: Recipe) -> Iterable[Path]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(f"{path} cannot be read.", "copy the weights folder again, or train it again.") from error
     if not isinstance(value, dict):
         raise WeightsError(f"{path} is no JSON object.", "copy the weights folder again, or train it again.")

@@ -21,13 +21,22 @@ class TrainConfig:
     """Pieces that each process computes its part of a batch in, one after the other: the same step in less memory."""
     lr: float = 5e-5
     weight_decay: float = 5e-5
+    optimiser: str = "adam"
+    """`adam` (paper), whose decay is part of the gradient, or `adamw`, whose decay is not."""
     warmup: float = 0.4
     """Share of all steps in which the rate rises."""
     schedule: str = "paper"
     """`paper`: from 0 linearly to `lr`, then half a cosine to 0. `published` (code): half a cosine over all steps,
-    times a rise from 0.3 to 1, so that `lr` itself is never reached."""
+    times a rise from 0.3 to 1, so that `lr` itself is never reached. `constant`: `lr` at every step."""
     windows: str = "random"
-    """`random` end times (paper) or `tiled`: back to back from a random offset (published code)."""
+    """`random` end times (paper); `tiled`: back to back from a random offset (published code); `every`: at each
+    `stride`-th chunk from a random offset (MiniROAD)."""
+    stride: int = 4
+    """Chunks between the ends of two windows, where `windows` is `every`."""
+    targets: str = "multi-hot"
+    """Of a chunk with several actions: `multi-hot`, so that it weighs more (paper); `unit`: of length 1 (MiniROAD)."""
+    ambiguous: str = "ignored"
+    """`ignored`: such chunks are no part of the loss (published code). `class`: one like any other (MiniROAD)."""
     long_sampling: str = "consistent"
     """`consistent`: the long memory's grid is the one at test time. `stretched` (published code): a short past fills
     all slots with repeats, which it never does at test time."""
@@ -57,7 +66,7 @@ class TrainConfig:
     """Seconds between two saves, more where a save takes over a twentieth of that; has no part in the result."""
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every"), 1)
+        least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every", "stride"), 1)
         least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
         least |= dict.fromkeys(("save_seconds", "warmup", "hide_long"), 0)
         below = {"warmup": 1, "hide_long": 1}
@@ -67,12 +76,25 @@ class TrainConfig:
 
 
 CHOICES = {
-    "schedule": ("paper", "published"),
-    "windows": ("random", "tiled"),
+    "optimiser": ("adam", "adamw"),
+    "schedule": ("paper", "published", "constant"),
+    "windows": ("random", "tiled", "every"),
+    "targets": ("multi-hot", "unit"),
+    "ambiguous": ("ignored", "class"),
     "long_sampling": ("consistent", "stretched"),
     "precision": ("float32", "bf16"),
     "metric": ("mAP", "mcAP"),
 }
+MINIROAD = TrainConfig(
+    epochs=10,
+    lr=1e-4,
+    weight_decay=0.05,
+    optimiser="adamw",
+    schedule="constant",
+    windows="every",
+    targets="unit",
+    ambiguous="class",
+)
 PUBLISHED = TrainConfig(lr=7e-5, schedule="published", windows="tiled", long_sampling="stretched")
 PRESETS = {
     "thumos14": TrainConfig(),
@@ -80,6 +102,8 @@ PRESETS = {
     "hacs": TrainConfig(),
     "thumos14-published": PUBLISHED,
     "tvseries-published": replace(PUBLISHED, metric="mcAP"),
+    "miniroad-thumos14": MINIROAD,
+    "miniroad-tvseries": replace(MINIROAD, batch_size=64, metric="mcAP"),
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

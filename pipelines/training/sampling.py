@@ -22,7 +22,8 @@ def draw_windows(
 ) -> list[tuple[int, int]]:
     """(video, end chunk) of every window of an epoch, shuffled; a pure function of the seed and the epoch.
 
-    A video of L chunks gives ceil(L / work_length) windows; one shorter than the work memory gives one, not full.
+    A video of L chunks gives ceil(L / work_length) windows, one shorter than the work memory one, not full; or, with
+    windows at every stride-th chunk, about L / stride, the first of them not full.
     """
     random = np.random.default_rng([train.seed, epoch])
     work = model.work_length
@@ -31,6 +32,8 @@ def draw_windows(
         length = len(video.features)
         if train.windows == "tiled":
             ends = window_ends(length, int(random.integers(work)), model)
+        elif train.windows == "every":
+            ends = np.arange(random.integers(min(train.stride, length)), length, train.stride)
         else:
             ends = random.integers(min(work, length) - 1, length, size=math.ceil(length / work))
         drawn += [(v, int(end)) for end in ends]

@@ -96,12 +96,16 @@ class Learner:
     ):
         torch.manual_seed(config.seed)
         self.config, self.ranks = config, ranks
-        self.ignore = classes.index(AMBIGUOUS) if AMBIGUOUS in classes else None
+        ignoring = config.ambiguous == "ignored" and AMBIGUOUS in classes
+        self.ignore = classes.index(AMBIGUOUS) if ignoring else None
         self.device = torch.device(device)
         self.model = make_model(model_config, len(classes)).to(self.device).train()
         self.outputs = self.model.outputs()
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
-        self.optimiser = Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
+        apart = config.optimiser == "adamw"
+        decay = 0.0 if apart else config.weight_decay
+        self.apart = config.weight_decay if apart else 0.0
+        self.optimiser = Adam(self.model.parameters(), lr=config.lr, weight_decay=decay, fused=True)
         self._joined = distributed_model(self.model, ranks, unused=model_config.gru)
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
@@ -130,6 +134,9 @@ class Learner:
             loss = sum(parts)
             self._refuse(loss, "loss", number, batch)
             self._refuse(length, "gradient's norm", number, batch)
+            if self.apart:  # AdamW (Loshchilov and Hutter 2019) is Adam after this
+                with torch.no_grad():
+                    torch._foreach_mul_(list(self.model.parameters()), 1 - lr * self.apart)
             self.optimiser.step()
         return loss, length
 
@@ -143,6 +150,8 @@ class Learner:
         windows = hide_slots(windows, self.config.hide_long)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             logits = self._joined(windows)
+        if self.config.targets == "unit":
+            targets = torch.nn.functional.normalize(targets, dim=-1)
         return loss_of(logits.float(), targets, counts, self.outputs, self.ignore, totals)
 
     def _refuse(self, value: float, what: str, number: int, batch: Batch) -> None:

@@ -74,7 +74,7 @@ def rows(made: TwoStream, video: list) -> list:
     return list(made.rows_with_flow(iter(video), 1))
 
 
-@pytest.mark.parametrize("crops", [1, 10])
+@pytest.mark.parametrize("crops", [1, 2, 10])
 @pytest.mark.parametrize("size", [(40, 53), (41, 40), (57, 40)])
 def test_crops_on_a_device_are_the_same_bytes(crops, size):
     for flow, channels in ((False, 3), (True, 10)):
@@ -85,7 +85,7 @@ def test_crops_on_a_device_are_the_same_bytes(crops, size):
 
 
 @pytest.mark.parametrize("segments", [1, 2])
-@pytest.mark.parametrize("crops", [1, 10])
+@pytest.mark.parametrize("crops", [1, 2, 10])
 def test_features_by_replayed_networks(lane, crops, segments, monkeypatch):
     """Of a whole batch, of what is left at the end of a video, and of chunks of two sizes together."""
     parts = {"rgb": replace(RGB, crops=crops, segments=segments), "flow": replace(FLOW, crops=crops)}

@@ -12,7 +12,13 @@ from lstr.errors import LstrError
 from lstr.windows import gather
 from tests.support.tiny_models import DESIGNS, tiny, video
 
-KINDS = [{"kind": "rnn"}, {"kind": "trn", "anticipation": 2}, {"kind": "lfb"}, {"long_length": 0}]
+KINDS = [
+    {"kind": "rnn"},
+    {"kind": "miniroad", "anticipation": 1},
+    {"kind": "trn", "anticipation": 2},
+    {"kind": "lfb"},
+    {"long_length": 0},
+]
 
 
 @pytest.mark.parametrize("changes", [*DESIGNS, *KINDS], ids=lambda changes: " ".join(map(str, changes.values())))

@@ -13,6 +13,7 @@ from lstr import batch, checkpoint, streaming
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
+from lstr.labels import THUMOS_CLASSES
 from lstr.model import LSTR
 
 TINY = dict(d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
@@ -27,7 +28,7 @@ DESIGNS = [
     {"encoder": "self-attention", "integration": "mlp"},
     {"long_length": 0},
     *({"kind": "rnn", "cell": cell} for cell in ("lstm", "gru")),
-    *({"kind": kind} for kind in ("trn", "lfb")),
+    *({"kind": kind} for kind in ("trn", "lfb", "miniroad")),
 ]
 
 
@@ -152,7 +153,7 @@ def test_published_file(tmp_path):
     known = {name: getattr(loaded.config, name) for name in ("d_model", "d_feedforward", "n0", "n1", "l_enc", "l_dec")}
     assert known == dict(d_model=16, d_feedforward=24, n0=3, n1=4, l_enc=2, l_dec=2)
     assert (loaded.config.rgb_dim, loaded.config.flow_dim) == (2048, 1024)
-    assert loaded.classes == checkpoint.THUMOS_CLASSES and len(set(loaded.classes)) == 22
+    assert loaded.classes == THUMOS_CLASSES and len(set(loaded.classes)) == 22
     assert loaded.extra == {"epoch": 7} and loaded.format == "published" and loaded.assumed == {"long_stride": 4}
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], tensor), name

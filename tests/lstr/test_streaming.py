@@ -53,6 +53,7 @@ FAMILIES = [
     {"kind": "rnn"},
     {"kind": "rnn", "cell": "gru"},
     {"kind": "trn", "anticipation": 2},
+    {"kind": "miniroad", "anticipation": 2},
     {"kind": "lfb"},
 ]
 each_family = pytest.mark.parametrize("changes", FAMILIES, ids=str)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import av
+import cv2
 import numpy as np
+import pytest
 
 
 def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:
@@ -15,3 +20,18 @@ def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:
         "saturated": np.where(noise > 127, 255, 0).astype(np.uint8),
         "checks": (np.indices(noise.shape).sum(0) % 2 * 255).astype(np.uint8),
     }
+
+
+def real_frames(path: Path, start: int, count: int, size: tuple[int, int] = (320, 180)) -> np.ndarray:
+    """Frames (count, H, W, 3) of a video, RGB, at the working size."""
+    if not path.is_file():
+        pytest.skip(f"no shared video {path}")
+    with av.open(str(path)) as container:
+        decoded = zip(range(start + count), container.decode(video=0), strict=False)
+        frames = [frame.to_ndarray(format="rgb24") for number, frame in decoded if number >= start]
+    return np.stack([cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames])
+
+
+def grey_of(frames: np.ndarray) -> list[np.ndarray]:
+    """Grey images (H, W) of RGB frames."""
+    return [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]

@@ -23,7 +23,7 @@ FACE = "lstr"
 # Bottom to top. What stands in one line does not import its neighbours of that line.
 ORDER = {
     "extractors": (
-        ("errors", "addresses", "prefetch"),
+        ("errors", "names", "home", "addresses", "prefetch", "stages"),
         ("devices",),
         ("lanes",),
         ("video", "flow"),
@@ -34,6 +34,7 @@ ORDER = {
     ),
     "pipelines": (
         ("files", "progress", "provenance"),
+        ("failures",),
         ("reports", "doctor"),
         ("features",),
         ("networks", "annotations"),

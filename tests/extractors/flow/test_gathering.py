@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from extractors.errors import FlowError
-from extractors.flow.gathering import DeviceFlow, GatheringThread, to_device_bytes
-from extractors.flow.workers import BOUND, FlowWorkers, to_bytes
+from extractors.flow.gathering import DeviceFlow, GatheringThread
+from extractors.flow.workers import FlowWorkers
 from extractors.lanes import Lane
 
 
@@ -96,17 +96,11 @@ def test_close_drops_what_has_not_begun():
         thread.submit(chunk(6))
 
 
-def test_bytes_are_rounded_alike_on_a_device():
-    """Halves among them: both round them to even."""
-    flow = np.concatenate([np.linspace(-25, 25, 100_001), (np.arange(256) + 0.5) / 6.375 - BOUND]).astype(np.float32)
-    assert (to_device_bytes(torch.from_numpy(flow), BOUND).numpy() == to_bytes(flow)).all()
-
-
 def test_chunks_of_a_batch_are_as_the_threads_compute_them():
     random = np.random.default_rng(0)
     smooth = np.add.outer(np.arange(16) * 3, np.arange(20) * 4)
     chunks = [(smooth + 40 * n + random.integers(0, 9, (6, 16, 20))).astype(np.uint8) for n in range(2)]
-    planes = DeviceFlow(Lane(), BOUND)(chunks)
+    planes = DeviceFlow(Lane())(chunks)
     assert planes.shape == (2, 10, 16, 20) and planes.dtype == np.uint8
     with FlowWorkers(1) as workers:
         for chunk_planes, grey in zip(planes, chunks, strict=True):

@@ -15,9 +15,10 @@ import torch
 
 from extractors.flow import tvl1, tvl1_torch
 from extractors.flow import workers as flow
+from extractors.flow.tvl1_solvers import KERNELS
 from extractors.flow.tvl1_torch import flow_batch
 from pipelines.demo.scenes import SceneConfig, render_scenes
-from tests.support.flow_frames import hard_frames
+from tests.support.flow_frames import grey_of, hard_frames, real_frames
 
 pytestmark = pytest.mark.long
 
@@ -241,6 +242,27 @@ def test_the_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
         assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"]
 
 
+@pytest.mark.slow
+@opencv5
+def test_the_triton_kernels_equal_opencv_on_a_real_pair(shared, tmp_path):
+    """The whole schedule in Triton's interpreter: every warp, median and iteration of a pair of a real video."""
+    pytest.importorskip("triton", minversion="3.9")  # whose interpreter rounds a fused multiply-add once
+    frames = np.stack(grey_of(real_frames(shared / "data/ut_interaction/videos/seq01.mp4", 60, 2, (64, 48))))
+    np.save(tmp_path / "frames.npy", frames)
+    program = """
+import sys, numpy as np, torch
+from extractors.flow import tvl1_torch, tvl1_triton
+frames = torch.from_numpy(np.load(sys.argv[1]))[None]
+np.save(sys.argv[2], tvl1_torch._flow(frames, tvl1_triton.solve_scale)[0].movedim(0, -1).numpy())
+"""
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "frames.npy"), str(tmp_path / "flow.npy")],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    assert np.array_equal(np.load(tmp_path / "flow.npy"), flow.opencv_flow(*frames))
+
+
 def gpu_pairs() -> tuple[torch.Tensor, torch.Tensor]:
     """64 pairs of 90 x 121 pixels, from one that stops at once to one that never does."""
     if not torch.cuda.is_available():
@@ -251,11 +273,10 @@ def gpu_pairs() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("with_triton", [True, False])
-def test_a_gpu_gives_the_cpus_flow(with_triton, monkeypatch):
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_gpu_gives_the_cpus_flow(kernel, monkeypatch):
     before, after = gpu_pairs()
-    if not with_triton:
-        monkeypatch.setattr(tvl1_torch, "_solver", lambda device: None)
+    monkeypatch.setenv("LSTR_FLOW_KERNEL", kernel)
     ours = flow_batch(before.to("cuda"), after.to("cuda"), early_exit=True)
     assert ours.device.type == "cuda"
     same_as_on_the_cpu(before[:-2], after[:-2], ours[:-2])

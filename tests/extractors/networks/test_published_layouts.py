@@ -14,7 +14,7 @@ from torch import Tensor
 from extractors.errors import WeightsError
 from extractors.networks.backbones import CONFIGS, build_backbone
 from extractors.networks.build import WeightSources
-from extractors.networks.crops import fit, fit_planes, ten_crops
+from extractors.networks.crops import crop_views, fit, fit_planes, ten_crops
 from extractors.networks.weights import fingerprint, load_weights, randomise
 from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, build_twostream
@@ -278,6 +278,14 @@ def test_all_ten_crops(height, width):
         for field in range(5):
             assert (crops[2 * i + 1][..., 2 * field] == 255 - patch[:, ::-1, 2 * field]).all(), "x"
             assert (crops[2 * i + 1][..., 2 * field + 1] == patch[:, ::-1, 2 * field + 1]).all(), "y"
+
+
+def test_one_view_and_two():
+    image = np.random.default_rng(0).integers(0, 256, (64, 86, 10), dtype=np.uint8)
+    one, two = (crop_views(image, 64, views, flow=True) for views in (1, 2))
+    assert one.shape == (1, 64, 64, 10) and (one[0] == image[:, 11:75]).all() and (two[0] == one[0]).all()
+    assert (two[1][..., ::2] == 255 - one[0][:, ::-1, ::2]).all() and (two[1][..., 1::2] == one[0][:, ::-1, 1::2]).all()
+    assert (crop_views(image[..., :3], 64, 2, flow=False)[1] == image[:, 11:75, :3][:, ::-1]).all()
 
 
 @torch.inference_mode()

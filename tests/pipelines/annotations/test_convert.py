@@ -177,7 +177,7 @@ def test_subsets_and_classes(labels, tmp_path, lstr):
         (["bad.json", "--to", "vtt"], 2, "not JSON"),
         (["empty", "--to", "vtt"], 2, "holds no annotations"),
         (["mixed", "--to", "csv"], 2, "mixed holds csv, vtt."),
-        (["mixed/up.csv", "--to", "vtt", "-o", "out"], 2, "outside the folder"),
+        (["mixed/up.csv", "--to", "vtt", "-o", "out"], 2, "leads out of its folder"),
         (["bad.json", "--to", "vtt", "--on", "0.2", "--off", "0.5"], 2, "cannot begin"),
     ],
 )

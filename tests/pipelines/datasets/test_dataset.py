@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from extractors.errors import RecipeError
+from lstr.arrays import open_array
 from lstr.config import LSTRConfig
 from lstr.errors import LabelsError
 from lstr.labels import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.windows import gather
 from pipelines.datasets.dataset import read_dataset, read_split
 from pipelines.features.joined_folders import StoredArray
-from pipelines.files.npy_rows import open_array
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]
 STREAMS = (("rgb_kinetics_resnet50", 6), ("flow_kinetics_bninception", 4))

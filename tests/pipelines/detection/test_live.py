@@ -9,6 +9,7 @@ import time
 from concurrent.futures import Future
 from contextlib import closing
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from lstr.kinds import make_model
 from pipelines.annotations.timeline_json import from_jsonl, from_timeline
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.detect import detect
-from pipelines.detection.live import Batch, ChainOptions, LiveChain, open_live, run_live
+from pipelines.detection.live import Batch, ChainOptions, LiveChain, run_live
+from pipelines.detection.live_source import open_live
 from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
 from pipelines.detection.writer import OutputOptions
@@ -124,19 +126,21 @@ def test_some_of_several_streams_step_as_each_alone():
 
 def test_what_has_come_out_of_the_networks_is_one_step(loaded):
     """Whole batches, as far as no source comes twice, in the order of the state; a failure waits for its turn."""
-    sources = [SimpleNamespace(id=name, reader=SimpleNamespace(changed=None)) for name in "abcd"]
+    sources = [
+        SimpleNamespace(id=name, pending=1, reader=SimpleNamespace(changed=None), fail=Mock()) for name in "abcd"
+    ]
     chain = LiveChain(sources, loaded, SimpleNamespace(device="cpu", batch=4), None)
     a, b, c, d = sources
     error = FlowError("No flow.", "see `lstr doctor`.")
     for part, rows in (((d, a), (1, 2)), ((c,), (3,)), ((a,), (4,)), ((b,), error)):
         future: Future = Future()
         future.set_exception(rows) if isinstance(rows, Exception) else future.set_result(list(rows))
-        chain._flying.append(Batch(list(part), [0.0] * len(part), future))
+        chain._flying.append(Batch(list(part), [(None, 0.0)] * len(part), future))
     found = [(source.id, row) for source, _, row in chain._finished()]
     assert found == [("a", 2), ("c", 3), ("d", 1)]
-    assert [row for _, _, row in chain._finished()] == [4]
-    with pytest.raises(FlowError):
-        chain._finished()
+    assert [row for _, _, row in chain._finished()] == [4] and not b.fail.called
+    assert chain._finished() == [] and not chain._flying
+    b.fail.assert_called_once_with(error)
 
 
 def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path):

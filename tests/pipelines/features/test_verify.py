@@ -75,7 +75,7 @@ def test_a_whole_folder(folder, lstr):
 
 HARMS = {
     "is missing": lambda f: f.array("flow", "set a/v1").unlink(),
-    "is cut or no array": lambda f: cut(f.array("flow", "set a/v1")),
+    "cannot be used: its header claims": lambda f: cut(f.array("flow", "set a/v1")),
     "rows are all zero": lambda f: edit(f.array("flow", "set a/v1"), zero_row),
     "not finite": lambda f: edit(f.array("flow", "set a/v1"), not_a_number),
     "lengths differ: rgb 12, flow 9": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a[:9]),

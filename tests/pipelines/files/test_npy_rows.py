@@ -7,9 +7,8 @@ from threading import Barrier, BrokenBarrierError
 import numpy as np
 import pytest
 
+from lstr.arrays import open_array
 from pipelines.features.joined_folders import stored
-from pipelines.files import npy_rows
-from pipelines.files.npy_rows import open_array
 
 
 @pytest.fixture
@@ -38,13 +37,13 @@ def test_what_is_mapped_again_is_the_same(tmp_path, order, dtype):
 
 
 def test_one_header_at_a_time(path, monkeypatch):
-    together, load = Barrier(2), np.load
+    together, read = Barrier(2), np.lib.format.read_array_header_1_0
 
-    def meet(*arguments, **options):
+    def meet(file):
         with pytest.raises(BrokenBarrierError):
             together.wait(0.2)  # nobody else comes
-        return load(*arguments, **options)
+        return read(file)
 
-    monkeypatch.setattr(npy_rows.np, "load", meet)
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", meet)
     with ThreadPoolExecutor(2) as pool:
         assert len(list(pool.map(open_array, [path, path]))) == 2

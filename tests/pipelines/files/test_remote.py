@@ -124,7 +124,7 @@ def test_sources_here_and_elsewhere(memory, tmp_path):
         find_sources([memory.url], root=f"{memory}/b")
     with pytest.raises(MissingPathError, match="is not in memory://videos"):
         find_sources([tmp_path, memory.url], root=memory.url)
-    with pytest.raises(MissingPathError, match="has .. in its name"):
+    with pytest.raises(MissingPathError, match="leads out of its folder"):
         memory.joined("b/../../x.mp4").write(b"123")
         find_sources([memory.url])
     memory.joined("b/../../x.mp4").remove()

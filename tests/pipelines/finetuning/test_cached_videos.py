@@ -1,20 +1,27 @@
 """Videos' chunks in the cache before a training: made, kept, made again, or named as failed."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from extractors.errors import OutputError
 from extractors.flow.workers import FlowWorkers
+from extractors.networks.published_files import sha256_of
 from extractors.presets import PRESETS
 from extractors.video.file_reader import open_chunks
 from extractors.video.inputs import find_videos
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
+from pipelines.failures import ExhaustedError, Failure, FailureLog
 from pipelines.features.folder import open_features
-from pipelines.finetuning.cached_videos import chunks_of, fill, look_at
+from pipelines.files.npy_rows import RowFile
+from pipelines.finetuning.cached_videos import Made, chunks_of, fill, look_at
+from pipelines.finetuning.run_folder import check_output
 from pipelines.progress import Progress
 from tests.support.extraction import returned
+from tests.support.injected import SIZE, inject, write_bad
+from tests.support.videos import write_video
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +94,37 @@ def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache):
 def test_chunks_are_those_of_the_features(small_set):
     """So that `lstr extract` finds what was made to train its networks."""
     assert chunks_of(PRESETS["fast"]) == chunk_recipe(open_features(small_set.features).recipe)
+
+
+@pytest.mark.parametrize("stage", ["probe", "decode", "flow", "write"])
+def test_an_unforeseen_error_is_one_videos_failure(tmp_path, monkeypatch, stage):
+    """At whatever stage; the others are in the cache, and what would end the run still does."""
+    both = {"bad": write_bad(tmp_path / "bad.mp4"), "good": write_video(tmp_path / "good.mp4", range(0, 600, 20))}
+    made = ChunkCache(tmp_path / "cache", chunks_of(replace(PRESETS["fast"], flow_algorithm="dis")))
+    with monkeypatch.context() as patch, FlowWorkers(1, "dis") as workers:
+        inject(patch.setattr, stage, ZeroDivisionError("nobody foresaw it"))
+        if stage == "write":  # a row's file is named by the hash of the video there
+            append = RowFile.append
+            patch.setattr(
+                RowFile, "append", lambda rows, row: row.shape[1:] == SIZE[::-1] and 1 / 0 or append(rows, row)
+            )
+        sound, bad = look_at(both, made)
+        ended = (event for event in fill(sound, made, workers) if isinstance(event, Made))
+        bad += [event.outcome for event in ended if not event.cached]
+    (outcome,) = bad
+    assert outcome.id == "bad" and "ZeroDivisionError" in outcome.reason and "Traceback" in outcome.traceback
+    with FlowWorkers(1, "dis") as workers:
+        assert [outcome.state for outcome, _ in filled(both, made, workers)] == ["done", "kept"]
+    inject(monkeypatch.setattr, "decode", MemoryError())
+    made.drop(made.find(sha256_of(both["bad"])))
+    with FlowWorkers(1, "dis") as workers, pytest.raises(ExhaustedError):
+        filled(both, made, workers)
+
+
+def test_a_folder_that_only_tells_of_failures_is_free(tmp_path):
+    """A training whose videos all failed can be begun again."""
+    log = FailureLog(tmp_path)
+    event = log.add("a/v", tmp_path / "v.mp4", Failure("It broke.", "", "Traceback …"))
+    log.finish(["a/v"])
+    check_output(tmp_path, resume=False)
+    assert (tmp_path / "logs" / "a" / "v.log").read_text() == "Traceback …" and "a/v.log" in event.hint

@@ -24,17 +24,17 @@ class Refusing(SimpleHTTPRequestHandler):
 
 
 ANSWER = {
-    "/200.pth": ANSWERS,
-    "/200.html": "dead (a web page instead of a file)",
-    "/404.pth": "dead (404 Not Found)",
-    "/409.pth": "dead (409 Conflict)",
-    "/503.pth": "not reached (503 Service Unavailable)",
-    "/429.pth": "not reached (429 Too Many Requests)",
+    "200.pth": ANSWERS,
+    "200.html": "dead (a web page instead of a file)",
+    "404.pth": "dead (404 Not Found)",
+    "409.pth": "dead (409 Conflict)",
+    "503.pth": "not reached (503 Service Unavailable)",
+    "429.pth": "not reached (429 Too Many Requests)",
 }
 
 
 def entries(root: str) -> list:
-    return [replace(read_manifest()[0], name=path, address=root + path) for path in ANSWER]
+    return [replace(read_manifest()[0], name=path, address=f"{root}/{path}") for path in ANSWER]
 
 
 def test_a_server_that_refuses_is_dead_and_one_that_is_silent_is_not_reached(tmp_path):

@@ -14,6 +14,7 @@ from extractors.recipe import NetworkRecipe, Recipe, differences
 from extractors.twostream import build_twostream
 from pipelines.networks.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
 
+MOBILENET = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"
 RGB = NetworkRecipe("resnet50", "kinetics", "0123456789abcdef", 1, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 FLOW = NetworkRecipe(
     "bninception", "random", "fedcba9876543210", 10, (128.0,) * 10, (1.0,) * 10, 2021, calibrated_on=("a", "b")
@@ -81,12 +82,12 @@ def test_the_presets_are_the_published_ones():
 
 
 def test_a_recipe_file_says_what_differs(tmp_path):
-    (tmp_path / "net.py").write_text("")
+    (tmp_path / "net.pth").write_text("")
     (tmp_path / "own.json").write_text(
         json.dumps(
             {
                 "based_on": "activitynet-fast",
-                "rgb": {"network": "net.py", "weights": "net.pth"},
+                "rgb": {"network": "tsn_r18", "weights": "net.pth"},
                 "flow": {"mean": [1] * 10},
                 "flow_algorithm": "dis",
                 "long_side": 340,
@@ -95,7 +96,7 @@ def test_a_recipe_file_says_what_differs(tmp_path):
     )
     preset = read_preset(tmp_path / "own.json")
     base = PRESETS["activitynet-fast"]
-    assert preset.rgb == replace(base.rgb, network=str(tmp_path / "net.py"), weights="net.pth")
+    assert preset.rgb == replace(base.rgb, network="tsn_r18", weights=str(tmp_path / "net.pth"))
     assert preset.flow == replace(base.flow, mean=(1.0,) * 10)
     assert (preset.algorithm, preset.long_side, preset.precision) == ("dis", 340, "fast")
     (tmp_path / "own.json").write_text('{"flow": null}')
@@ -107,7 +108,7 @@ def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
     (example,) = (block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "based_on" in block)
     (tmp_path / "mine.json").write_text(example)
     preset = read_preset(tmp_path / "mine.json")
-    assert (preset.streams, preset.rgb.network, preset.long_side) == (("rgb",), "tsn_mobilenet.py", 340)
+    assert (preset.streams, preset.rgb.network, preset.long_side) == (("rgb",), MOBILENET, 340)
     for entry in (*ENTRIES, *STREAM_ENTRIES):
         assert f"`{entry}`" in page, "each entry is documented"
 
@@ -127,6 +128,8 @@ def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
         ('{"rgb": {"mean": "grey"}}', "rgb.mean"),
         ('{"rgb": {"std": [0, 1, 1]}}', "rgb.std"),
         ('{"rgb": {"network": 50}}', "rgb.network"),
+        ('{"rgb": {"network": "net.py"}}', "rgb.network"),
+        ('{"rgb": {"network": "../net"}}', "rgb.network"),
         ('{"flow_algorithm": "raft"}', "flow_algorithm"),
         ('{"precision": ["bf16"]}', "precision"),
         ('{"long_side": "wide"}', "long_side"),

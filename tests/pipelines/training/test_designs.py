@@ -26,6 +26,7 @@ TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16"
 TINY |= {"train.epochs": "2"}
 DESIGNS = [
     {"kind": "rnn"},
+    {"kind": "miniroad"},
     {"kind": "rnn", "cell": "gru"},
     {"kind": "trn"},
     {"kind": "lfb"},

@@ -1,0 +1,166 @@
+"""One scale of TV-L1 for a batch of pairs in one launch of our own CUDA kernel, tvl1_cluster.cu.
+
+A cluster of thread blocks holds a pair in its registers and shared memory; so the size decides whether a scale fits:
+about 7,000 pixels per block, 16 blocks at most. Clusters need a GPU of compute capability 9.0 (Hopper) or later; older
+ones run the same kernel with one block per pair, which only the smallest scales fit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from extractors.errors import FlowError
+from extractors.flow.cuda_source import CudaSource, bindings, checked, compiled_or_kept
+from extractors.flow.tvl1_spec import image_planes, stop_bound
+
+THREADS = 512  # of a block
+PIXELS, PIXELS_ALONE = 15, 12  # of a thread at most: what its registers hold, in a cluster and in a single block
+PLANES = 7  # of float32, in shared memory
+STATIC = 1024  # bytes of shared memory that the kernel has besides, at most
+WITH_CLUSTERS = (9, 0)  # compute capability
+BLOCKS = (1, 2, 4, 8, 16)  # of a cluster; every GPU with clusters has 8, not every one 16
+FUNCTION = b"solve_scale"
+HERE = Path(__file__).parent
+
+
+def source(clusters: bool) -> CudaSource:
+    """The kernel, with clusters of blocks or with one block per pair."""
+    # every operation rounds by itself, and subnormal numbers count as zero, as in tvl1.c
+    options = ("--std=c++17", "--fmad=false", "--ftz=true", "--ptxas-options=-v")
+    sizes = (f"-DTHREADS={THREADS}", f"-DPIXELS={PIXELS if clusters else PIXELS_ALONE}", f"-DCLUSTERS={int(clusters)}")
+    return CudaSource(HERE / "tvl1_cluster.cu", (HERE / "tvl1_median.h", HERE / "tvl1_band.h"), options + sizes)
+
+
+def architecture_of(capability: tuple[int, int]) -> str:
+    """What to compile for, such as sm_90."""
+    return f"sm_{capability[0]}{capability[1]}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a GPU offers: processors, blocks of a cluster, and bytes of shared memory for a block."""
+
+    processors: int
+    blocks: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a scale is laid over a cluster: its blocks, and the bytes of shared memory of each."""
+
+    blocks: int
+    memory: int
+
+
+def layouts(h: int, w: int, limits: Limits) -> list[Layout]:
+    """The layouts that images (h, w) fit, fewest blocks first; none where they are too large."""
+    found = []
+    pixels = THREADS * (PIXELS if limits.blocks > 1 else PIXELS_ALONE)
+    for blocks in BLOCKS:
+        rows = -(-h // blocks)  # of a band
+        memory = PLANES * 4 * (rows + 1) * w
+        # a median reaches two rows into the next band
+        fits = rows * w <= pixels and memory + STATIC <= limits.memory and (blocks == 1 or rows >= 2)
+        if fits and blocks <= limits.blocks:
+            found.append(Layout(blocks, memory))
+    return found
+
+
+def choose_layout(h: int, w: int, n_pairs: int, limits: Limits) -> Layout | None:
+    """The layout for a batch: as few blocks per pair as keep all processors at work. None where no layout fits.
+
+    By arithmetic alone: fewer blocks wait less for each other, more blocks end a single pair sooner.
+    """
+    fitting = layouts(h, w, limits)
+    busy = (layout for layout in fitting if n_pairs * layout.blocks >= limits.processors)
+    return next(busy, fitting[-1] if fitting else None)
+
+
+class ClusterKernel:
+    """The kernel on one GPU. Raises FlowError where it cannot be compiled or loaded."""
+
+    def __init__(self, device: torch.device):
+        self.driver, _ = bindings()
+        self.device = device
+        self.context = self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", device.index))  # torch's own
+        properties = torch.cuda.get_device_properties(device)
+        capability = properties.major, properties.minor
+        self.clusters = capability >= WITH_CLUSTERS
+        cubin = compiled_or_kept(source(self.clusters), architecture_of(capability))
+        self._enter()
+        self.function = self._call("cuModuleGetFunction", self._call("cuModuleLoadData", cubin.code), FUNCTION)
+        optin = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        memory = self._call("cuDeviceGetAttribute", optin, self._call("cuDeviceGet", device.index))
+        kinds = self.driver.CUfunction_attribute
+        self._allow(kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, memory - STATIC)
+        self._at_once: dict[Layout, int] = {}
+        blocks = 1
+        if self.clusters:
+            self._allow(kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+            blocks = max((n for n in BLOCKS[1:] if self._clusters_at_once(Layout(n, memory - STATIC))), default=1)
+        self.limits = Limits(properties.multi_processor_count, blocks, memory)
+        self.about = f"CUDA C++ for {architecture_of(capability)}, up to {blocks} blocks per pair"
+
+    def fits(self, h: int, w: int) -> bool:
+        """Whether a scale of this size can be solved."""
+        return bool(layouts(h, w, self.limits))
+
+    def solve_scale(self, i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
+        """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32.
+
+        It is launched on torch's current stream and not waited for. Raises FlowError for a size that does not fit.
+        """
+        n_pairs, h, w = i0.shape
+        layout = choose_layout(h, w, n_pairs, self.limits)
+        if layout is None:
+            raise FlowError(f"Images of {w}x{h} pixels are larger than a cluster of this GPU's thread blocks holds.")
+        planes, i0, flow = image_planes(i1), i0.contiguous(), u.clone(memory_format=torch.contiguous_format)
+        queue = torch.zeros(1, dtype=torch.int32, device=u.device)  # how many pairs have been taken
+        self._enter()
+        config = self._config(layout, min(n_pairs, self._clusters_at_once(layout)))
+        config.hStream = self.driver.CUstream(torch.cuda.current_stream(self.device).cuda_stream)
+        pointers = [tensor.data_ptr() for tensor in (planes, i0, flow, queue)]
+        types = (ctypes.c_void_p,) * 4 + (ctypes.c_int,) * 3 + (ctypes.c_float,)
+        arguments = (*pointers, n_pairs, h, w, stop_bound(h, w)), types
+        self._call("cuLaunchKernelEx", config, self.function, arguments, 0)
+        return flow
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return checked(getattr(self.driver, name)(*arguments))
+
+    def _enter(self) -> None:
+        """Make torch's context the thread's own: torch does so when it must, which may be later."""
+        if int(self._call("cuCtxGetCurrent")) != int(self.context):
+            self._call("cuCtxSetCurrent", self.context)
+
+    def _allow(self, attribute: Any, value: int) -> None:
+        self._call("cuFuncSetAttribute", self.function, attribute, value)
+
+    def _clusters_at_once(self, layout: Layout) -> int:
+        """How many clusters run side by side; 0 where not even one does."""
+        if not self.clusters:
+            return self.limits.processors
+        if layout not in self._at_once:
+            code, number = self.driver.cuOccupancyMaxActiveClusters(self.function, self._config(layout, 1))
+            self._at_once[layout] = 0 if int(code) else number  # more blocks than the GPU knows are an error
+        return self._at_once[layout]
+
+    def _config(self, layout: Layout, clusters: int) -> Any:
+        config = self.driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = clusters * layout.blocks, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = THREADS, 1, 1
+        config.sharedMemBytes = layout.memory
+        if self.clusters:
+            attribute = self.driver.CUlaunchAttribute()
+            attribute.id = self.driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            size = attribute.value.clusterDim
+            size.x, size.y, size.z = layout.blocks, 1, 1
+            config.attrs, config.numAttrs = [attribute], 1
+        return config

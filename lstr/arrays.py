@@ -1,0 +1,82 @@
+"""Arrays of numbers in .npy files, mapped without trust in what their headers claim."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:  # labels alone need no torch
+    from torch import Tensor
+
+# Python 3.11 keeps one state for all threads that parse source, and numpy parses a header as source: two at once end in
+# "SystemError: AST constructor recursion depth mismatch" when the garbage collector runs meanwhile
+_ONE_HEADER = threading.Lock()
+NUMBERS = "biuf"  # kinds of numpy: bool, integers and floats, which are real numbers
+ZIP = b"PK"
+
+
+def open_array(path: Path) -> np.memmap:
+    """An .npy file of real numbers of any type, byte order and layout, memory-mapped read-only; safe in threads.
+
+    Nothing is allocated by what the header claims. Raises OSError, or ValueError, saying in a phrase what the file is.
+    """
+    with path.open("rb") as file:
+        shape, fortran, dtype = read_header(file)
+        offset, size = file.tell(), path.stat().st_size
+    if dtype.kind not in NUMBERS:
+        raise ValueError(f"it holds {_named(dtype)}, no real numbers")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its header claims the shape {shape}")
+    claimed = offset + math.prod(shape) * dtype.itemsize  # in Python's integers, which do not overflow
+    if claimed > size:
+        raise ValueError(f"its header claims {claimed:.3g} bytes, and it has {size}")
+    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
+
+
+def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether columns come first, and type; the file then stands at the first number.
+
+    Raises ValueError, saying in a phrase what the file is.
+    """
+    beginning = file.read(len(np.lib.format.MAGIC_PREFIX))
+    if not beginning:
+        raise ValueError("it is empty")
+    if beginning.startswith(ZIP):
+        raise ValueError("it is an .npz archive of arrays, no .npy")
+    if beginning != np.lib.format.MAGIC_PREFIX:
+        raise ValueError("it is no .npy file")
+    file.seek(0)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        with _ONE_HEADER:
+            return read(file)
+    except Exception as error:  # a header is a literal of Python: it is wrong in as many ways as one can be
+        raise ValueError("its header is damaged") from error
+
+
+def tensor_of(values: Any) -> Tensor:
+    """Real numbers of any type as a tensor of native float32, or float64 where they are. Raises ValueError."""
+    import torch
+
+    if isinstance(values, torch.Tensor):
+        if values.is_complex():
+            raise ValueError(f"they are complex numbers ({values.dtype})")
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in NUMBERS:
+        raise ValueError(f"they are {_named(array.dtype)}, no real numbers")
+    # torch knows neither other byte orders nor every integer, and does not own a read-only map of a file
+    double = array.dtype.kind == "f" and array.dtype.itemsize == 8
+    return torch.from_numpy(np.array(array, np.float64 if double else np.float32))
+
+
+def _named(dtype: np.dtype) -> str:
+    """A type for people."""
+    if dtype.hasobject:
+        return "Python objects"
+    return {"U": "text", "S": "text", "c": f"complex numbers ({dtype})", "V": "records"}.get(dtype.kind, str(dtype))

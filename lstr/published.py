@@ -1,0 +1,113 @@
+"""Checkpoints of published code: our names for their tensors, and the configuration that follows from shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lstr.config import MINIROAD, LSTRConfig, override
+from lstr.errors import CheckpointError, ConfigError
+from lstr.labels import BACKGROUND, THUMOS_CLASSES
+from lstr.miniroad import PUBLISHED_NAMES as MINIROAD_NAMES
+
+INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
+"""rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""
+
+
+SIZES = {
+    "lstr": {
+        "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
+        "n0": ("enc_queries.0.weight", 0),
+        "n1": ("enc_queries.1.weight", 0),
+    },
+    "miniroad": {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)},
+}
+"""By kind, the tensor and its axis that give a setting."""
+NEEDED = {"lstr": ("d_feedforward", "l_dec"), "miniroad": ("d_feedforward",)}
+UNKNOWN = {"lstr": ("n_heads", "work_length", "long_length", "long_stride"), "miniroad": ()}
+"""By kind, what no tensor tells."""
+
+
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Published tensors under our names; those of LSTR are ours already."""
+    if not {"layer1.0.weight", "gru.weight_ih_l0"} <= set(tensors):
+        return dict(tensors)
+    found = {}
+    for name, tensor in tensors.items():
+        first = next((prefix for prefix in MINIROAD_NAMES if name.startswith(prefix)), "")
+        found[MINIROAD_NAMES.get(first, "") + name.removeprefix(first)] = tensor
+    return found
+
+
+def kind_of(tensors: Mapping[str, Tensor]) -> str:
+    """The kind of model that tensors of our names are of, `lstr` where nothing speaks for another."""
+    return "miniroad" if "feature_head_work.input_linear.1.weight" in tensors else "lstr"
+
+
+def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Configuration that follows from the shapes of tensors: those of d_model, input_dim, n_classes and of `SIZES`
+    whose tensors exist; of an LSTR also l_enc, l_dec, and long_memory, 1 or 0; of a MiniROAD also anticipation."""
+    kind = kind_of(tensors)
+    sizes = {
+        "n_classes": ("classifier.weight", 0),
+        "d_model": ("classifier.weight", 1),
+        "input_dim": ("feature_head_work.input_linear.0.weight", 1),
+        **SIZES[kind],
+    }
+    found = {
+        name: tensors[key].shape[axis] for name, (key, axis) in sizes.items() if key in tensors and tensors[key].ndim
+    }
+    if kind == "miniroad":
+        ahead = len(tensors["anticipate.weight"]) if "anticipate.weight" in tensors else 0
+        return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}
+    for name, prefix in (("l_enc", "enc_modules.1.layers."), ("l_dec", "dec_modules.layers.")):
+        layers = {key.removeprefix(prefix).split(".")[0] for key in tensors if key.startswith(prefix)}
+        if layers:
+            found[name] = len(layers)
+    return {**found, "long_memory": int("enc_queries.0.weight" in tensors)}
+
+
+def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapping[str, Any]) -> LSTRConfig:
+    """The configuration that shapes and `overrides` give. Raises CheckpointError and ConfigError."""
+    found, kind = shapes_of(tensors), kind_of(tensors)
+    missing = [name for name in ("d_model", "input_dim", *NEEDED[kind]) if name not in found]
+    if missing:
+        raise CheckpointError(
+            f"{path} lacks the tensors that give {', '.join(missing)}.", "Give a checkpoint of the LSTR architecture."
+        )
+    known: dict[str, Any] = {
+        name: value for name, value in found.items() if name not in ("n_classes", "input_dim", "long_memory")
+    }
+    input_dim = found["input_dim"]
+    if input_dim in INPUT_DIMS:
+        known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
+    elif not {"rgb_dim", "flow_dim"} <= set(overrides):
+        raise CheckpointError(
+            f"{path} takes features {input_dim} wide, which may be split in many ways.",
+            "Add --set model.rgb_dim=... --set model.flow_dim=...",
+        )
+    if kind == "lstr":
+        known |= {"grid": "sliding", "positions": "slot"} | ({} if found["long_memory"] else {"long_length": 0})
+    base = {"lstr": LSTRConfig(), "miniroad": MINIROAD}[kind]
+    try:
+        return override(base, {**known, **overrides})
+    except ConfigError as error:
+        hint = f"{error.hint} Add for example --set model.n_heads=8" if "n_heads" in str(error) else error.hint
+        raise ConfigError(f"{path}: {error}", hint) from error
+
+
+def unknown_of(config: LSTRConfig) -> tuple[str, ...]:
+    """Settings that a published checkpoint of this kind does not tell, and that make a difference."""
+    return UNKNOWN.get(config.kind, UNKNOWN["lstr"])
+
+
+def published_classes(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """The names of the classes, by how many they are."""
+    n_classes = len(tensors["classifier.weight"])
+    if n_classes == len(THUMOS_CLASSES):
+        return THUMOS_CLASSES
+    # Column 0 is background in every published data set.
+    return (BACKGROUND, *(f"class_{index}" for index in range(1, n_classes)))

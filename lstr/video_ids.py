@@ -1,0 +1,36 @@
+"""Video ids: paths without an ending, relative to a folder of videos or of features, and never out of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from lstr.errors import LabelsError
+
+LONGEST = 255  # bytes of a file name
+HINT = "Write it as the video's path in its folder, without the ending: part_1/video_07."
+
+
+def fault_of(video_id: object) -> str:
+    """Why a video id names no file inside a folder, to follow "is"; empty where it does."""
+    if not isinstance(video_id, str) or not video_id.strip("/."):
+        return "no name of a video"
+    parts = video_id.split("/")
+    if not parts[0] or ".." in parts:
+        return "a path that leads out of its folder"
+    try:
+        encoded = [os.fsencode(part) for part in parts]
+    except UnicodeEncodeError:
+        return "no name that a file can have"
+    if "\0" in video_id:
+        return "no name that a file can have"
+    return "longer than a file name can be" if max(map(len, encoded)) > LONGEST else ""
+
+
+def check_ids(video_ids: Iterable[object], where: str) -> None:
+    """Raise LabelsError, with the file `where` and the id, for one that names no file inside a folder."""
+    for video_id in video_ids:
+        if fault := fault_of(video_id):
+            shown = repr(video_id)
+            shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
+            raise LabelsError(f"{where}: the video id {shown} is {fault}.", HINT)

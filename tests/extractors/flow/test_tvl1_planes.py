@@ -1,0 +1,57 @@
+"""Frames to bytes of flow on a torch device: the processor's bytes."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from extractors.flow import tvl1, tvl1_torch, workers
+from extractors.flow.tvl1_planes import flow_planes, grey, to_bytes
+from extractors.flow.tvl1_solvers import Solver
+from extractors.flow.workers import FlowWorkers
+from tests.support.flow_frames import real_frames
+from tests.support.host_kernel import build_host_kernel
+
+needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+
+
+def test_grey_is_opencvs():
+    """Every green and blue with some reds."""
+    axes = np.arange(0, 256, 51), np.arange(256), np.arange(256)
+    colours = np.stack(np.meshgrid(*axes, indexing="ij"), -1).astype(np.uint8).reshape(6, 256, 256, 3)
+    want = np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in colours])
+    assert np.array_equal(grey(torch.from_numpy(colours)).numpy(), want)
+
+
+def test_bytes_are_the_processors():
+    """Halves round to even; clipped beyond 20 pixels."""
+    halves = (np.arange(-2, 258) + 0.5) / 6.375 - 20
+    flow = np.concatenate((halves, np.random.default_rng(0).normal(0, 15, 10_000), [0, -np.inf, np.inf])).astype("f4")
+    assert np.array_equal(to_bytes(torch.from_numpy(flow)).numpy(), workers.to_bytes(flow))
+
+
+def test_other_frames_are_refused():
+    for frames in (torch.zeros(1, 6, 20, 20), torch.zeros(6, 20, 20, dtype=torch.uint8)):
+        with pytest.raises(ValueError, match="uint8 tensor"):
+            flow_planes(frames)
+    with pytest.raises(ValueError, match="uint8"):
+        flow_planes(torch.zeros(1, 6, 20, 20, 4, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="one pair or more"):
+        flow_planes(torch.zeros(1, 1, 20, 20, dtype=torch.uint8))
+
+
+@needs_kernel
+@pytest.mark.long
+def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeypatch):
+    """The GPU's path but for the GPU: RGB frames of two chunks to planes, by the CUDA kernel's source on the host."""
+    host = build_host_kernel(tmp_path)
+    video = shared / "data/ut_interaction/videos/seq01.mp4"
+    chunks = real_frames(video, 30, 12, (80, 45)).reshape(2, 6, 45, 80, 3)
+    monkeypatch.setattr(tvl1_torch, "open_solver", lambda device: Solver("cluster", host.solver(4)))
+    ours = flow_planes(torch.from_numpy(chunks))
+    assert ours.dtype == torch.uint8 and ours.shape == (2, 10, 45, 80)
+    with FlowWorkers(1, backend="native") as workers:
+        for chunk, planes in zip(chunks, ours.numpy(), strict=True):
+            assert np.array_equal(planes, workers.submit(chunk).result())

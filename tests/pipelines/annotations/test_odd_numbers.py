@@ -1,0 +1,103 @@
+"""Numbers that no label file should have, at every place of every format: one typed error that names the file."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from extractors.errors import ExtractorError
+from lstr.errors import LabelsError, LstrError
+from lstr.label_check import check
+from lstr.labels import targets
+from lstr.segment import Segment
+from pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from pipelines.annotations.format import DEFAULTS, TextFormat
+from pipelines.annotations.formats import FORMATS, read_annotations
+from pipelines.annotations.label_file import read_label_file
+
+SEGMENTS = (Segment(1.25, 3.5, "A"), Segment(4.75, 6.125, "B"))
+SET = AnnotationSet({"v0": AnnotatedVideo(SEGMENTS, "training", 10.0, "v0.mp4", 25.0)}, ("A", "B"))
+ODD = (
+    "9" * 400,
+    "-" + "9" * 400,
+    "9" * 5000,
+    "1e400",
+    "-1e400",
+    "NaN",
+    "Infinity",
+    "-5",
+    "1e300",
+    "null",
+    '"x"',
+    "[1]",
+)
+NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w)")
+TEXTS = {
+    name: form.text(SET, DEFAULTS)
+    for name, form in FORMATS.items()
+    if form.reads and form.suffix and isinstance(form, TextFormat)
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_each_number_of_each_format(tmp_path, name):
+    """What is read all the same can be checked and made targets of, as a number in a comment can."""
+    text, path = TEXTS[name], tmp_path / f"v0{FORMATS[name].suffix}"
+    places = list(NUMBER.finditer(text))
+    assert len(places) >= 4
+    refused = 0
+    for place in places:
+        for i, odd in enumerate(ODD):
+            path.write_text(text[: place.start()] + odd + text[place.end() :])
+            try:
+                labels = read_label_file(path, lenient=(i + place.start()) % 2 == 0)
+                check(labels)
+                for video in labels.videos.values():
+                    assert len(targets(video, labels.classes, 40)) == 40
+            except (LstrError, ExtractorError) as error:
+                refused += 1
+                assert error.hint and str(path) in str(error) and len(str(error)) < 700
+    assert refused > 20
+
+
+@pytest.mark.parametrize("number", [str(10**400), "-" + "9" * 400, "1e400", "NaN", "1e300"])
+def test_the_message_names_video_and_entry(tmp_path, number):
+    path = tmp_path / "labels.json"
+    text = json.dumps({"database": {"v7": {"subset": "training", "annotations": [{"label": "A", "segment": [0, 77]}]}}})
+    path.write_text(text.replace("77", number))
+    with pytest.raises(LabelsError, match=r"labels.json, video 'v7', annotation 0: segment is \[0, ") as caught:
+        read_label_file(path)
+    assert len(str(caught.value)) < 250
+    path.write_text(text.replace('"annotations"', f'"duration": {number}, "annotations"'))
+    with pytest.raises(LabelsError, match=r"video 'v7': duration is "):
+        read_label_file(path)
+
+
+def test_a_video_too_long_for_a_table_of_chunks(tmp_path):
+    """A duration of 30 years would be a table of 12 GB, and was a MemoryError."""
+    video = AnnotatedVideo(SEGMENTS, "training", 9e8)
+    with pytest.raises(ExtractorError, match="too long for a table of its chunks"):
+        FORMATS["perframe"].write(tmp_path / "out", AnnotationSet({"v0": video}, ("A", "B")), DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [np.zeros((4, 3), "c8"), np.full((4, 3), np.inf), np.zeros((4, 3), "U3"), np.zeros(3), np.zeros((4, 9))],
+)  # fmt: skip
+def test_scores_that_are_none(tmp_path, scores):
+    timeline = {"format": "lstr-timeline/1", "classes": ["Background", "A", "B"], "duration": 1.0, "source": "v"}
+    (tmp_path / "v.json").write_text(json.dumps(timeline))
+    np.save(tmp_path / "v.scores.npy", scores)
+    with pytest.raises(ExtractorError, match="scores cannot be read"):
+        read_annotations(tmp_path / "v.scores.npy")
+
+
+@pytest.mark.parametrize(
+    "task", [[{"data": {"id": 7}}], [{"data": {"id": ["v"]}}], [7], [{"data": []}], [{"data": {"fps": "x", "id": "v"}}]]
+)
+def test_tasks_of_label_studio_that_are_none(tmp_path, task):
+    (tmp_path / "tasks.json").write_text(json.dumps(task))
+    with pytest.raises(ExtractorError, match=r"tasks.json") as caught:
+        read_annotations(tmp_path / "tasks.json")
+    assert caught.value.hint

@@ -1,0 +1,50 @@
+"""What `lstr doctor` says of a GPU."""
+
+import pytest
+import torch
+
+from extractors.errors import FlowError
+from extractors.flow import tvl1_solvers
+from extractors.flow.tvl1_solvers import Solver
+from pipelines import doctor
+from pipelines.doctor import Finding
+
+WHAT = "optical flow on the GPU"
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """A GPU whose kernel is the Solver, or the error, of the test."""
+
+    def answer(found) -> list[Finding]:
+        def open_solver(device):
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(tvl1_solvers, "open_solver", open_solver)
+        return list(doctor._gpu_flow())
+
+    return answer
+
+
+def test_a_gpu_says_which_kernel_solved_a_pair(kernels):
+    found = "TV-L1 by the cluster kernel (CUDA C++ for sm_90); one pair of 16x16 pixels solved"
+    assert kernels(Solver("cluster", about="CUDA C++ for sm_90")) == [Finding(WHAT, True, found)]
+
+
+def test_why_not_another_kernel_is_said(kernels):
+    (found,) = kernels(Solver("triton", about="Triton 3.9.0", lacking=(FlowError("No NVRTC.", "install it."),)))
+    assert found.ok and "triton kernel (Triton 3.9.0)" in found.found
+    assert found.hint == "No NVRTC. Triton computes flow instead. install it."
+
+
+def test_a_gpu_without_kernels_is_no_failure(kernels):
+    error = FlowError("No kernel of TV-L1 runs on this GPU.", "use --flow-backend native.")
+    assert kernels(error) == [Finding(WHAT, None, str(error), error.hint)]
+
+
+def test_without_a_gpu_there_is_nothing_to_say(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert list(doctor._gpu_flow()) == []

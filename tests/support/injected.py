@@ -1,0 +1,63 @@
+"""Errors that nobody foresaw, at each stage of the work on one source: the video called `bad`, of a size of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.videos import write_video
+
+SIZE = (80, 48)
+"""Of the pictures of `bad` alone, by which flow and networks know it."""
+STAGES = ("probe", "decode", "flow", "network", "write")
+
+
+def write_bad(path: Path) -> Path:
+    """A sound video of two seconds, which fails where an error is injected."""
+    return write_video(path, range(0, 1200, 20), SIZE)
+
+
+def inject(setattr: Callable, stage: str, error: Exception) -> None:
+    """Have a stage of the work on `bad` raise an error; `setattr` is monkeypatch's, or Python's own."""
+    from extractors.flow.workers import FlowWorkers
+    from extractors.twostream import TwoStream
+    from extractors.video import file_reader, probe
+    from extractors.video.file_reader import FrameReader
+    from pipelines.extraction import plan
+    from pipelines.files.npy_rows import RowFile
+
+    if stage == "probe":
+        for module in (probe, file_reader, plan):
+            setattr(module, "probe", _raising(probe.probe, error, lambda path: Path(path).stem == "bad"))
+    elif stage == "decode":
+        frames = FrameReader.frames
+
+        def cut(self, long_side):
+            for i, frame in enumerate(frames(self, long_side)):
+                if self.video.path.stem == "bad" and i == 12:
+                    raise error
+                yield frame
+
+        setattr(FrameReader, "frames", cut)
+    elif stage == "flow":
+        setattr(FlowWorkers, "pair", _raising(FlowWorkers.pair, error, lambda _, image, __: _is_bad(image)))
+    elif stage == "network":
+        for name in ("rgb_input", "flow_input"):
+            at = {"rgb_input": 1, "flow_input": 0}[name]  # of (6, H, W, 3) and of (10, H, W)
+            seen = lambda _, images, at=at: _is_bad(images[0, ..., 0] if at else images[0])  # noqa: E731
+            setattr(TwoStream, name, _raising(getattr(TwoStream, name), error, seen))
+    else:
+        setattr(RowFile, "append", _raising(RowFile.append, error, lambda rows, _: ".bad.npy" in rows.path.name))
+
+
+def _is_bad(image) -> bool:
+    return image.shape == SIZE[::-1]
+
+
+def _raising(function: Callable, error: Exception, meant: Callable[..., bool]) -> Callable:
+    def raising(*arguments, **named):
+        if meant(*arguments):
+            raise error
+        return function(*arguments, **named)
+
+    return raising

@@ -1,0 +1,258 @@
+"""Files from a stranger, through every way in: they write nothing outside of the output, and run nothing."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from extractors.errors import ExtractorError, RecipeError
+from extractors.networks import published_files
+from extractors.networks.archive import Archive, write_archive
+from extractors.networks.backbone_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
+from extractors.networks.backbones import build_backbone, with_own
+from extractors.networks.build import INPUTS, WeightSources, build_network
+from extractors.networks.model_card import FORMAT, ModelCard
+from extractors.networks.recogniser import build_recogniser
+from extractors.networks.weights import fingerprint
+from extractors.recipe import NetworkRecipe, Recipe
+from extractors.twostream import build_twostream
+from lstr.checkpoint import save
+from lstr.config import LSTRConfig
+from lstr.errors import LstrError
+from lstr.kinds import make_model
+from pipelines.annotations.convert import convert
+from pipelines.annotations.format import ConvertOptions
+from pipelines.annotations.formats import FORMATS
+from pipelines.annotations.label_file import read_label_file
+from pipelines.networks.model_file import write_model
+from pipelines.networks.published_weights import fetch
+from tests.support.feature_set import TINY
+from tests.support.finetuned import SMALL
+from tests.support.mistakes import mistake
+from tests.support.videos import write_video
+
+NAMES = ("x/../../../PWNED/any", "../PWNED", "/PWNED", "..", "a/b", "a\0b", "a" * 300, ".x")
+CONFIG = {"type": "ShuffleNetV2"}
+CLASSES = ("Background", "fall")
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    """A folder in folders, with a video; what an attack leaves beside it is found."""
+    folder = tmp_path / "home" / "project"
+    folder.mkdir(parents=True)
+    write_video(folder / "v.mp4", range(0, 600, 25), (64, 64))
+    return folder
+
+
+def left(place: Path) -> set[str]:
+    """What is in the test's folder but not in the project."""
+    root = place.parents[1]
+    return {str(p.relative_to(root)) for p in root.rglob("*") if place not in (p, *p.parents)} - {"home"}
+
+
+@pytest.fixture(scope="module")
+def sound() -> Recipe:
+    """A whole recipe of one random network by config, which extraction follows."""
+    preset = replace(SMALL.narrowed(["rgb"]), rgb=replace(SMALL.rgb, network="shufflenetv2"))
+    made = build_twostream(preset, WeightSources(), "cpu", "float32").recipe
+    part = replace(made.rgb, network="shuffle", config=CONFIG, width=1024)
+    return replace(made, rgb=build_network("rgb", part, WeightSources())[1])
+
+
+def with_part(recipe: Recipe, **changes) -> dict:
+    """The recipe's JSON with another network part."""
+    values = json.loads(recipe.to_json())
+    return values | {"rgb": values["rgb"] | changes}
+
+
+def test_the_recipe_of_these_tests_is_followed(place, sound, lstr):
+    """Or the attacks below would fail for another reason."""
+    (place / "recipe.json").write_text(json.dumps(with_part(sound)))
+    arguments = ["--recipe", place / "recipe.json", "--no-cache", "--workers", 1, "--runtime", "torch"]
+    code, _, err = lstr("extract", place / "v.mp4", "-o", place / "f", *arguments)
+    assert code == 0 and (place / "f" / "rgb_random_shuffle" / "v.npy").is_file(), err
+
+
+@pytest.mark.parametrize("entry", ["network", "weights"])
+@pytest.mark.parametrize("name", NAMES)
+def test_names_in_a_recipe_make_no_folder_outside(place, sound, lstr, entry, name):
+    (place / "recipe.json").write_text(json.dumps(with_part(sound, **{entry: name})))
+    result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", place / "recipe.json", "--workers", 1)
+    mistake(result, 4, f"rgb.{entry} is ", "no file name", "recipe.json")
+    assert left(place) == set() and not (place / "f").exists()
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_the_name_in_the_card_of_weights_makes_no_folder_outside(place, lstr, name):
+    backbone = build_backbone("shufflenetv2", 3)
+    card = ModelCard(name, "rgb", "shufflenetv2", CLASSES, {}).to_json()
+    torch.save({"state_dict": backbone.state_dict(), "lstr": card}, place / "w.pth")
+    network = ["--streams", "rgb", "--rgb-network", "shufflenetv2", "--rgb-weights", place / "w.pth"]
+    result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", "fast", "--workers", 1, *network)
+    mistake(result, 4, "w.pth: the name in its card is ", "no file name")
+    assert left(place) == set() and not (place / "f").exists()
+
+
+def test_the_name_of_a_weights_folder(tmp_path, lstr):
+    about = {"format": FORMAT, "name": "../PWNED", "classes": []}
+    (tmp_path / "finetune.json").write_text(json.dumps(about))
+    mistake(lstr("weights", "check", tmp_path), 4, "finetune.json: name is '../PWNED'")
+
+
+@pytest.mark.parametrize("name", ["../PWNED", "/PWNED/x", "a/../../../PWNED", "", "a\0b", "a" * 300, "\ud800"])
+def test_video_ids_in_labels_are_no_paths_outside(place, name):
+    """Read for a job or converted into files per video; also in the published form, whose targets are read by id."""
+    segment = {"label": "fall", "segment": [0, 1]}
+    entry = {"subset": "training", "duration": 4, "annotations": [segment]}
+    (place / "labels.json").write_text(json.dumps({"database": {name: entry}}))
+    with pytest.raises(LstrError, match="video id .* is ") as caught:
+        read_label_file(place / "labels.json")
+    assert "labels.json" in str(caught.value) and len(str(caught.value)) < 600
+    for form in (one.name for one in FORMATS.values() if one.writes and one.name not in ("svg", "mp4", "html")):
+        with pytest.raises(ExtractorError, match="video id .* is "):
+            convert([place / "labels.json"], form, place / "out", ConvertOptions(features=None))
+    (place.parent / "target_perframe").mkdir()
+    info = {"S": {"class_names": list(CLASSES), "train_session_set": [name], "data_root": str(place)}}
+    (place / "data_info.json").write_text(json.dumps(info))
+    with pytest.raises(LstrError, match="data_info.json, S, train_session_set: the video id"):
+        read_label_file(place / "data_info.json", [place])
+    assert left(place) == {"home/target_perframe"} and not (place / "out").exists()
+
+
+@pytest.mark.parametrize("label", ["../../PWNED", "/PWNED", "a/b", "..", "a\0b", "b" * 300])
+def test_class_names_are_no_paths(place, label):
+    """In the form of THUMOS a file is called after its class."""
+    segment = {"label": label, "segment": [0, 1]}
+    entry = {"subset": "training", "duration": 4, "annotations": [segment]}
+    (place / "labels.json").write_text(json.dumps({"database": {"v": entry}}))
+    for form in (one.name for one in FORMATS.values() if one.writes and one.name not in ("svg", "mp4", "html")):
+        out = place / "out" / form
+        out.mkdir(parents=True)
+        try:
+            convert([place / "labels.json"], form, out)
+        except ExtractorError as error:
+            assert error.hint
+    assert left(place) == set()
+
+
+@pytest.mark.parametrize("entry", ["name", "dataset"])
+def test_names_in_the_list_of_published_weights(place, monkeypatch, entry):
+    listed = json.loads(published_files.MANIFEST.read_text())["weights"][0]
+    (place / "m.json").write_text(json.dumps({"weights": [listed | {entry: "../../PWNED"}]}))
+    (place / "source").write_bytes(b"x")
+    monkeypatch.setattr(published_files, "MANIFEST", place / "m.json")
+    monkeypatch.setenv("LSTR_HOME", str(place / "lstr"))
+    with pytest.raises(ExtractorError, match="m.json names '../../PWNED'"):
+        list(fetch([listed["recipe"]], str(place / "source"), lambda *_: None))
+    assert left(place) == set()
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch) -> Path:
+    """A module on the path of imports, whose top level leaves a file: whoever imports it runs it."""
+    folder = tmp_path / "planted"
+    folder.mkdir()
+    code = f"open({str(tmp_path / 'RAN')!r}, 'w')\ndef run(**_): pass\n"
+    (folder / "evilmodule.py").write_text(code)
+    (folder / "evilpackage").mkdir()
+    for name in ("__init__", "registry"):
+        (folder / "evilpackage" / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    yield tmp_path / "RAN"
+    for name in [n for n in sys.modules if n.startswith("evil")]:
+        del sys.modules[name]
+
+
+RESNET = {"type": "ResNet", "depth": 18}
+HOSTILE = [
+    {**RESNET, "_scope_": "evilpackage"},
+    {"type": "evilmodule"},
+    {"type": "evilmodule.run"},
+    {"type": "evilpackage.ResNet", "depth": 18},
+    {**RESNET, "norm_cfg": {"type": "BN", "_scope_": "evilpackage"}},
+    {**RESNET, "norm_cfg": {"type": "evilmodule.run"}},
+    {**RESNET, "act_cfg": {"type": "evilmodule"}},
+    {**RESNET, "conv_cfg": [{"type": "evilmodule"}]},
+    {**RESNET, "evil": 1},
+    {"type": "TANet", "depth": 50, "num_segments": 8, "tam_cfg": {"a": {"b": {"type": "evilmodule.run"}}}},
+    {"type": "torchvision.get_model", "name": "resnet18"},
+    {"type": "torchvision.resnet18", "norm_layer": "evilmodule.run"},
+    {"type": "timm.resnet18"},
+    {"type": "mmpretrain.ResNet"},
+    {**RESNET, "style": "hf-hub:evil/model"},
+    {**RESNET, "style": "https://evil.example/x.pth"},
+    *({**RESNET, name: "torchvision://resnet18"} for name in FETCHING),
+    {**RESNET, "init_cfg": {"type": "Pretrained", "checkpoint": "https://evil.example/x.pth"}},
+    {"type": ["ResNet"]},
+    {"type": "MobileNetV2", "widen_factor": 1e9},
+    {"type": "ShuffleNetV2", "in_channels": 10**400},
+    {},
+]
+
+
+@pytest.mark.parametrize("config", HOSTILE, ids=lambda config: str(config)[:60])
+def test_a_config_in_a_recipe_imports_and_fetches_nothing(planted, config, monkeypatch):
+    def no_network(*_, **__):
+        raise AssertionError("something was fetched")
+
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    with pytest.raises(RecipeError) as caught:
+        build_recogniser(config)
+    assert caught.value.hint and not planted.exists() and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("config", [HOSTILE[0], HOSTILE[1], HOSTILE[2]], ids=["scope", "plain type", "dotted type"])
+@pytest.mark.parametrize("way", ["recipe", "feature folder", "checkpoint", "model file"])
+def test_no_way_in_imports_what_a_file_names(place, sound, planted, lstr, way, config):
+    values = with_part(sound, config=config)
+    folder = place / "f"
+    video, out = place / "v.mp4", ["-o", place / "out"]
+    if way in ("recipe", "feature folder"):
+        folder.mkdir()
+        (folder / "recipe.json").write_text(json.dumps(values))
+        recipe = folder / "recipe.json" if way == "recipe" else folder
+        result = lstr("extract", video, *out, "--recipe", recipe, "--workers", 1)
+    else:
+        model = make_model(LSTRConfig(**TINY, rgb_dim=1024, flow_dim=0), len(CLASSES)).eval()
+        save(place / "c.pt", model, CLASSES, values, {})
+        path = place / "c.pt" if way == "checkpoint" else write_model(place / "m.lstr", place / "c.pt", None, {}).path
+        result = lstr("detect", video, *out, "-m", path)
+    mistake(result, 4, "which", "Only a config that the command line names", "is run as a program")
+    assert not planted.exists() and not any(name.startswith("evil") for name in sys.modules)
+
+
+def test_a_recipe_file_does_not_run_a_config_beside_it(place, planted, lstr, monkeypatch):
+    """What comes with a recipe is no more trusted than the recipe."""
+    monkeypatch.chdir(place)
+    for name in ("net.py", "net"):
+        (place / name).write_text("__import__('evilmodule')\n")
+        (place / "own.json").write_text(json.dumps({"rgb": {"network": name}, "flow": None}))
+        result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", place / "own.json")
+        mistake(result, 4 if name == "net.py" else 2, "net")
+    assert not planted.exists()
+    result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", "fast", "--rgb-network", place / "net.py")
+    assert planted.exists() and result[0] == 4, "a config that the command line names is a program"
+
+
+def test_what_is_listed_is_registered():
+    """mmengine would import a module of a name that nobody registered."""
+    models = with_own()
+    known = {**models.parent.module_dict, **models.module_dict}
+    assert set((*MMACTION, *OWN, *PARTS)) <= set(known)
+    for config in (RESNET, {**RESNET, "norm_cfg": {"type": "BN", "requires_grad": True}}, {"type": "ShuffleNetV2"}):
+        check_backbone(config)
+    check_backbone({"type": "torchvision.densenet161"})
+
+
+def test_a_name_of_weights_in_a_model_file(sound, tmp_path):
+    """A member's weights are called as model.json says."""
+    backbone = build_backbone("shufflenetv2", 3)
+    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *INPUTS["rgb", "shufflenetv2"])
+    document = {"networks": {"rgb": {"from": "inside", "network": "shufflenetv2", "weights": "../PWNED"}}}
+    write_archive(tmp_path / "m.lstr", document | {"recipe": replace(sound, rgb=part).to_dict()}, "", {})
+    with pytest.raises(ExtractorError, match="calls weights '../PWNED'"):
+        Archive(tmp_path / "m.lstr").weights_name("rgb.safetensors")

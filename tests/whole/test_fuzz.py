@@ -1,0 +1,320 @@
+"""Damaged and hostile files for each reader: it reads them, or raises a typed error of one sentence with a hint.
+
+A minute for each in the slow set; LSTR_FUZZ_SECONDS makes it another time.
+"""
+
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from extractors.errors import ExtractorError
+from extractors.networks.archive import write_archive
+from extractors.networks.build import INPUTS, network_recipe
+from extractors.networks.model_card import ModelCard, read_card
+from extractors.networks.weights import read_state_dict
+from extractors.presets import StreamPreset
+from extractors.recipe import NetworkRecipe, Recipe
+from extractors.video.piped_mp4 import look
+from extractors.video.probe import probe
+from lstr import checkpoint
+from lstr.config import LSTRConfig
+from lstr.errors import LstrError
+from lstr.kinds import make_model
+from pipelines.annotations.convert import convert
+from pipelines.annotations.label_file import is_label_file, read_label_file
+from pipelines.features.folder import open_features
+from pipelines.info import describe
+from pipelines.networks.checkpoint_recipe import recipe_of
+from pipelines.networks.model_file import open_model, write_model
+from pipelines.networks.model_parts import metrics_from, unpack_model
+from pipelines.networks.recipes import find_recipe
+from pipelines.networks.weights_folder import open_weights
+from tests.support.feature_set import TINY
+from tests.support.mutations import as_json, changed_bytes, changed_json, changed_text, changed_values
+from tests.support.videos import write_video
+
+SECONDS = float(os.environ.get("LSTR_FUZZ_SECONDS", "60"))
+CLASSES = ["Background", "fall"]
+PART = NetworkRecipe("shufflenetv2", "random", "0" * 16, 1, *INPUTS["rgb", "shufflenetv2"], seed=2021)
+RECIPE = Recipe(PART, None, flow_algorithm=None, long_side=96, short_side=64, crop=64).to_dict()
+CONFIGURED = RECIPE | {
+    "rgb": PART.to_dict() | {"network": "r18", "config": {"type": "ResNet", "depth": 18}, "width": 512}
+}
+PRESET = {
+    "based_on": "fast",
+    "rgb": {"network": "resnet18", "weights": None, "crops": 1, "mean": [1, 2, 3], "std": [1, 1, 1]},
+    "flow": None,
+    "long_side": 320,
+    "crop": 224,
+}
+LABELS = {
+    "version": "1",
+    "classes": ["fall", "sit"],
+    "database": {
+        "a/b": {"subset": "train", "duration": 9.5, "annotations": [{"label": "fall", "segment": [0, 1.5]}]},
+        "c": {"subset": "testing", "duration": 4, "annotations": [{"label": "sit", "segment": ["0:01", "0:02.5"]}]},
+    },
+}
+RECORD = {"id": "v", "bytes": 1, "mtime": 1.5, "recipe": "0" * 12, "chunks": 8, "arrays": {"rgb": {"signature": "0"}}}
+FAILURE = {"id": "w", "source": "w.mp4", "reason": "it is damaged"}
+METRICS = {"lstr": {"mAP": 0.5, "per_class": {"fall": {"AP": 0.5}}}, "videos": 3}
+SWEPT = settings(
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, and what makes unsound files for it."""
+
+    name: str
+    """Of the file, or of the folder."""
+    files: Callable[[Path], st.SearchStrategy[dict[str, bytes]]]
+    """Contents by name, from a folder to make the sound ones in; "" is the file itself."""
+    read: Callable[[Path], Any]
+
+
+def one(content: st.SearchStrategy[bytes]) -> st.SearchStrategy[dict[str, bytes]]:
+    return content.map(lambda made: {"": made})
+
+
+def saved(content: Any) -> bytes:
+    target = io.BytesIO()
+    torch.save(content, target)
+    return target.getvalue()
+
+
+def json_in(sound: dict[str, Any], names: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """A table of which some entries are JSON texts, with one of these changed."""
+
+    def change(name: str) -> st.SearchStrategy[dict[str, Any]]:
+        text = changed_json(json.loads(sound[name])).map(lambda made: made.decode(errors="replace"))
+        return text.map(lambda made: {**sound, name: made})
+
+    return st.sampled_from(names).flatmap(change)
+
+
+def checkpoint_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
+    model = make_model(LSTRConfig(**TINY, rgb_dim=8, flow_dim=0), len(CLASSES)).eval()
+    checkpoint.save(folder / "c.pt", model, CLASSES, CONFIGURED, METRICS, {"thresholds": {"fall": {"on": 0.4}}})
+    content = checkpoint.read(folder / "c.pt")
+    texts = json_in(content, ("config", "classes", "recipe", "metrics", "extra", "versions"))
+    tables = st.sampled_from(
+        (None, 1, [], {}, {"rgb": 1}, {"rgb": {"x": 1}}, {1: torch.zeros(1)}, {"x": torch.zeros(0)})
+    )
+    other = st.tuples(st.sampled_from(sorted(content)), tables).map(lambda changed: {**content, changed[0]: changed[1]})
+    whole = (folder / "c.pt").read_bytes()
+    return one(st.one_of(texts.map(saved), other.map(saved), changed_bytes(whole)))
+
+
+def weights_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
+    card = ModelCard("mine", "rgb", "resnet50", ("Background", "fall"), {"a": "0" * 64}).to_json()
+    content = {"state_dict": {"conv1.weight": torch.zeros(2, 3, 1, 1)}, "lstr": card}
+    return one(json_in(content, ("lstr",)).map(saved) | changed_bytes(saved(content)))
+
+
+def model_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
+    model = make_model(LSTRConfig(**TINY, rgb_dim=8, flow_dim=0), len(CLASSES)).eval()
+    checkpoint.save(folder / "c.pt", model, CLASSES, RECIPE, METRICS, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})
+    made = write_model(folder / "m.lstr", folder / "c.pt", None, {"metrics": METRICS, "videos": ["v"]})
+    whole = made.path.read_bytes()
+    from extractors.networks.archive import Archive
+
+    archive = Archive(made.path)
+    parts = {"lstr.safetensors": archive.read("lstr.safetensors")}
+    document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
+
+    def packed(values: Any) -> bytes:
+        try:
+            changed = json.loads(as_json(values)) if isinstance(values, dict) else {}
+            write_archive(folder / "changed.lstr", changed, "", parts)
+        except (ValueError, TypeError, RecursionError, ExtractorError):  # Python writes no such JSON
+            return whole
+        return (folder / "changed.lstr").read_bytes()
+
+    tensors = changed_bytes(parts["lstr.safetensors"]).map(lambda new: parts | {"lstr.safetensors": new})
+
+    def with_tensors(changed: dict[str, bytes]) -> bytes:
+        write_archive(folder / "changed.lstr", document, "", changed)
+        return (folder / "changed.lstr").read_bytes()
+
+    return one(st.one_of(changed_values(document).map(packed), tensors.map(with_tensors), changed_bytes(whole)))
+
+
+def read_model(path: Path) -> None:
+    model = open_model(path)
+    describe(path, {})
+    find_recipe(str(path))
+    model.checkpoint()
+    unpack_model(path, path.parent / f"unpacked-{path.stat().st_mtime_ns}")
+
+
+def read_checkpoint(path: Path) -> None:
+    loaded = checkpoint.load(path)
+    recipe_of(loaded)
+    describe(path, {})
+    find_recipe(str(path))
+
+
+def feature_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
+    target = io.BytesIO()
+    np.save(target, np.zeros((8, 1024), np.float32))
+    sound = {
+        "recipe.json": as_json(RECIPE),
+        "rgb_random_shufflenetv2/v.npy": target.getvalue(),
+        "records/v.json": as_json(RECORD),
+        "failed.jsonl": as_json(FAILURE) + b"\n",
+        "videos.jsonl": as_json(RECORD) + b"\n",
+        "weights.json": as_json({"rgb": "/nowhere/w"}),
+        "calibration.pt": saved({"rgb": {"bn.running_mean": torch.zeros(2)}}),
+    }
+    known = {"recipe.json": RECIPE, "records/v.json": RECORD, "failed.jsonl": FAILURE, "videos.jsonl": RECORD}
+    known |= {"weights.json": {"rgb": "/nowhere/w"}}
+
+    def change(name: str) -> st.SearchStrategy[dict[str, bytes]]:
+        changed = changed_json(known[name]) if name in known else changed_bytes(sound[name])
+        return changed.map(lambda made: {**sound, name: made})
+
+    return st.sampled_from(sorted(sound)).flatmap(change)
+
+
+def read_features(path: Path) -> None:
+    folder = open_features(path)
+    for video_id in folder.ids():
+        folder.load(video_id)
+        folder.read_record(video_id)
+    folder.failures()
+    folder.compile([])
+    find_recipe(str(path))
+    describe(path, {})
+
+
+def weights_folders(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
+    recipe = RECIPE | {"rgb": network_recipe("rgb", StreamPreset("shufflenetv2")).to_dict() | {"weights": "mine"}}
+    about = {"format": "lstr-weights/1", "name": "mine", "classes": CLASSES, "streams": ["rgb"], "training": {"v": "0"}}
+    about |= {"folds": {"v": 1}, "metrics": {"rgb": {"all": {"mAP": 0.5}}}}
+    sound = {"finetune.json": as_json(about), "recipe.json": as_json(recipe), "rgb.pth": b"x"}
+    known = {"finetune.json": about, "recipe.json": recipe}
+    named = st.sampled_from(sorted(known))
+    return named.flatmap(lambda name: changed_json(known[name]).map(lambda made: {**sound, name: made}))
+
+
+def annotation_files(form: str, suffix: str) -> Callable[[Path], st.SearchStrategy[dict[str, bytes]]]:
+    def files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
+        checkpoint_labels = folder / "labels.json"
+        checkpoint_labels.write_bytes(as_json({**LABELS, "database": {"c": LABELS["database"]["c"]}}))
+        convert([checkpoint_labels], form, folder / f"sound{suffix}")
+        text = (folder / f"sound{suffix}").read_text()
+        return one(changed_text(text) | (changed_json(json.loads(text)) if suffix == ".json" else changed_text(text)))
+
+    return files
+
+
+def read_labels(path: Path) -> None:
+    is_label_file(path)
+    describe(path, {})
+    read_label_file(path)
+    convert([path], "csv")
+
+
+def video_files(suffix: str, codec: str) -> Callable[[Path], st.SearchStrategy[dict[str, bytes]]]:
+    def files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
+        path = write_video(folder / f"sound{suffix}", range(0, 300, 25), codec=codec)
+        return one(changed_bytes(path.read_bytes()))
+
+    return files
+
+
+def read_video(path: Path) -> None:
+    with path.open("rb") as piped:
+        look(piped.read)
+    probe(path)
+
+
+TIMELINE = {
+    "format": "lstr-timeline/1",
+    "source": "v.mp4",
+    "duration": 4.0,
+    "classes": CLASSES,
+    "seconds_per_chunk": 0.25,
+    "chunks": 16,
+    "segments": [{"label": "fall", "start": 0.5, "end": 1.5, "score": 0.5}],
+    "gaps": [],
+}
+TARGETS = {
+    "labels": Target("labels.json", lambda _: one(changed_json(LABELS)), read_labels),
+    "timeline": Target("v.json", lambda _: one(changed_json(TIMELINE)), read_labels),
+    **{
+        f"labels, {form}": Target(f"v{suffix}", annotation_files(form, suffix), read_labels)
+        for form, suffix in (("csv", ".csv"), ("eaf", ".eaf"), ("vtt", ".vtt"), ("srt", ".srt"))
+    },
+    "labels, Label Studio": Target("v.json", annotation_files("labelstudio", ".json"), read_labels),
+    "recipe": Target(
+        "recipe.json", lambda _: one(changed_json(CONFIGURED)), lambda p: (find_recipe(str(p)), describe(p, {}))
+    ),
+    "recipe file": Target(
+        "own.json", lambda _: one(changed_json(PRESET)), lambda p: (find_recipe(str(p)), describe(p, {}))
+    ),
+    "metrics": Target("metrics.json", lambda _: one(changed_json(METRICS)), metrics_from),
+    "checkpoint": Target("c.pt", checkpoint_files, read_checkpoint),
+    "weights": Target("w.pth", weights_files, lambda p: (read_card(p), read_state_dict(p))),
+    "weights folder": Target("w", weights_folders, lambda p: (open_weights(p), find_recipe(str(p)), describe(p, {}))),
+    "model file": Target("m.lstr", model_files, read_model),
+    "features": Target("f", feature_files, read_features),
+    "MP4": Target("v.mp4", video_files(".mp4", "libx264"), read_video),
+    "Matroska": Target("v.mkv", video_files(".mkv", "libx264"), read_video),
+    "AVI": Target("v.avi", video_files(".avi", "mpeg4"), read_video),
+}
+QUICK = {"labels": 60, "timeline": 40, "recipe": 100, "recipe file": 100, "metrics": 100, "weights folder": 40}
+"""Examples of the readers that take a millisecond each, in every run, always the same ones."""
+
+
+def sweep(target: Target, folder: Path, examples: int, same: bool) -> None:
+    """Read so many unsound files; what is no typed error with a hint fails the test."""
+    (folder / "sound").mkdir()
+    path = folder / target.name
+
+    @settings(SWEPT, max_examples=examples, derandomize=same)
+    @given(target.files(folder / "sound"))
+    def read(files: dict[str, bytes]) -> None:
+        for name, content in files.items():
+            file = path / name if name else path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        try:
+            target.read(path)
+        except (ExtractorError, LstrError) as error:
+            assert error.hint, error
+            assert "\n" not in str(error), "one sentence"
+
+    read()
+    assert {p.name for p in folder.iterdir() if not p.name.startswith("unpacked-")} <= {"sound", target.name}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_a_reader_makes_of_unsound_files(tmp_path, name):
+    sweep(TARGETS[name], tmp_path, QUICK[name], same=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_minute_of_unsound_files(tmp_path, name):
+    end, turn = monotonic() + SECONDS, 0
+    while monotonic() < end:
+        (tmp_path / str(turn)).mkdir()
+        sweep(TARGETS[name], tmp_path / str(turn), 200, same=False)
+        turn += 1
