@@ -2,9 +2,7 @@
 
 import importlib
 import os
-import signal
 import sys
-import threading
 import traceback
 
 import click
@@ -13,6 +11,7 @@ from click.shell_completion import CompletionItem
 from extractors.addresses import displayed
 from lstr import __version__
 from lstr_cli.headings import Group
+from lstr_cli.interruption import HINT, Interruptions
 
 COMMANDS = {
     "demo": "Draw a small labelled set of videos, learn from it, and detect.",
@@ -32,7 +31,6 @@ COMMANDS = {
     "bench": "How fast this machine decides.",
     "doctor": "What this machine has, and what is missing.",
 }
-INTERRUPTED = 130
 WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 
@@ -73,7 +71,16 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command and leave with its documented exit code."""
-    sys.unraisablehook = resend_interrupt
+    with Interruptions() as interruptions:
+        try:
+            code = _run(interruptions)
+        except KeyboardInterrupt:
+            code = _fail(interruptions.sentence, HINT, interruptions.code)
+        interruptions.leave_soon()
+    sys.exit(code)
+
+
+def _run(interruptions: Interruptions) -> int:
     try:
         code = cli.main(prog_name="lstr", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -85,15 +92,12 @@ def main() -> None:
         code = _fail(*words_of(error), error.exit_code)
     except click.ClickException as error:
         code = _fail(error.format_message(), "", error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        code = _fail(
-            "Interrupted.",
-            "everything finished so far is kept; run the same command again (train, finetune: with --resume).",
-            INTERRUPTED,
-        )
+    except click.Abort:  # what Click makes of Ctrl-C, and of an input that ends at a question
+        code = _fail(interruptions.sentence, HINT, interruptions.code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        # one signal may end the reader of a pipe and its writer
+        code = interruptions.code if interruptions.heard else 0
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
@@ -103,16 +107,7 @@ def main() -> None:
             detail = str(error).strip().splitlines()
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
-    sys.exit(code or 0)
-
-
-def resend_interrupt(unraisable) -> None:
-    """Send a Ctrl-C again that Python dropped because it arrived in a destructor."""
-    if unraisable.exc_type is KeyboardInterrupt:
-        # a signal, for a flag alone would not end what the main thread waits for
-        threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
-    else:
-        sys.__unraisablehook__(unraisable)
+    return code or 0
 
 
 def _fail(sentence: str, hint: str, code: int) -> int:

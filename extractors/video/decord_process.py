@@ -1,7 +1,7 @@
 """decord in a process of its own, which can be ended; `python -m extractors.video.decord_process` is that process.
 
 decord decodes ahead, and can hang for ever in a call that no thread can break off; so whoever waits for it ends the
-process. When nobody waits any more, the kernel ends it by an alarm, whatever holds Python's lock. FFmpeg inside decord
+process. It ends with its parent; should a call hold Python's lock, the kernel ends it by an alarm. FFmpeg inside decord
 conceals damage and makes a frame all the same; only its log shows that, so the first line that its video decoder logs
 ends the reading.
 """
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 import extractors
 from extractors.errors import VideoError
+from extractors.lifeline import end_with_parent
 from extractors.video.frames import shrink, upright
 
 if TYPE_CHECKING:  # the child needs no PyAV
@@ -51,7 +52,7 @@ class DecordProcess:
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         # a group of its own: Ctrl-C is this process's to hear, which then ends the child
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
+            [sys.executable, "-P", "-m", __name__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
@@ -189,7 +190,9 @@ def serve(request: Mapping, out: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Serve requests from standard input until it ends."""
+    """Serve requests from standard input until it ends, or the process whose number is the argument."""
+    end_with_parent(int(sys.argv[1]))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its parent ends it
     out = os.fdopen(os.dup(1), "wb")
     log = tempfile.TemporaryFile()  # noqa: SIM115 (standard error, for as long as the process lives)
     os.dup2(log.fileno(), 2)

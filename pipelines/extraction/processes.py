@@ -1,8 +1,7 @@
 """Videos over processes of this machine, each with its share of the cores and one of the GPUs.
 
-`python -m pipelines.extraction.processes FD` is such a process, which its parent talks to over a socket: it takes a
-WorkerConfig, then (id, source) of one video after the other, and sends Ready, Progress, an Outcome per video, or last
-of all an error.
+`main` is such a process, which its parent talks to over a socket: it takes a WorkerConfig, then (id, source) of one
+video after the other, and sends Ready, Progress, an Outcome per video, or last of all an error.
 """
 
 import os
@@ -30,7 +29,15 @@ from pipelines.progress import Progress
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
 PATIENCE = 1.0  # seconds between two requests to end
-REQUESTS = 5  # so many, then a process is killed
+REQUESTS = 3  # so many, then a process is killed
+# it heeds its parent before the seconds that other imports take
+PROCESS = f"""
+import sys
+from extractors.lifeline import end_with_parent
+end_with_parent(int(sys.argv[2]), gently=True)
+from {__name__} import main
+main()
+"""
 PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
 
 
@@ -51,7 +58,7 @@ class WorkerProcess:
         with theirs:
             # a group of its own: Ctrl-C is the parent's to hear, which then ends its workers
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", PROCESS, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=env,
@@ -206,10 +213,7 @@ def _work(connection: Connection) -> Generator[Ready | Progress | Outcome, None,
 def main() -> None:
     """Serve the process at the other end of the socket; it ends this one by SIGTERM, or by ending itself."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing half-written stays
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its parent ends it
     with suppress(KeyboardInterrupt, BrokenPipeError):
         serve(Connection(int(sys.argv[1])))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
-
-
-if __name__ == "__main__":
-    main()

@@ -7,6 +7,7 @@ a node reads and writes are the source and the feature folder, so both must be w
 import io
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -105,7 +106,8 @@ def cluster(address: str | None) -> Iterator[None]:
     with redirect_stdout(_WithoutRay(sys.stdout)):
         try:
             _check_listening(address or os.environ.get("RAY_ADDRESS", ""))
-            ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
+            with _own_sigterm():
+                ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
         except (OSError, RuntimeError, ValueError) as error:
             raise ClusterError(
                 f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
@@ -115,6 +117,17 @@ def cluster(address: str | None) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep what this process does on SIGTERM: Ray would end it with exit code 1."""
+    own = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, own)
 
 
 def _check_listening(address: str) -> None:

@@ -1,12 +1,15 @@
 """Batches of training samples, read ahead by processes."""
 
+import os
 import signal
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import cv2
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from extractors.lifeline import end_with_starting_thread
 from pipelines.finetuning.samples import Draws
 from pipelines.training.ranks import ALONE, Ranks
 
@@ -66,7 +69,7 @@ def make_loader(dataset: Dataset, batches: Iterable[list], loaders: int) -> Data
         batch_sampler=batches,
         num_workers=loaders,
         multiprocessing_context="fork" if loaders else None,
-        worker_init_fn=_begin_reading,
+        worker_init_fn=partial(_begin_reading, os.getpid()),
         collate_fn=_together,
     )
 
@@ -76,6 +79,9 @@ def _together(samples: list[tuple[torch.Tensor, int]]) -> Images:
     return torch.stack(images), numbers
 
 
-def _begin_reading(worker: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that made them ends the loaders
+def _begin_reading(parent: int, worker: int) -> None:
+    end_with_starting_thread(parent)
+    # terminals and systemd send them to all; who made the loaders ends them, and takes their death for a failure
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     cv2.setNumThreads(0)

@@ -13,7 +13,6 @@ import pytest
 
 from lstr_cli.main import COMMANDS, cli
 from tests.support.mistakes import mistake
-from tests.support.processes import heed_interrupts
 
 
 def test_without_a_command_there_is_help(lstr):
@@ -349,23 +348,3 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")
     (tmp_path / "mine.pth").rename(tmp_path / "moved.pth")
     mistake(lstr(*detect), 4, "mine.pth", "--rgb-weights")
-
-
-def test_a_ctrl_c_that_falls_into_a_destructor_is_not_lost():
-    """It once came while decord freed a video, and extraction went on to its end with exit code 0."""
-    code = (
-        "import sys, time\n"
-        "from lstr_cli.main import resend_interrupt\n"
-        "sys.unraisablehook = resend_interrupt\n"
-        "class Reader:\n"
-        "    def __del__(self):\n"
-        "        raise KeyboardInterrupt\n"
-        "Reader()\n"
-        "try:\n"
-        "    time.sleep(30)\n"
-        "except KeyboardInterrupt:\n"
-        "    print('heard')\n"
-    )
-    how = {"capture_output": True, "text": True, "timeout": 60, "preexec_fn": heed_interrupts}
-    result = subprocess.run([sys.executable, "-c", code], **how)
-    assert (result.stdout, result.stderr) == ("heard\n", "")

@@ -23,7 +23,7 @@ FACE = "lstr"
 # Bottom to top. What stands in one line does not import its neighbours of that line.
 ORDER = {
     "extractors": (
-        ("errors", "names", "home", "addresses", "prefetch", "stages"),
+        ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages"),
         ("devices",),
         ("lanes",),
         ("video", "flow"),

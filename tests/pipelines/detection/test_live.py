@@ -228,8 +228,9 @@ def test_ctrl_c_is_how_a_camera_is_left(loaded, networks, tmp_path):
 
 
 @pytest.mark.long
-def test_a_killed_process_loses_no_line(small_set, streams, tmp_path):
-    """kill -9 while it detects: all lines are whole, but perhaps the last."""
+@pytest.mark.parametrize("sent, code", [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code):
+    """kill -9 while it detects: all lines are whole, but perhaps the last; `docker stop`: all files are there."""
     command = [sys.executable, "-m", "lstr_cli.main", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]
     process = subprocess.Popen(
         list(map(str, command)), stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
@@ -242,12 +243,18 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.send_signal(sent)
+        _, err = process.communicate()
+    assert process.returncode == code, err
     *lines, _ = path.read_text().split("\n")
     chunks = [json.loads(line)["chunk"] for line in lines if '"chunk"' in line]
     assert chunks == list(range(len(chunks))) and len(chunks) >= 3
-    assert [p.name for p in tmp_path.iterdir()] == ["stdin.jsonl"]
+    if sent == signal.SIGKILL:
+        assert [p.name for p in tmp_path.iterdir()] == ["stdin.jsonl"]
+        return
+    assert b"error: Terminated." in err and b"Traceback" not in err
+    assert whole(tmp_path, "stdin")["decided"] == len(chunks) == len(np.load(tmp_path / "stdin.scores.npy"))
+    assert (tmp_path / "stdin.html").read_text().rstrip().endswith("</html>")
 
 
 def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):

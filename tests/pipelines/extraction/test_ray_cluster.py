@@ -31,11 +31,16 @@ STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file
 FAST = ("--recipe", "fast", "--flow", "dis")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def environment():
-    """Changes of the environment that last as long as the module."""
+    """Changes of the environment that last as long as the module; no test sees what somebody else does with Ray."""
+    # short, for sockets below it
+    folder = Path(tempfile.mkdtemp(prefix="lstr-ray-", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", str(folder))  # where the address of "the" cluster of a machine stands, too
+        patch.delenv("RAY_ADDRESS", raising=False)
         yield patch
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +75,9 @@ class TwoNodes:
     def __init__(self, environment):
         from ray.cluster_utils import Cluster
 
-        # short, for sockets below it; not Ray's usual one, where a `ray.init()` of somebody else would find it
-        self.folder = Path(tempfile.mkdtemp(prefix="lstr-ray-", dir="/tmp"))
-        self.scratch = self.folder / "second"
+        self.scratch = Path(os.environ["RAY_TMPDIR"]) / "second"
         self.scratch.mkdir()
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        environment.setenv("RAY_TMPDIR", str(self.folder))  # where the address of "the" cluster of a machine stands
         node = {"num_cpus": 1, "object_store_memory": STORE}
         try:
             head = {**node, "include_dashboard": False}
@@ -98,7 +100,6 @@ class TwoNodes:
     def close(self) -> None:
         if hasattr(self, "_cluster"):
             self._cluster.shutdown()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -205,14 +206,15 @@ def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path):
+@pytest.mark.parametrize("sent, code, word", [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")])
+def test_a_signal_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path, sent, code, word):
     """Nothing half-written stays in a folder that nodes share, and the cluster is free again."""
     folder = tmp_path / "features"
     process = start(*on_cluster(two_nodes.address, scenes, "-o", folder))
     wait_for(lambda: list(folder.glob("records/*.json")), process)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, sent)
     _, err = process.communicate(timeout=120)
-    assert process.returncode == 130 and "error: Interrupted." in err and "Traceback" not in err, err
+    assert process.returncode == code and f"error: {word}." in err and "Traceback" not in err, err
     deadline = time.monotonic() + 60
     while (left := list(folder.rglob(".*.tmp-*"))) and time.monotonic() < deadline:
         time.sleep(0.1)

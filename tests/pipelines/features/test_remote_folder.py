@@ -1,6 +1,8 @@
 """A feature folder elsewhere: done means the same as on disk, whatever was cut off, changed or replaced."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, BrokenBarrierError
 
 import fsspec
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 
 from extractors.errors import RecipeError
 from extractors.recipe import NetworkRecipe, Recipe
+from pipelines.features import remote_folder
 from pipelines.features.remote_folder import create_remote, open_remote
 from pipelines.files.json_files import write_json
 from pipelines.files.npy_rows import fingerprints
@@ -120,3 +123,18 @@ def test_a_folder_is_opened_as_it_was_begun(features):
     features.path.joined("recipe.json").write(b"{")
     with pytest.raises(RecipeError, match="not JSON"):
         open_remote(features.path)
+
+
+def test_many_are_looked_at_in_threads_with_one_header_at_a_time(features, monkeypatch):
+    """Python 3.11 answers two threads that parse source with a SystemError, and numpy parses a header as source."""
+    publish(features)
+    together, read = Barrier(2), np.lib.format.read_array_header_1_0
+
+    def meet(*arguments):
+        with pytest.raises(BrokenBarrierError):
+            together.wait(0.2)  # nobody else comes
+        return read(*arguments)
+
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", meet)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda _: features.is_done("a/v 1", SOURCE), range(2))) == [True, True]

@@ -180,7 +180,7 @@ from pathlib import Path
 def kill(run, how):
     while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").read_text().count("\\n") < 3:
         time.sleep(0.001)
-    os.killpg(0, how) if how == 2 else os.kill(os.getpid(), how)
+    os.kill(os.getpid(), how) if how == 9 else os.killpg(0, how)
 
 threading.Thread(target=kill, args=(Path(sys.argv.pop(1)), int(sys.argv.pop(1))), daemon=True).start()
 from lstr_cli.main import main
@@ -189,8 +189,8 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_real_kill(finetune, acted, home, tmp_path, how):
+@pytest.mark.parametrize("how, code", [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_real_kill(finetune, acted, home, tmp_path, how, code):
     """Of the command with its reading process, somewhere after the third of six epochs; it goes on to the bit."""
     options = [
         "--stream",
@@ -211,7 +211,7 @@ def test_a_real_kill(finetune, acted, home, tmp_path, how):
     killed = subprocess.run(
         command, capture_output=True, text=True, env=env, preexec_fn=heed_interrupts, start_new_session=True
     )
-    assert killed.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130), killed.stderr
+    assert killed.returncode == code, killed.stderr
     assert "Traceback" not in killed.stderr
     assert finetune(tmp_path / "run", *options, "--resume")[0] == 0
     assert finetune(tmp_path / "whole", *options)[0] == 0

@@ -1,0 +1,177 @@
+"""Ctrl-C, SIGTERM and SIGHUP: the first winds the command down, a second ends it at once.
+
+The first raises KeyboardInterrupt in the main thread, so that everything is closed and what is finished is written. A
+thread hears them too, for the main thread may be in a call that returns late or never. What is ignored from the start
+stays so, as SIGHUP under `nohup`.
+"""
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from signal import SIGHUP, SIGINT, SIGTERM
+from time import monotonic
+
+SENTENCES = {SIGINT: "Interrupted.", SIGTERM: "Terminated.", SIGHUP: "Hung up."}
+HINT = "everything finished so far is kept; run the same command again (train, finetune: with --resume)."
+AT_ONCE = "what was being written is not finished; run the same command again (train, finetune: with --resume)."
+SAME = 1.0  # seconds within which several signals are one request: `timeout` and closed terminals send two
+DEAF = 4.0  # seconds until the main thread has to have heard
+GLANCE = 1.0  # seconds between two looks whether the main thread winds down
+LAST = 2.0  # seconds until threads have to have ended when the command has
+SHOW_CURSOR = "\x1b[?25h"
+
+_listening: "Interruptions | None" = None
+
+
+class Interruptions:
+    """Listens while a command runs; use it as a context manager. In another thread than the main one it does nothing.
+
+    `heard` is the signal that winds the command down.
+    """
+
+    def __init__(self):
+        self.heard: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+        self._terminals: list[int] = []
+        self._reached = threading.Event()
+        self._main = threading.main_thread().ident or 0
+        self._again = self._resent = self._over = False
+
+    def __enter__(self) -> "Interruptions":
+        global _listening
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        self._terminals = [fd for fd in (0, 1, 2) if os.isatty(fd)]
+        self._ours, self._kernels = os.pipe()
+        os.set_blocking(self._kernels, False)
+        self._fd_before = signal.set_wakeup_fd(self._kernels, warn_on_full_buffer=False)
+        _listening = self
+        for number in SENTENCES:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self._before[number] = signal.signal(number, self._raise)
+        self._thread = threading.Thread(target=self._listen, name="interruptions", daemon=True)
+        self._thread.start()
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._resend
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        global _listening
+        if _listening is not self:
+            return
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = self._hook
+        signal.set_wakeup_fd(self._fd_before)
+        _listening = None
+        os.close(self._kernels)
+        self._thread.join()
+        os.close(self._ours)
+
+    @property
+    def sentence(self) -> str:
+        """What is told to the user; without a signal, as at an end of input, it is Ctrl-C's."""
+        return SENTENCES[self.heard or SIGINT]
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return code_of(self.heard or SIGINT)
+
+    def leave_soon(self) -> None:
+        """End the process LAST seconds from now if a signal was heard, whatever its threads wait for."""
+        self._over = True
+        if self.heard:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            last = threading.Timer(LAST, os._exit, (self.code,))
+            last.daemon = True
+            last.start()
+
+    def _raise(self, number: int, frame: object) -> None:
+        if number == SIGHUP:
+            leave_terminals(self._terminals)
+        if self.heard and not self._again:
+            return  # the thread decides whether it was a second one
+        self._again = False
+        self.heard = self.heard or signal.Signals(number)
+        self._reached.set()
+        raise KeyboardInterrupt
+
+    def _listen(self) -> None:
+        """Until the pipe closes: a byte of it is the number of a signal, written at once by what receives signals."""
+        first, since, idle = 0, 0.0, 0
+        while True:
+            if not select.select([self._ours], [], [], GLANCE if first else None)[0]:
+                if not self._reached.is_set():
+                    if monotonic() - since > DEAF:
+                        self._leave(first)
+                    continue
+                idle = 0 if self._winds_down() else idle + 1
+                if idle == 2:  # a library caught the interrupt, and went on
+                    idle = 0
+                    self._send_again()
+                continue
+            number = next(iter(os.read(self._ours, 1)), None)
+            if number is None:
+                return
+            if number not in self._before:
+                continue
+            if not first:
+                first, since = number, monotonic()
+            elif self._resent:
+                self._resent = False
+            elif monotonic() - since > SAME:
+                self._leave(number)
+
+    def _leave(self, number: int) -> None:
+        words = f"error: {SENTENCES[signal.Signals(number)]}\nhint: {AT_ONCE}\n"
+        with suppress(OSError):  # not through Python's streams, whose locks the main thread may hold
+            os.write(2, (SHOW_CURSOR * os.isatty(2) + words).encode())
+        os._exit(code_of(number))
+
+    def _resend(self, unraisable) -> None:
+        """Send a signal again whose KeyboardInterrupt Python dropped, because it arrived in a destructor."""
+        if unraisable.exc_type is not KeyboardInterrupt:
+            sys.__unraisablehook__(unraisable)
+            return
+        threading.Timer(0.05, self._send_again).start()
+
+    def _send_again(self) -> None:
+        self._again = self._resent = bool(self.heard)
+        # a signal, for a flag alone would not end what the main thread waits for
+        signal.pthread_kill(self._main, self.heard or SIGINT)
+
+    def _winds_down(self) -> bool:
+        """Whether the command is over, or the main thread is handling an exception, as while it unwinds."""
+        handled = sys._current_exceptions().get(self._main)
+        return self._over or handled not in (None, (None, None, None))  # the latter in Python 3.11
+
+
+def code_of(number: int) -> int:
+    """The exit code of a command that a signal ended, as shells count: 130, 143, 129."""
+    return 128 + number
+
+
+def leave_terminals(terminals: list[int], is_there: Callable[[int], bool] = os.isatty) -> None:
+    """Turn file descriptors of a closed terminal to nowhere: writing to it fails, and results are yet to be written."""
+    for fd in terminals:
+        if not is_there(fd):
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, fd)
+            os.close(nowhere)
+
+
+def _in_forked_child() -> None:
+    """A fork has its parent's handlers and its end of the pipe; its parent ends it, or what watches that."""
+    if _listening:
+        signal.set_wakeup_fd(-1)
+        for number in _listening._before:
+            signal.signal(number, signal.SIG_DFL if number == SIGTERM else signal.SIG_IGN)
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

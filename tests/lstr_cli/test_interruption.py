@@ -1,0 +1,157 @@
+"""Ctrl-C, SIGTERM and SIGHUP, sent to a real process that runs a command of the tests."""
+
+import os
+import signal
+import subprocess
+import sys
+from signal import SIGHUP, SIGINT, SIGTERM
+
+import pytest
+
+from lstr_cli.interruption import leave_terminals
+from tests.support.processes import heed_interrupts
+
+COMMAND = """
+import ctypes, os, sys, threading, time
+import click
+from lstr_cli import interruption, main
+
+@click.command("test")
+def command():
+{body}
+
+main.LazyGroup.get_command = lambda *_: command
+sys.argv = ["lstr", "test"]
+main.main()
+"""
+WAIT = "print('up', flush=True)\ntime.sleep(60)"
+TIDY = "try:\n    print('up', flush=True)\n    time.sleep(60)\nfinally:\n"
+
+
+def run(body: str, *sent: signal.Signals, ready=heed_interrupts) -> tuple[int, str, str]:
+    """Run a command, and send it signals, each after a line of its output; its code, the rest of output, errors."""
+    code = COMMAND.format(body="".join(f"    {line}\n" for line in body.splitlines()))
+    how = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "preexec_fn": ready,
+    }
+    with subprocess.Popen([sys.executable, "-c", code], **how) as process:
+        for number in sent:
+            process.stdout.readline()
+            process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    return process.returncode, out, err.strip()
+
+
+@pytest.mark.parametrize(
+    "number, code, word", [(SIGINT, 130, "Interrupted."), (SIGTERM, 143, "Terminated."), (SIGHUP, 129, "Hung up.")]
+)
+def test_each_winds_down(number, code, word):
+    left, out, err = run(TIDY + "    print('written')", number)
+    assert (left, out) == (code, "written\n")
+    assert err.startswith(f"error: {word}\nhint: everything finished so far is kept") and err.count("\n") == 1
+
+
+def test_two_at_once_are_one():
+    """As `timeout` sends them."""
+    tidy = (
+        TIDY
+        + "    interruption.SAME = 60\n    print('tidying', flush=True)\n    sys.stdin.read()\n    print('written')"
+    )
+    assert run(tidy, SIGTERM, SIGTERM)[:2] == (143, "written\n")
+
+
+def test_a_second_one_ends_at_once():
+    tidy = (
+        TIDY + "    interruption.SAME = 0\n    print('tidying', flush=True)\n    time.sleep(60)\n    print('written')"
+    )
+    left, out, err = run(tidy, SIGINT, SIGTERM)
+    assert (left, out) == (143, "") and err.startswith("error: Terminated.\nhint: what was being written")
+
+
+@pytest.mark.long
+def test_a_call_that_never_returns_is_ended():
+    """The main thread hears nothing in a lock of C, as in a decoder that hangs."""
+    body = (
+        "interruption.DEAF = 0.1\n"
+        "threading.Timer(2, print, ('up',), {'flush': True}).start()\n"
+        "lock = ctypes.create_string_buffer(64)\n"
+        "for _ in range(2):\n"
+        "    ctypes.CDLL(None).pthread_mutex_lock(lock)"
+    )
+    left, _, err = run(body, SIGTERM)
+    assert left == 143 and err.startswith("error: Terminated.\nhint: what was being written")
+
+
+def test_a_thread_that_never_ends_does_not_keep_it():
+    body = "interruption.LAST = 0.1\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+    left, _, err = run(body + WAIT, SIGTERM)
+    assert left == 143 and err.startswith("error: Terminated.\nhint: everything finished")
+
+
+def test_one_that_a_library_swallows_is_sent_again():
+    """And not while the command winds down, however long that takes."""
+    body = (
+        "interruption.GLANCE = 0.05\n"
+        "try:\n"
+        "    print('up', flush=True)\n"
+        "    time.sleep(60)\n"
+        "except BaseException:\n"
+        "    pass\n"
+        "try:\n"
+        "    time.sleep(60)\n"
+        "finally:\n"
+        "    time.sleep(0.4)\n"
+        "    print('written')"
+    )
+    left, out, err = run(body, SIGTERM)
+    assert (left, out) == (143, "written\n") and err.startswith("error: Terminated.\nhint: everything finished")
+
+
+@pytest.mark.parametrize("number", [SIGHUP, SIGTERM])
+def test_what_is_ignored_stays_ignored(number):
+    """`nohup lstr …` outlives its terminal."""
+    body = "print('up', flush=True)\nsys.stdin.read()\nprint('done')"
+    assert run(body, number, ready=lambda: signal.signal(number, signal.SIG_IGN)) == (0, "done\n", "")
+
+
+def test_one_that_falls_into_a_destructor_is_not_lost():
+    """It once came while decord freed a video, and extraction went on to its end with exit code 0."""
+    body = (
+        "class Reader:\n"
+        "    def __del__(self):\n"
+        "        print('up', flush=True)\n"
+        "        time.sleep(60)\n"
+        "Reader()\n"
+        "time.sleep(60)"
+    )
+    left, _, err = run(body, SIGTERM)
+    assert left == 143 and err.startswith("error: Terminated.\nhint: everything finished")
+
+
+def test_a_forked_process_has_none_of_it():
+    """It could tell its parent's thread of signals that its parent never got."""
+    body = (
+        "ours, theirs = os.pipe()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os.write(theirs, b'.')\n"
+        "    time.sleep(60)\n"
+        "os.read(ours, 1)\n"
+        "for number in (2, 1, 15):\n"
+        "    os.kill(child, number)\n"
+        "print(os.waitpid(child, 0)[1])"
+    )
+    assert run(body) == (0, "15\n", "")
+
+
+def test_output_to_a_closed_terminal_goes_nowhere(tmp_path):
+    """Else the first line that is printed while results are written ends the writing."""
+    with (tmp_path / "terminal").open("wb") as terminal, (tmp_path / "other").open("wb") as other:
+        leave_terminals([terminal.fileno(), other.fileno()], lambda fd: fd == other.fileno())
+        os.write(terminal.fileno(), b"lost")
+        os.write(other.fileno(), b"kept")
+    assert not (tmp_path / "terminal").read_bytes() and (tmp_path / "other").read_bytes() == b"kept"

@@ -1,0 +1,16 @@
+"""Tests of what happens after so many seconds, on machines of any speed."""
+
+from collections.abc import Callable
+
+
+def patiently(check: Callable[[float], None], seconds: float) -> None:
+    """Call `check` with so many seconds; where it fails, with 4 and 16 times as many.
+
+    A busy machine may need the longest; a defect fails with each.
+    """
+    for factor in (1, 4):
+        try:
+            return check(factor * seconds)
+        except AssertionError:
+            continue
+    check(16 * seconds)

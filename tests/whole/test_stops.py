@@ -1,0 +1,278 @@
+"""Every long command, stopped at random moments: nobody is left behind, nothing is half written, it goes on to the bit.
+
+Three ways in turn: `kill -9`, SIGTERM (docker stop, systemd) and SIGHUP (a closed terminal), each to the command's own
+process alone. $LSTR_MOMENTS is how many times each command is stopped.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from extractors.networks.weights import read_state_dict
+from lstr.checkpoint import load
+from pipelines.finetuning.run_folder import SETTINGS
+from tests.support.videos import remux
+
+MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
+HOWS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
+CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129}
+SECONDS = 5.0  # within which all is over, on a machine that has nothing else to do
+IMPORTED = [
+    "lstr_cli.extract",
+    "pipelines.extraction.job",
+    "pipelines.learning.learn",
+    "mmaction.models",
+    "rich.progress",
+]
+TINY = ("--set", "model.d_model=32", "--set", "train.epochs=12", "--set", "train.save_seconds=0")
+NETWORKS = ("--recipe", "fast", "--flow", "dis", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def launcher():
+    """Starts processes that have imported everything already: the moments fall into the work."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context
+
+
+@dataclass
+class Job:
+    """A command, and what is compared of the folder that it writes to."""
+
+    words: list
+    results: Callable[[Path], dict[str, bytes]]
+    begun: str | None = None
+    """The file of a stopped run that goes on only with --resume."""
+    serves: list[bytes] = field(default_factory=list)
+    """What its source sends, for a live one."""
+
+
+def files_of(*patterns: str) -> Callable[[Path], dict[str, bytes]]:
+    return lambda folder: {str(p.relative_to(folder)): p.read_bytes() for x in patterns for p in folder.rglob(x)}
+
+
+def checkpoint_of(folder: Path) -> dict[str, bytes]:
+    """Its tensors; a checkpoint says of itself when it was made."""
+    return bytes_of(load(folder / "run" / "checkpoint.pt").model.state_dict())
+
+
+def network_of(folder: Path) -> dict[str, bytes]:
+    """The tensors of a network's weights."""
+    return bytes_of(read_state_dict(folder / "run" / "flow.pth"))
+
+
+def bytes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+
+
+def job_of(name: str, small_set, folder: Path) -> Job:
+    """The command `name` on the small set; FOLDER stands for where it writes."""
+    videos, labels, features = small_set.videos, small_set.labels, small_set.features
+    if name.startswith("extract"):
+        words = ["extract", videos, "-o", "FOLDER/features", *NETWORKS, "--workers", name[-1]]
+        return Job(words, files_of("rgb_*/*.npy", "flow_*/*.npy"))
+    if name == "train":
+        words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "small", "--device", "cpu"]
+        return Job([*words, *TINY], checkpoint_of, begun="resume.pt")
+    if name == "finetune":
+        words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", "--flow", "dis"]
+        words += ["--device", "cpu", "--flow-threads", "1", "--loaders", "1", "--set", "epochs=4", "--set", "draws=24"]
+        return Job(words, network_of, begun=SETTINGS)
+    if name == "learn":
+        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--cache", "FOLDER/chunks", "--device", "cpu"]
+        settings = ("epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
+        return Job([*words, *(w for s in settings for w in ("--set", s))], files_of("drawn.lstr"))
+    detect = ["-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html", "--device", "cpu"]
+    if name == "detect":
+        return Job(["detect", videos, *detect], files_of("*.npy"))
+    stream = remux(videos / "scene_00.mp4", folder / "live.ts").read_bytes()
+    return Job(["detect", "ADDRESS", *detect], files_of("*.npy"), serves=[stream])
+
+
+@contextmanager
+def sent(job: Job, stays: bool):
+    """The job's words with the address of its source, which sends all it has, and then nothing, or closes."""
+    if not job.serves:
+        yield job.words
+        return
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    for part in job.serves:
+                        connection.sendall(part)
+                    if stays:
+                        connection.recv(1)
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        yield [address if word == "ADDRESS" else word for word in job.words]
+
+
+def work(words: list[str], log: str, home: str) -> None:
+    """In the new process: a session of its own, in which those that it leaves are found."""
+    from lstr_cli.main import main
+
+    os.setsid()
+    os.environ["LSTR_HOME"], os.environ["OMP_NUM_THREADS"] = home, "1"
+    torch.set_num_threads(1)
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    sys.argv = ["lstr", *words]
+    main()
+
+
+class Runs:
+    """Starts a job's command, writing to `folder`."""
+
+    def __init__(self, launcher, job: Job, folder: Path, home: Path):
+        self.launcher, self.job, self.folder, self.home = launcher, job, folder, home
+        self.log = folder.with_suffix(".log")
+
+    def begin(self, words: list, *more: str):
+        filled = [str(word).replace("FOLDER", str(self.folder)) for word in [*words, *more]]
+        process = self.launcher.Process(target=work, args=(filled, str(self.log), str(self.home)))
+        process.start()
+        while process.is_alive() and not hears(process.pid):
+            time.sleep(0.005)
+        return process
+
+    def resumed(self) -> tuple[str, ...]:
+        return ("--resume",) if self.job.begun and (self.folder / "run" / self.job.begun).exists() else ()
+
+    def finish(self) -> float:
+        """Run it to its end; the seconds it took."""
+        with sent(self.job, stays=False) as words:
+            start = time.monotonic()
+            process = self.begin(words, *self.resumed())
+            process.join()
+        assert process.exitcode == 0, self.log.read_text()
+        return time.monotonic() - start
+
+    def stop(self, how: signal.Signals, after: float) -> bool:
+        """Send it a signal after so many seconds; False where it had ended before."""
+        with sent(self.job, stays=True) as words:
+            process = self.begin(words, *self.resumed())
+            process.join(after)
+            if not process.is_alive():
+                assert process.exitcode == 0, self.log.read_text()
+                return False
+            os.kill(process.pid, how)
+            start, patience = time.monotonic(), SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+            process.join()
+            while (left := of_session(process.pid)) and time.monotonic() - start < patience:
+                time.sleep(0.05)
+            took = time.monotonic() - start
+        assert not left, f"{left} after {took:.1f} s"
+        said = self.log.read_text()
+        if process.exitcode == 0:  # it was about to end
+            return False
+        assert process.exitcode == CODES[how] and "Traceback" not in said, (process.exitcode, said)
+        assert took < patience, f"{took:.1f} s of {patience:.1f} s"
+        return True
+
+
+def hears(pid: int) -> bool:
+    """Whether a process catches SIGTERM by now."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
+def of_session(session: int) -> list[str]:
+    """The command lines of a session's processes, but for those that are dead and not yet buried."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            if int(of) == session and state != "Z":
+                found.append((path.parent / "cmdline").read_text().replace("\0", " ")[:200])
+    return found
+
+
+def read_all(folder: Path, how: signal.Signals) -> None:
+    """Fail where a file cannot be read: only kill -9 leaves temporary ones, and a last line cut short."""
+    for path in folder.rglob("*"):
+        if ".tmp-" in path.name:
+            assert how == signal.SIGKILL, path
+        elif path.suffix == ".json":
+            json.loads(path.read_text())
+        elif path.suffix == ".npy":
+            np.load(path)
+        elif path.suffix in (".pt", ".pth"):
+            torch.load(path, weights_only=True)
+        elif path.suffix == ".lstr":
+            assert zipfile.ZipFile(path).testzip() is None
+        elif path.suffix == ".jsonl":
+            *lines, last = path.read_text().split("\n")
+            [json.loads(line) for line in lines]
+            assert last == "" or how == signal.SIGKILL, path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["extract 1", "extract 2", "train", "finetune", "learn", "detect"])
+def test_stopped_at_random_moments_it_goes_on_to_the_bit(launcher, small_set, tmp_path, name):
+    job = job_of(name, small_set, tmp_path)
+    home = tmp_path / "home"
+    whole = Runs(launcher, job, tmp_path / "whole", home)
+    longest = whole.finish()
+    expected = job.results(tmp_path / "whole")
+    assert expected
+    draw = random.Random(name)
+    stops, k = 0, 0
+    runs = Runs(launcher, job, tmp_path / "0", home)
+    while stops < MOMENTS:
+        how = HOWS[stops % len(HOWS)]
+        if runs.stop(how, draw.uniform(0, 0.9 * longest)):
+            stops += 1
+            read_all(runs.folder, how)
+        else:
+            assert job.results(runs.folder) == expected
+            k += 1
+            runs = Runs(launcher, job, tmp_path / str(k), home)
+    runs.finish()
+    assert job.results(runs.folder) == expected
+    assert not list(runs.folder.rglob(".*.tmp-*"))
+
+
+@pytest.mark.slow
+def test_live_detection_stopped_at_random_moments_leaves_what_was_decided(launcher, small_set, tmp_path):
+    job = job_of("live", small_set, tmp_path)
+    home = tmp_path / "home"
+    longest = Runs(launcher, job, tmp_path / "whole", home).finish()
+    (expected,) = (np.load(path) for path in (tmp_path / "whole").glob("*.npy"))
+    assert len(expected) == 20
+    draw, decided = random.Random("live"), 0
+    for k in range(MOMENTS):
+        how = HOWS[k % len(HOWS)]
+        runs = Runs(launcher, job, tmp_path / str(k), home)
+        assert runs.stop(how, draw.uniform(0, 1.5 * longest))
+        read_all(runs.folder, how)
+        lines = [line for path in runs.folder.glob("*.jsonl") for line in path.read_text().split("\n")[:-1]]
+        n = sum('"chunk"' in line for line in lines)
+        decided += bool(n)
+        if how != signal.SIGKILL and n:
+            (timeline,) = (json.loads(path.read_text()) for path in runs.folder.glob("*.json"))
+            (scores,) = (np.load(path) for path in runs.folder.glob("*.npy"))
+            assert timeline["decided"] == n and list(runs.folder.glob("*.html"))
+            np.testing.assert_allclose(scores[:n], expected[:n], atol=1e-5)
+    assert decided, "no moment fell after a decision"
