@@ -41,8 +41,14 @@ test-all: install-test
 test-slow: install-test
 	$(VENV)/bin/pytest -m slow
 
-test-gpu: install-test
-	$(VENV)/bin/pytest -m gpu
+# PYTEST_GPU names another Python's pytest: `make test-gpu PYTEST_GPU="python3 -m pytest"` installs nothing
+PYTEST_GPU ?= $(VENV)/bin/pytest
+LSTR_NEEDS_GPU := 1
+GPU_TESTS := $(shell grep -rlE '(@pytest.|=pytest.)mark\.gpu' tests --include='test_*.py' | sort)
+
+# only the files that have such tests: the others import what tests alone need
+test-gpu: $(if $(filter $(VENV)/bin/pytest,$(PYTEST_GPU)),install-test)
+	LSTR_NEEDS_GPU=$(LSTR_NEEDS_GPU) $(PYTEST_GPU) -m gpu $(GPU_TESTS)
 
 lint: install-test
 	$(VENV)/bin/ruff check .

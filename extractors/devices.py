@@ -1,8 +1,14 @@
 """Where networks run: the processor, or a GPU that torch can use."""
 
+from threading import Lock
+
 import torch
 
 from extractors.errors import DeviceError
+
+READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
+CAPTURING = Lock()
+"""Of a process, while it captures a CUDA graph: PyTorch captures one at a time."""
 
 LEAVE_OUT = "leave out the device to run on the processor; `lstr doctor` shows what this machine has."
 
@@ -35,3 +41,20 @@ def choose_device(wanted: str | None) -> str:
         count = torch.cuda.device_count()
         raise DeviceError(f"There is no device {wanted}: this machine has {count}, counted from 0.", LEAVE_OUT)
     return wanted
+
+
+def videos_at_once(device: str) -> int:
+    """How many videos a process reads at once where its networks are on a device."""
+    return READERS if device.startswith("cuda") else 1
+
+
+def keep_float32_exact() -> None:
+    """Let this process compute float32 on a GPU as a processor does: by default cuDNN rounds its products to TF32."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def release_memory() -> None:
+    """Give back what torch holds of a GPU and does not use, for other processes; nothing where none was used."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -2,10 +2,11 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from queue import SimpleQueue
+from typing import Generic, TypeVar, cast
 
 import torch
 
@@ -105,3 +106,45 @@ def ahead(items: Iterable[T], n: int, name: str) -> Iterator[T]:
     """As `Ahead`, from the first item that is taken on; closing the generator closes it."""
     with closing(Ahead(items, n, name)) as made:
         yield from made
+
+
+def merged(makers: Iterable[Callable[[], Iterable[T]]], n: int) -> Generator[T, None, None]:
+    """The items of many iterables as they come, `n` of these made at a time, each in a thread of its own.
+
+    Those of one iterable stay in order. What one raises ends all. Close the generator to let each thread close its own,
+    after the item it is at.
+    """
+    makers = list(makers)
+    waiting = iter(makers)  # of a list, whose next no two threads get
+    made: SimpleQueue[tuple[T | None, BaseException | None, bool]] = SimpleQueue()
+    stopped = threading.Event()
+
+    def work() -> None:
+        try:
+            while not stopped.is_set() and (make := next(waiting, None)):
+                with closed_after(make()) as source:
+                    for item in source:
+                        made.put((item, None, False))
+                        if stopped.is_set():
+                            break
+            made.put((None, None, True))
+        except BaseException as error:  # for the one who takes the items, whatever it is
+            made.put((None, error, True))
+
+    threads = [threading.Thread(target=work, name=f"merged {i}", daemon=True) for i in range(min(n, len(makers)))]
+    for thread in threads:
+        thread.start()
+    left = len(threads)
+    try:
+        while left:
+            item, failure, ended = made.get()
+            if failure:
+                raise failure
+            if ended:
+                left -= 1
+            else:
+                yield cast(T, item)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()

@@ -26,10 +26,11 @@ from extractors.networks.build import (
     folds_of,
     network_recipe,
 )
+from extractors.networks.calibration import calibrate
 from extractors.networks.conversion import NetworkJob, Store
-from extractors.networks.crops import crop_views, fit, fit_planes
 from extractors.networks.fused import fast_precision
-from extractors.networks.pooled import RunningNetwork, scaled
+from extractors.networks.inputs import Image, Inputs
+from extractors.networks.pooled import RunningNetwork, TorchNetwork
 from extractors.networks.runtimes import AUTO, choose_runtime, open_network
 from extractors.networks.weights import fingerprint, statistics
 from extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
@@ -39,6 +40,7 @@ from extractors.stages import DECODE, NETWORK
 from extractors.video.frames import Chunk
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
+GPU_THREADS = 2  # one resizes images while the other waits for its features
 
 T = TypeVar("T")
 
@@ -86,6 +88,7 @@ class TwoStream:
     ):
         self.networks = Networks({stream: partial(at_rest, networks, stream, device) for stream in networks})
         self.recipe = recipe
+        self.inputs = Inputs(recipe)
         self.device = device
         self.sources = sources or WeightSources()
         self.seconds = StepSeconds()
@@ -99,21 +102,18 @@ class TwoStream:
 
     def rgb_input(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3): the central frame, or several."""
-        n, segments = len(frames), self.recipe.parts["rgb"].segments
-        if segments == 1:
-            return self._cropped("rgb", fit(frames[self.recipe.rgb_frame], self.recipe.short_side))
-        # as mmaction2's SampleFrames picks them from a video of this length
-        shown = [frames[(2 * i + 1) * n // (2 * segments)] for i in range(segments)]
-        views = [self._cropped("rgb", fit(frame, self.recipe.short_side)) for frame in shown]
-        return np.stack(views, 1).reshape(-1, *views[0].shape[1:])  # of each crop all segments, one after the other
+        return self.inputs.cropped("rgb", self.inputs.rgb(frames))
 
     def flow_input(self, flow: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A chunk's flow (10, H, W) → (crops, 224, 224, 10)."""
-        return self._cropped("flow", fit_planes(flow, self.recipe.short_side))
+        return self.inputs.cropped("flow", self.inputs.flow(flow))
 
-    def _cropped(self, stream: str, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """(H, W, C) that fits → (crops, 224, 224, C)."""
-        return crop_views(image, self.recipe.crop, self.recipe.parts[stream].crops, flow=stream == "flow")
+    def _features(self, stream: str, chunks: list[list[Image]]) -> NDArray[np.float32]:
+        """Features (B, D) of B chunks' segments that fit, cropped where that is cheaper."""
+        network = self._network(stream)
+        if isinstance(network, TorchNetwork) and network.crops:
+            return network.of_fitted(chunks, self.inputs.view(stream)).mean(1)
+        return self.pooled(stream, np.stack([self.inputs.cropped(stream, segments) for segments in chunks]))
 
     def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""
@@ -158,8 +158,8 @@ class TwoStream:
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
                 "use the --flow of the features it belongs to.",
             )
-        n_flow = workers.workers if workers else 0
-        return self._rows(self._read(chunks, workers), n_flow, 1 if live else self.batch)
+        threads, more = (workers.workers, workers.ahead) if workers else (0, 0)
+        return self._rows(self._read(chunks, workers), threads, more, 1 if live else self.batch)
 
     def _used(self, workers: FlowWorkers | None) -> FlowWorkers | None:
         """The workers, where a network takes flow."""
@@ -174,13 +174,16 @@ class TwoStream:
         Of a chunk's frames only the recipe's `rgb_frame` is read, so its network must see one frame at a time.
         """
         pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
-        return self._rows(self._timed(pending), threads, self.batch)
+        return self._rows(self._timed(pending), threads, 2 * threads, self.batch)
 
-    def _rows(self, reading: Iterator[Pending], n_flow: int, batch: int) -> Iterator[FeatureRow]:
+    def _rows(self, reading: Iterator[Pending], n_flow: int, more: int, batch: int) -> Iterator[FeatureRow]:
+        """Rows by networks beside `n_flow` threads of flow, read so many chunks `more` than a batch ahead."""
         # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
         # flow and networks as either has work, and none waits for another within a layer
-        threads = 1 if self.device != "cpu" else n_flow or self.threads
-        with closing(Ahead(reading, batch + 2 * n_flow, "reader")) as begun:  # while the networks are compiled
+        threads = GPU_THREADS if self.device != "cpu" else n_flow or self.threads
+        if self.device != "cpu":
+            self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
+        with closing(Ahead(reading, batch + more, "reader")) as begun:  # while the networks are compiled
             self.prepare(batch)
             yield from self._compute(iter(begun), batch, threads)
 
@@ -253,13 +256,13 @@ class TwoStream:
         flow = rgb
         if "rgb" in self.networks:
             start = perf_counter()
-            rgb = list(self.pooled("rgb", np.stack([self.rgb_input(chunk.frames) for chunk, _ in ready])))
+            rgb = list(self._features("rgb", [self.inputs.rgb(chunk.frames) for chunk, _ in ready]))
             seconds.rgb_network = perf_counter() - start
         if "flow" in self.networks:
             pending = [part for _, part in ready if part]
             fields = [part.result() for part in pending]
             start = perf_counter()
-            flow = list(self.pooled("flow", np.stack([self.flow_input(field) for field in fields])))
+            flow = list(self._features("flow", [self.inputs.flow(field) for field in fields]))
             seconds.flow_network = perf_counter() - start
             seconds.flow = sum(part.seconds for part in pending)
         rows = [
@@ -267,7 +270,6 @@ class TwoStream:
         ]
         return rows, seconds
 
-    @torch.no_grad()
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
         """Set a random network's batch-norm statistics to those of images (N, segments, 224, 224, C).
 
@@ -275,17 +277,7 @@ class TwoStream:
         made again afterwards, because the network's hash changes.
         """
         network = self.networks[stream]
-        norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a plain average over the batches
-        network.train()
-        batch = max(2, batch // images.shape[1])
-        for start in range(0, len(images), batch):
-            part = torch.from_numpy(images[start : start + batch]).to(self.device)
-            if part.shape[0] * part.shape[1] > 1:
-                network(scaled(part.flatten(0, 1), self.recipe.parts[stream]))
-        network.eval()
+        calibrate(network, images, self.recipe.parts[stream], self.device, batch)
         self._hashes[stream] = fingerprint(network)
         self._running.pop(stream, None)
 

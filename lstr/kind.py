@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,13 @@ from lstr.errors import ConfigError, LstrError
 from lstr.windows import Outputs, Windows
 
 Tensors = dict[str, Tensor]
-Advance = Callable[[NDArray[np.int64], Tensor], Tensor]
-"""`Model.advance` of some streams, which are bound to it: chunks seen (B,) and features (B, D) to logits."""
+
+
+class Advance(Protocol):
+    """`Model.advance` of some streams, which are bound to it."""
+
+    def __call__(self, chunks: NDArray[np.int64], features: Tensor, taking: NDArray[np.bool_] | None = None) -> Tensor:
+        """As `Model.advance`, features on any device; `taking` (B,) are the streams that advance, None for all."""
 
 
 class Model(nn.Module, ABC):

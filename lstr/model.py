@@ -33,7 +33,9 @@ class LSTR(Network):
         return caches.advance(constants, tensors, chunks, features)
 
     def capture(self, constants: Constants, tensors: Tensors) -> Advance:
-        """Steps captured at their first occurrence and replayed afterwards. Raises LstrError unless on a GPU."""
+        """Both kinds of steps, captured. Raises LstrError unless on a GPU."""
         if self.classifier.weight.device.type != "cuda":
             return super().capture(constants, tensors)
-        return CapturedStep(constants, tensors)
+        step = CapturedStep(constants, tensors)
+        step.prepare()
+        return step

@@ -94,6 +94,7 @@ def step_ahead(model: Model, state: StreamState, rgb: Features | None, flow: Fea
     if state.captured:
         logits = state.captured(state.chunks, features)
     else:
+        features = features.to(model.classifier.weight)
         logits = model.advance(state.constants, state.tensors, state.chunks, features)
     state.chunks += 1
     scores = logits.float().softmax(dim=-1).cpu()  # (B, 1 + n_ahead, C)
@@ -105,11 +106,11 @@ def step_some(
 ) -> Tensor:
     """As `step_ahead` for some of the streams, each named once: rgb (n, rgb_dim), flow (n, flow_dim), in their order.
 
-    The others stay as they are. Returns (n, 1 + n_ahead, C). Streams side by side in the state are cheaper. Raises
-    LstrError for a captured state, whose steps are of all streams.
+    The others stay as they are. Returns (n, 1 + n_ahead, C). Streams side by side in the state are cheaper; a captured
+    step costs the same of some as of all.
     """
     if state.captured:
-        raise LstrError("A captured state steps all of its streams.", "Step some of a state that is not captured.")
+        return _captured_some(model, state, list(streams), rgb, flow)
     first, last = min(streams), max(streams)
     beside = list(streams) == list(range(first, last + 1))
     which = slice(first, last + 1) if beside else torch.tensor(streams)
@@ -123,10 +124,32 @@ def step_some(
     return scores
 
 
-def capture(model: Model, state: StreamState) -> None:
-    """Let the steps of streams on a GPU be captured at their first occurrence and replayed afterwards.
+@torch.no_grad()
+def _captured_some(
+    model: Model, state: StreamState, streams: list[int], rgb: Features | None, flow: Features | None
+) -> Tensor:
+    """`step_some` of a captured state."""
+    assert state.captured, "it was captured"
+    _check_model(model, state.config)
+    part, _ = _features(model, rgb, flow, len(streams))
+    features = part.new_zeros(len(state.chunks), part.shape[1])
+    features[streams] = part
+    taking = np.zeros(len(state.chunks), dtype=np.bool_)
+    taking[streams] = True
+    logits = state.captured(state.chunks, features, taking)
+    state.chunks[streams] += 1
+    return logits.float().softmax(dim=-1).cpu()[streams]  # (n, 1 + n_ahead, C)
 
-    Raises LstrError unless the model is an LSTR on a CUDA device.
+
+def can_capture(model: Model) -> bool:
+    """Whether `capture` can: of an LSTR on a GPU."""
+    return model.config.kind == "lstr" and model.classifier.weight.device.type == "cuda"
+
+
+def capture(model: Model, state: StreamState) -> None:
+    """Capture the steps of streams on a GPU, which are replayed from now on, and with `reset` for the next streams too.
+
+    No other thread may capture or synchronise the whole device meanwhile. Raises LstrError unless `can_capture`.
     """
     _check_model(model, state.config)
     state.captured = model.capture(state.constants, state.tensors)
@@ -177,8 +200,12 @@ def _check_model(model: Model, config: LSTRConfig) -> None:
 
 
 def _features(model: Model, rgb: Any, flow: Any, n_streams: int) -> tuple[Tensor, bool]:
-    """Both features of a chunk, checked and joined, (B, D), and whether they came without the B."""
-    parts, single = [], False
+    """Both features of a chunk, checked and joined, (B, D), and whether they came without the B.
+
+    They stay on the device that they are on: a look at what a GPU holds waits for it.
+    """
+    parts: list[Tensor] = []
+    single = False
     for name, values, width in (("rgb", rgb, model.config.rgb_dim), ("flow", flow, model.config.flow_dim)):
         if width == 0:
             continue
@@ -195,7 +222,7 @@ def _features(model: Model, rgb: Any, flow: Any, n_streams: int) -> tuple[Tensor
                 f"The {name} features have shape {tuple(part.shape)}, the stream takes ({n_streams}, {width}).",
                 "Use features from the recipe the model was trained on, one row per stream.",
             )
-        parts.append(part.to(model.classifier.weight))
+        parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
     features = torch.cat(parts, dim=1)  # (B, D)
     if not torch.isfinite(features).all():
         raise LstrError("The features of the chunk are not finite.", "Leave this chunk out, or extract it again.")

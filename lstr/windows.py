@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -74,23 +74,58 @@ def gather(
             f"Windows end at chunks {ends.min()} to {ends.max()} of a video of {len(features)}.",
             "Count chunks from 0, and end windows inside the video.",
         )
-    sample = memory.stretched_indices if stretched else memory.long_indices
-    long, long_mask = sample(ends, config)
+    indices = window_indices(ends, config, stretched)
+    seen = (tensor_of(features[rows.numpy()]).float() for rows in (indices.long, indices.work, indices.older))
+    return indices.windows(*seen)
+
+
+@dataclass(frozen=True)
+class WindowIndices:
+    """Which rows of features B windows are made of; what else a window has follows from where it ends."""
+
+    long: Tensor
+    """(B, n_long) int64, 0 in hidden slots"""
+    work: Tensor
+    """(B, work_length) int64, 0 in absent slots"""
+    older: Tensor
+    """(B, K) int64, 0 after the last"""
+    long_mask: Tensor
+    work_mask: Tensor
+    distances: Tensor
+    older_count: Tensor
+    """These four as of Windows."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> WindowIndices:
+        """The same with every tensor changed."""
+        return WindowIndices(*(change(getattr(self, field.name)) for field in fields(self)))
+
+    def after(self, starts: Tensor) -> WindowIndices:
+        """The same in rows of several videos one after the other, of which each window's video has `starts` (B,)."""
+        moved = {name: getattr(self, name) + starts[:, None] for name in ("long", "work", "older")}
+        return replace(self, **moved)
+
+    def gather(self, rows: Tensor) -> Windows:
+        """Windows of rows (R, D), on their device, where the indices are too; nothing waits for it."""
+        return self.windows(*(rows[chosen].float() for chosen in (self.long, self.work, self.older)))
+
+    def windows(self, long: Tensor, work: Tensor, older: Tensor) -> Windows:
+        """Windows of the rows that were chosen, (B, ..., D); those that stand for nothing become 0 in place."""
+        made = Windows(long, self.long_mask, work, self.work_mask, self.distances, older, self.older_count)
+        made = made.to(work.device)
+        made.work.masked_fill_(~made.work_mask[..., None], 0)
+        places = torch.arange(older.shape[1], device=older.device)
+        made.older.masked_fill_((places >= made.older_count[:, None])[..., None], 0)
+        return made
+
+
+def window_indices(ends: NDArray[np.int64], config: LSTRConfig, stretched: bool = False) -> WindowIndices:
+    """The indices of windows that end at chunks `ends` (B,), each of its own video; `stretched` as for `gather`."""
+    long, long_mask = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
     work, work_mask = memory.work_indices(ends, config)
     older, older_count = _older_indices(ends, config)
-    seen_long, seen_work, seen_older = (tensor_of(features[chunks]).float() for chunks in (long, work, older))
-    windows = Windows(
-        seen_long,  # (B, n_long, D)
-        torch.from_numpy(long_mask),
-        seen_work,  # (B, work_length, D)
-        torch.from_numpy(work_mask),
-        torch.from_numpy(memory.long_distances(ends, config, stretched)),
-        seen_older,  # (B, K, D)
-        torch.from_numpy(older_count),
-    ).to(seen_work.device)
-    windows.work[~windows.work_mask] = 0
-    windows.older[torch.arange(older.shape[1], device=windows.older.device) >= windows.older_count[:, None]] = 0
-    return windows
+    distances = memory.long_distances(ends, config, stretched)
+    arrays = long, work, older, long_mask, work_mask, distances, older_count
+    return WindowIndices(*map(torch.from_numpy, arrays))
 
 
 def join(batches: Sequence[Windows]) -> Windows:

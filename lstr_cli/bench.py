@@ -13,7 +13,7 @@ OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow
 OPTIONS = {
     "recipes": ("inputs", "device"),
     "chain": ("inputs", "device", *OF_CHAIN),
-    "lstr": ("checkpoint", "seconds", "threads", "golden"),
+    "lstr": ("checkpoint", "seconds", "threads", "golden", "device"),
 }
 """Options that each of the three takes, and not all of the others."""
 
@@ -71,7 +71,8 @@ def command(ctx, what, output, as_json, **options):
     lstr     decisions from features: every ratio is to the window recomputed at each chunk, measured in
              turns with the stream in the same run
 
-    Without a word it is recipes, or chain where an option of it is there.
+    Without a word it is recipes, or chain where an option of it is there. With -o what is measured so far is in the
+    file from the first part on, with "unfinished" where the command was interrupted.
 
     \b
     Examples:
@@ -80,6 +81,7 @@ def command(ctx, what, output, as_json, **options):
       lstr bench chain --input game.mp4 --recipe fast --against opencv -o record.json
       lstr bench lstr --json -o record.json
       lstr bench lstr -c run/checkpoint.pt --seconds 2
+      lstr bench lstr --device cpu
     """
     from lstr_cli import console
     from pipelines.files.json_files import write_json
@@ -99,7 +101,8 @@ def command(ctx, what, output, as_json, **options):
         "chain": (_chain, _show_chain),
         "lstr": (_model, _show_model),
     }[what]
-    record = console.follow(job(console, options), "chunks" if what == "chain" else "parts")
+    events = _kept(job(console, options), path)
+    record = console.follow(events, "chunks" if what == "chain" else "parts")
     if path:
         write_json(path, record)
     if as_json:
@@ -108,6 +111,17 @@ def command(ctx, what, output, as_json, **options):
         show(console, record)
     where = f"; record: {path}" if path else ""
     console.say(f"measured in {monotonic() - start:.0f} s{where}")
+
+
+def _kept(events, path: Path | None):
+    """The same events; what is measured so far is in the file, whatever ends the measurement."""
+    from pipelines.files.json_files import write_json
+    from pipelines.speed.turns import Measured
+
+    for event in events:
+        if path and isinstance(event, Measured):
+            write_json(path, event.record)
+        yield event
 
 
 def _model(console, options: dict):
@@ -122,7 +136,11 @@ def _model(console, options: dict):
     named = f"the shape of {path}" if path else "the published THUMOS'14 size"
     console.say(f"{named}, with random weights and features: speed does not depend on them.")
     bench = model.ModelBench(
-        **shape, seconds=options["seconds"], threads=options["threads"], golden=Path(golden) if golden else None
+        **shape,
+        seconds=options["seconds"],
+        threads=options["threads"],
+        device=options["device"],
+        golden=Path(golden) if golden else None,
     )
     return model.bench_lstr(bench)
 
@@ -219,7 +237,8 @@ def _show_chain(console, record: dict) -> None:
 
 
 def _show_model(console, record: dict) -> None:
-    _show_device(console, f"{record['machine']}, {record['threads']} threads", record)
+    where = record.get("name") or f"{record['machine']}, {record['threads']} threads"
+    _show_device(console, where, record)
     if "gpu" in record:
         _show_device(console, record["gpu"]["name"], record["gpu"])
 

@@ -145,7 +145,7 @@ def flow_backend_option(command):
         type=click.Choice(["auto", "native", "opencv", "cuda"]),
         default="auto",
         show_default=True,
-        help="What computes TV-L1, with the same result; auto is the compiled kernel, else OpenCV.",
+        help="What computes TV-L1, with the same result; auto is a GPU by a rule, the compiled kernel, or OpenCV.",
     )(command)
 
 

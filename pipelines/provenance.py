@@ -78,5 +78,8 @@ def peak_memory_mb() -> float:
 
 
 def make_reproducible() -> None:
-    """Settings of cuBLAS that have to be set before the first CUDA call of a deterministic run."""
+    """Settings of cuBLAS that have to be set before the first CUDA call of a deterministic run.
+
+    Without them torch before 2.15 refuses the first matrix product of such a run on a GPU.
+    """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,23 +12,31 @@ import av
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 
 from tests.support.browser import CHROMIUM, FLAGS, report_on, until, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
 
-# A test never fails because the machine was slow.
-settings.register_profile(
-    "lstr",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize="CI" in os.environ,
-)
-settings.load_profile("lstr")
+with suppress(ImportError):  # the tests of a GPU need none of the test extras
+    from hypothesis import HealthCheck, settings
+
+    # A test never fails because the machine was slow.
+    settings.register_profile(
+        "lstr",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize="CI" in os.environ,
+    )
+    settings.load_profile("lstr")
 
 # The models of the tests are so small that a second thread only waits for the first.
 torch.set_num_threads(1)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """`make test-gpu` is no success where every test would be skipped."""
+    if os.environ.get("LSTR_NEEDS_GPU") and not torch.cuda.is_available():
+        raise pytest.UsageError("torch finds no GPU here, so that no test of one can run; see `lstr doctor`.")
 
 
 @pytest.fixture(scope="session")

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 
 from extractors.errors import FlowError
 from extractors.flow import tvl1
+from extractors.flow.gathering import MOST, DeviceFlow, GatheringThread
 from extractors.flow.tvl1_solvers import open_solver
 from extractors.flow.tvl1_spec import BOUND
+from extractors.lanes import open_lane
 from extractors.stages import FLOW
 
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
@@ -39,6 +41,9 @@ ALGORITHMS = {
 """The algorithms of `--flow`, and their names in a recipe."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 BACKENDS = ("auto", "native", "opencv", "cuda")
+GPU_THREADS = 27
+"""Threads with which the compiled kernel would be as fast as a GPU: 36 pairs a second each, against 980 of a model of
+the Triton kernels with scene cuts among the pairs. No GPU was measured."""
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 DIS_PRESETS = {
     "dis": cv2.DISOPTICAL_FLOW_PRESET_MEDIUM,
@@ -120,12 +125,18 @@ def farneback_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArr
     return np.asarray(cv2.calcOpticalFlowFarneback(before, after, fields, *FARNEBACK), np.float32)
 
 
-def choose_backend(algorithm: str = "tvl1", wanted: str = "auto") -> str:
+def choose_backend(
+    algorithm: str = "tvl1", wanted: str = "auto", device: str = "cpu", threads: int | None = None
+) -> str:
     """What computes an algorithm here: `native`, `opencv` or `cuda`.
 
-    `auto` takes the compiled kernel, else OpenCV; `cuda` must be requested, for it was never timed on a GPU.
-    Raises FlowError when this machine lacks what is wanted.
+    `device` is that of the networks. Where it is a GPU, `auto` takes it as long as fewer than GPU_THREADS `threads`
+    (None for one per core) would compute flow; otherwise the compiled kernel, else OpenCV. Raises FlowError when this
+    machine lacks what is wanted.
     """
+    if algorithm == "tvl1" and wanted == "auto" and has_gpu_flow(device):
+        if not tvl1.available() or (threads or default_workers()) < GPU_THREADS:
+            return "cuda"
     if algorithm != "tvl1":
         if wanted in ("native", "cuda"):
             raise FlowError(f"There is no {wanted} kernel for {algorithm}.", "use --flow-backend auto.")
@@ -150,11 +161,14 @@ def make_flow(algorithm: str, backend: str = "native") -> Callable[..., NDArray[
     return {"tvl1": tvl1_by, "farneback": farneback_flow}.get(algorithm, partial(dis_flow, algorithm))
 
 
-def batch_flow(grey: Sequence[NDArray[np.uint8]], device: str) -> NDArray[np.uint8]:
-    """TV-L1 between neighbours of a chunk's grey images (H, W), on a torch device: (10, H, W)."""
-    from extractors.flow.tvl1_planes import flow_planes
-
-    return flow_planes(torch.from_numpy(np.stack(grey))[None].to(device))[0].cpu().numpy()
+def has_gpu_flow(device: str) -> bool:
+    """Whether a device is a GPU with a kernel for TV-L1 that runs; of torch's definition of it no GPU is fast."""
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        return False
+    try:
+        return open_solver(device).name != "torch"
+    except FlowError:
+        return False
 
 
 TimedFlow = Future[tuple[NDArray[np.uint8], float]]
@@ -192,21 +206,31 @@ class FlowWorkers:
     """Threads that compute flow by one algorithm; use it as a context manager so that none outlives it.
 
     `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards is the one in use, for records,
-    and `warnings` what to tell the user of it. Raises FlowError when this machine lacks it, or its kernels do not run.
+    and `warnings` what to tell the user of it. `device` is that of the networks, see `choose_backend`. Raises FlowError
+    when this machine lacks the backend, or its kernels do not run.
     """
 
-    def __init__(self, workers: int, algorithm: str = "tvl1", backend: str = "auto"):
-        chosen = choose_backend(algorithm, backend)
+    def __init__(self, workers: int, algorithm: str = "tvl1", backend: str = "auto", device: str = "cpu"):
+        chosen = choose_backend(algorithm, backend, device, workers)
         self.workers = workers
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
         # tries its kernel, which is compiled now and not in a thread
-        self.warnings = open_solver("cuda").warnings if chosen == "cuda" else []
+        on_gpu = device if device.startswith("cuda") else "cuda"
+        self.warnings = open_solver(on_gpu).warnings if chosen == "cuda" else []
         self._flow = make_flow(algorithm, chosen)
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
+        self._gathering: GatheringThread | None = None
+        if chosen == "cuda":
+            self._gathering = GatheringThread(DeviceFlow(open_lane(on_gpu)))
+
+    @property
+    def ahead(self) -> int:
+        """Chunks that may well be on their way at once."""
+        return 2 * (MOST if self._gathering else self.workers)
 
     def pair(self, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Flow of one pair of grey images (H, W) as (2, H, W), x then y."""
@@ -216,13 +240,15 @@ class FlowWorkers:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
         with FLOW:
             grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
-        if self.backend == "cuda" and min(grey[0].shape) >= tvl1.SMALLEST:
-            return ChunkFlow([self._pool.submit(_timed, partial(batch_flow, grey, "cuda"))])
+        if self._gathering and min(grey[0].shape) >= tvl1.SMALLEST:
+            return ChunkFlow([self._gathering.submit(np.stack(grey))])
         pairs = [partial(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)]
         return ChunkFlow([self._pool.submit(_timed, pair) for pair in pairs])
 
     def close(self) -> None:
         """Drop what has not begun and end the threads; at most one pair per thread is waited for."""
+        if self._gathering:
+            self._gathering.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
         cv2.setNumThreads(self._threads_before)
 
@@ -243,9 +269,9 @@ def default_workers() -> int:
 
 
 def flow_workers(
-    algorithm: str | None, count: int | None = None, backend: str = "auto"
+    algorithm: str | None, count: int | None = None, backend: str = "auto", device: str = "cpu"
 ) -> AbstractContextManager[FlowWorkers | None]:
     """What computes flow by an algorithm, to be entered; None for no algorithm. Raises FlowError."""
     if algorithm is None:
         return nullcontext()
-    return FlowWorkers(count or default_workers(), algorithm, backend)
+    return FlowWorkers(count or default_workers(), algorithm, backend, device)

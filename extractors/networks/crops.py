@@ -1,8 +1,12 @@
 """A frame or the flow of a chunk as the networks see it: resized, then cropped once, twice or ten times."""
 
+from dataclasses import dataclass
+
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 
 def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
@@ -53,3 +57,41 @@ def ten_crops(image: NDArray[np.uint8], crop: int, flow: bool = True) -> NDArray
         crops[2 * i] = image[y : y + crop, x : x + crop]
         crops[2 * i + 1] = mirror[y : y + crop, width - x - crop : width - x]
     return crops
+
+
+@dataclass(frozen=True)
+class View:
+    """What a network sees of an image that fits: its centre, this and its mirror image, or ten crops."""
+
+    side: int
+    """Of a crop, in pixels."""
+    crops: int
+    """1, 2 or 10."""
+    flow: bool = False
+    """Whether the image is flow, whose x a mirror turns round."""
+
+    def of(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """(H, W, C) → (crops, side, side, C)."""
+        return crop_views(image, self.side, self.crops, self.flow)
+
+    def trimmed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """What `of_batch` needs of an image: no more than its centre, where nothing else is seen."""
+        return image if self.crops == 10 else centre_crop(image, self.side)[0]
+
+    def of_batch(self, images: Tensor) -> Tensor:
+        """Trimmed images (B, H, W, C) uint8 on any device → (B, crops, side, side, C), the bytes that `of` makes."""
+        if self.crops == 1:
+            return images[:, None]
+        mirror = images.flip(2)
+        if self.flow:
+            mirror[..., ::2] = 255 - mirror[..., ::2]
+        if self.crops == 2:
+            return torch.stack([images, mirror], 1)
+        side = self.side
+        height, width = images.shape[1:3]
+        h, w = (height - side) // 4, (width - side) // 4
+        crops = []
+        for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
+            crops.append(images[:, y : y + side, x : x + side])
+            crops.append(mirror[:, y : y + side, width - x - side : width - x])
+        return torch.stack(crops, 1)

@@ -1,6 +1,8 @@
 """A network as every runtime has it: images of bytes in, features out, and nothing left to do before or after."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Protocol
 
 import numpy as np
@@ -8,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from extractors.lanes import Lane
+from extractors.networks.crops import View
 from extractors.networks.fused import DTYPES, fuse
 from extractors.networks.quantised import quantise
 from extractors.recipe import INT8, NetworkRecipe
@@ -33,34 +37,96 @@ class PooledNetwork(nn.Module):
         fused = fuse(network, precision, device)
         self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
         self.dtype = DTYPES[precision]
-        self.part = part
+        self.scale = Scale(part).to(device)
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, H, W, C) uint8 → (N, D) float32."""
-        return self.network(scaled(images, self.part).to(self.dtype)).float().mean((2, 3))
+        return self.network(self.scale(images).to(self.dtype)).float().mean((2, 3))
+
+
+class Scale(nn.Module):
+    """Images as a network was trained on them; its numbers stay on the device, where each copy would wait."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, part: NetworkRecipe):
+        super().__init__()
+        self.bgr = part.bgr
+        self.divides = any(std != 1 for std in part.std)
+        self.register_buffer("mean", torch.tensor(part.mean), persistent=False)
+        self.register_buffer("std", torch.tensor(part.std), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(N, H, W, C) uint8 → (N, C, H, W) float32 as published; the permuted view is channels-last already."""
+        x = (images.flip(-1) if self.bgr else images).float() - self.mean
+        if self.divides:
+            x = x / self.std
+        return x.permute(0, 3, 1, 2)
 
 
 def scaled(images: Tensor, part: NetworkRecipe) -> Tensor:
-    """(N, H, W, C) uint8 → (N, C, H, W) float32 as published; the permuted view is channels-last already."""
-    x = (images.flip(-1) if part.bgr else images).float() - torch.tensor(part.mean, device=images.device)
-    if any(std != 1 for std in part.std):
-        x = x / torch.tensor(part.std, device=images.device)
-    return x.permute(0, 3, 1, 2)
+    """As `Scale`, once."""
+    return Scale(part).to(images.device)(images)
 
 
 class TorchNetwork:
-    """A RunningNetwork of torch, on any device."""
+    """A RunningNetwork of torch, on any device.
+
+    On a GPU it is captured for the numbers of images that `prepare` names, and crops there what `of_fitted` gives it.
+    """
 
     runtime = "torch"
 
-    def __init__(self, pooled: PooledNetwork, device: str):
-        self.pooled = pooled
-        self.device = device
+    def __init__(self, pooled: PooledNetwork, lane: Lane, shape: tuple[int, int, int]):
+        """`shape` is that of an image, (H, W, C)."""
+        self.pooled, self.lane, self.shape = pooled, lane, shape
+        self._graphs: dict[int, tuple[Tensor, Callable[[], Tensor]]] = {}
+
+    @property
+    def crops(self) -> bool:
+        """Whether `of_fitted` is the way to give it images: where they would travel ten times."""
+        return self.lane.captures
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """As RunningNetwork."""
-        return self.pooled(torch.from_numpy(images).to(self.device)).cpu().numpy()
+        with self.lane.working():
+            wait = self.lane.fetch(self._features(self.lane.send(images)))
+        return wait()
+
+    @torch.inference_mode()
+    def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
+        """Of each chunk the images (H, W, C) of its segments → (chunks, crops · segments, D), as of `view.of` of each.
+
+        Chunks may differ in size, not the segments of one.
+        """
+        trimmed = [[view.trimmed(image) for image in segments] for segments in chunks]
+        with self.lane.working():
+            seen = []
+            for _, alike in groupby(trimmed, lambda segments: segments[0].shape):
+                images = self.lane.send([image for segments in alike for image in segments])
+                crops = view.of_batch(images).unflatten(0, (-1, len(trimmed[0])))  # (B, segments, crops, ...)
+                seen.append(crops.transpose(1, 2).flatten(1, 2))  # of each crop all segments, one after the other
+            wait = self.lane.fetch(self._features(torch.cat(seen).flatten(0, 1)))
+        features = wait()
+        return features.reshape(len(chunks), -1, features.shape[-1])
 
     def prepare(self, batches: Iterable[int]) -> None:
-        """Nothing: torch takes any number of images."""
+        """Capture the network for these numbers of images, where the device gains by it."""
+        if not self.lane.captures:
+            return
+        with torch.inference_mode(), self.lane.working():
+            for n in sorted(set(batches) - self._graphs.keys()):
+                images = torch.zeros((n, *self.shape), dtype=torch.uint8, device=self.pooled.scale.mean.device)
+                self._graphs[n] = images, self.lane.capture(partial(self.pooled, images))
+
+    def _features(self, images: Tensor) -> Tensor:
+        """By the smallest graph that they fit in, whose other images are of no interest."""
+        n = len(images)
+        size = min((size for size in self._graphs if size >= n), default=None)
+        if size is None:
+            return self.pooled(images)
+        memory, replay = self._graphs[size]
+        memory[:n] = images
+        return replay()[:n]

@@ -2,7 +2,9 @@
 
 import importlib.util
 
+from extractors.devices import keep_float32_exact
 from extractors.errors import NetworkRuntimeError
+from extractors.lanes import open_lane
 from extractors.networks.backbones import quiet
 from extractors.networks.conversion import NetworkJob, Store
 from extractors.networks.pooled import RunningNetwork, TorchNetwork
@@ -41,7 +43,10 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
     Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
     """
     if runtime == "torch":
-        return TorchNetwork(job.pooled(), job.device)
+        if job.device != "cpu" and job.precision == "float32":
+            keep_float32_exact()
+        pooled = job.pooled()
+        return TorchNetwork(pooled, open_lane(job.device), (job.side, job.side, job.channels))
     try:
         with quiet():
             if runtime == "openvino":

@@ -14,6 +14,7 @@ from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr import streaming
 from lstr.checkpoint import Checkpoint
+from lstr.streaming import StreamState
 from lstr.timeline import Event, Timeline
 
 TOP = 3
@@ -84,13 +85,9 @@ def decide(
     loaded: Checkpoint,
     rows: Iterable[FeatureRow],
     timeline: Timeline,
-    precision: str = "float32",
+    state: StreamState,
 ) -> Iterator[Decision]:
-    """The causal loop: one feature row in, one decision out, over an explicit stream state.
-
-    `precision` as for `lstr.streaming.create`.
-    """
-    state = streaming.create(loaded.model, precision=precision)
+    """The causal loop: one feature row in, one decision out, over an explicit stream state of one stream."""
     with closed_after(rows) as source:
         for row in source:
             start = perf_counter()

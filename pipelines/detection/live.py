@@ -24,6 +24,7 @@ from pipelines.detection.decision import Decision, decision_of
 from pipelines.detection.effort import Effort, Since
 from pipelines.detection.events import Decided, Ended, Opened, SourceEvent
 from pipelines.detection.live_source import LiveSource
+from pipelines.detection.streams import open_streams
 from pipelines.detection.writer import OutputOptions, SourceWriter
 from pipelines.failures import FailureLog, UnforeseenError, failure_of
 from pipelines.progress import Failed, Notice
@@ -77,7 +78,7 @@ class LiveChain:
         self._twostream, self._workers = twostream, workers
         self._changed = sources[0].reader.changed
         self._places = {source.id: i for i, source in enumerate(sources)}
-        self._state: StreamState = streaming.create(loaded.model, len(sources), precision=options.precision)
+        self._state: StreamState = open_streams(loaded.model, len(sources), options.precision)
         cpu = torch.device(twostream.device).type == "cpu"
         self._threads = (workers.workers if workers else default_workers()) if cpu else 1
         self._largest = twostream.batch

@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from extractors.devices import choose_device
+from extractors.devices import choose_device, videos_at_once
 from extractors.flow.workers import default_workers
 from extractors.prefetch import Ahead, closed_after
 from extractors.stages import WRITE
@@ -17,6 +18,7 @@ from pipelines.detection.effort import Effort, Since
 from pipelines.detection.events import Decided, Ended, Opened
 from pipelines.detection.sources import Source, Unreadable
 from pipelines.detection.status import Status
+from pipelines.detection.streams import SharedStreams
 from pipelines.detection.writer import NO_FILES, OutputOptions, SourceWriter
 
 AHEAD = 1200
@@ -36,6 +38,11 @@ class Deciding:
     precision: str = "float32"
     """As for `lstr.streaming.create`."""
     effort: Effort = field(default_factory=Effort)
+
+    @cached_property
+    def streams(self) -> SharedStreams:
+        """Of the model, which its sources share."""
+        return SharedStreams(self.loaded.model, self.precision)
 
 
 class RecordedRun:
@@ -86,7 +93,10 @@ class RecordedRun:
 
     def _decisions(self) -> Iterator[Decision]:
         deciding = self.deciding
-        with closed_after(decide(deciding.loaded, self.source.rows, self._timeline, deciding.precision)) as made:
+        with (
+            deciding.streams.one() as state,
+            closed_after(decide(deciding.loaded, self.source.rows, self._timeline, state)) as made,
+        ):
             for decision in made:
                 deciding.effort.count()
                 yield decision
@@ -95,10 +105,10 @@ class RecordedRun:
 
 
 def default_at_once(device: str | None) -> int:
-    """Videos at once where nobody says how many: on a GPU one fills it; elsewhere reading and reports of one leave
-    cores to the networks of another."""
-    if choose_device(device) != "cpu":
-        return 1
+    """Videos at once where nobody says how many: a GPU computes faster than one video is read; elsewhere reading and
+    reports of one leave cores to the networks of another."""
+    if (chosen := choose_device(device)) != "cpu":
+        return videos_at_once(chosen)
     return min(MOST_AT_ONCE, 1 + default_workers() // 2)
 
 

@@ -15,7 +15,7 @@ from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers, flow_workers
 from extractors.prefetch import closed_after, torch_threads
 from extractors.twostream import FeatureRow, TwoStream
-from extractors.video.file_reader import open_chunks, probe_chunks
+from extractors.video.file_reader import decoder_beside, open_chunks, probe_chunks
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from extractors.video.inputs import find_videos
 from lstr.checkpoint import Checkpoint
@@ -133,7 +133,7 @@ def open_video_source(
 ) -> Source:
     """A video file as a source. Raises VideoError or MissingPathError."""
     long_side = twostream.recipe.long_side
-    video, reader, _ = open_chunks(path, long_side)
+    video, reader, _ = open_chunks(path, long_side, decoder=decoder_beside(twostream.device))
     chosen = limits.of(video.n_chunks, str(path))
     rows = twostream.rows(_first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen)), workers)
     duration = video.duration if chosen.stop == video.n_chunks else chosen.stop * CHUNK_SECONDS
@@ -249,9 +249,11 @@ def open_networks(
     use_runtime(twostream, networks.runtime)
     twostream.threads = networks.flow_threads or twostream.threads
     twostream.open()
+    if device != "cpu":
+        twostream.prepare(1, twostream.batch)  # graphs are captured before any thread uses the GPU
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
     with (
         torch_threads(1),
-        flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend) as pool,
+        flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend, device) as pool,
     ):
         yield twostream, pool, [*warnings, *twostream.warnings, *(pool.warnings if pool else ())]

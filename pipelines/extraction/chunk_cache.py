@@ -132,7 +132,7 @@ class ChunkCache:
         video, reader, chunks = opened
         shape = self.shape(video)
         self.make_room(video.n_chunks * math.prod(shape), {self._array(other) for other in keep})
-        in_flight = 2 * workers.workers if workers else FRAMES_AHEAD
+        in_flight = workers.ahead if workers else FRAMES_AHEAD
         array = self._array(sha256)
         checks: list[int] = []
         with replacing(array) as temporary:

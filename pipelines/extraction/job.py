@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from extractors.devices import choose_device
+from extractors.devices import choose_device, release_memory, videos_at_once
 from extractors.flow.workers import choose_backend, flow_workers
 from extractors.networks.runtimes import choose_runtime
 from extractors.recipe import Recipe
@@ -53,6 +53,11 @@ class _Site:
     portion: Portion | None = None
     """What of a node one video takes, on a cluster."""
 
+    @property
+    def flow(self) -> tuple[str, str]:
+        """The backend that is wanted here, and the device of the networks here."""
+        return self.options.flow_backend, self.options.device or "cpu"
+
 
 def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
     """What `extract` would do with videos {id: source}; makes nothing. Raises as `extract` does before its work."""
@@ -73,7 +78,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
         begun = _begun(videos, site.options)
         planned = _plan(videos, site)
         yield planned
-        with flow_workers(options.recipe.algorithm, options.threads, site.options.flow_backend) as flow:
+        with flow_workers(options.recipe.algorithm, options.threads, *site.flow) as flow:
             yield from map(Notice, flow.warnings if flow else ())
             twostream, folder = begun or (yield from prepare(videos, site.options, flow))
             del begun
@@ -85,11 +90,13 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             engine = _engine(planned, options, site)
             if engine is None:
                 caches = caches_of(options.cache, twostream.recipe) if options.cache else []
-                extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, options.allow_damaged)
-                engine, to_do = extractor.one_by_one, videos
+                damaged, at_once = options.allow_damaged, videos_at_once(site.device)
+                extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, damaged, at_once)
+                engine, to_do = extractor.engine, videos
             else:
                 to_do = planned.longest_first()
             del twostream  # each process has its own
+            release_memory()
             summary = Summary()
             with closing(resume(to_do, folder, engine)) as events:
                 for event in events:
@@ -125,7 +132,7 @@ def _begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStr
 def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
     """The plan. Raises OutputError where something is to be done and the output cannot be written."""
     recipe = site.options.recipe
-    backend = choose_backend(recipe.algorithm, site.options.flow_backend) if recipe.algorithm else ""
+    backend = choose_backend(recipe.algorithm, *site.flow) if recipe.algorithm else ""
     planned = make_plan(videos, site.options.output, recipe, backend, site.device, site.sharing)
     if isinstance(planned.output, Path) and len(planned.of("done")) < len(planned.videos):
         check_writable(planned.output)

@@ -44,12 +44,11 @@ def this_machine(device: str) -> Machine:
 def share(machine: Machine, n_videos: int, processes: int | None = None, threads: int | None = None) -> Share:
     """How to share a machine out for so many videos; `processes` and `threads` are those requested.
 
-    As many processes per GPU, at least one each; never more than videos or cores, or than fit into memory.
+    One process per GPU: those of several would take turns on it. Never more than videos or cores, or than fit into
+    memory.
     """
     if processes is None:
-        processes = max(1, machine.cores // (threads or CORES))
-        if machine.gpus:
-            processes = max(1, processes // machine.gpus) * machine.gpus
+        processes = machine.gpus or max(1, machine.cores // (threads or CORES))
         processes = min(processes, machine.cores, max(1, machine.memory // MEMORY))
     processes = max(1, min(processes, n_videos))
     return Share(processes, threads or max(1, machine.cores // processes))

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
+from copy import copy
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
@@ -11,10 +13,10 @@ from typing import Any
 from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers
 from extractors.networks.published_files import sha256_of
-from extractors.prefetch import closed_after
+from extractors.prefetch import closed_after, merged
 from extractors.stages import WRITE
 from extractors.twostream import FeatureRow, StepSeconds, TwoStream
-from extractors.video.file_reader import open_chunks
+from extractors.video.file_reader import decoder_beside, open_chunks
 from extractors.video.frames import CHUNK
 from pipelines.extraction.chunk_cache import CacheError, ChunkCache
 from pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
@@ -44,9 +46,22 @@ class VideoExtractor:
     caches: Sequence[ChunkCache] = ()
     """That may have a video's chunks already."""
     allow_damaged: bool = False
+    at_once: int = 1
+    """Videos at once by `engine`, which share the networks and the flow."""
+
+    def engine(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
+        """The engine that starts no other process. Raises as `extract`."""
+        if self.at_once == 1:
+            yield from self.one_by_one(to_do)
+            return
+        shared = self.networks.twostream
+        shared.prepare(1, shared.batch)  # graphs are captured before any thread uses the GPU
+        makers = [partial(self.one_by_one, {video_id: source}) for video_id, source in to_do.items()]
+        with closing(merged(makers, self.at_once)) as events:
+            yield from events
 
     def one_by_one(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
-        """The engine that starts no other process. Raises as `extract`."""
+        """Videos in their order. Raises as `extract`."""
         for video_id, source in to_do.items():
             outcome = yield from self.extract(video_id, source)
             yield outcome
@@ -83,7 +98,7 @@ class VideoExtractor:
         stat = source.stat() if source.exists() else None
         sha256 = _sha256(source) if self.networks.cards or self.caches else None
         chosen = self.networks.of(video_id, sha256)
-        twostream = chosen.twostream
+        twostream = copy(chosen.twostream)  # with seconds of its own
         start, note, written = perf_counter(), "", None
         cached = find_cached(self.caches, sha256, twostream, self.allow_damaged)
         if cached:
@@ -95,7 +110,8 @@ class VideoExtractor:
                 cache.drop(video)
                 note = f"{error} {source} was decoded instead."
         if written is None:
-            opened = open_chunks(source, twostream.recipe.long_side, self.allow_damaged)
+            decoder = decoder_beside(twostream.device)
+            opened = open_chunks(source, twostream.recipe.long_side, self.allow_damaged, decoder)
             rows = rows_of_file(source, opened, twostream, self.flow)
             written = yield from _write_arrays(video_id, folder, twostream, rows)
             cached = None
@@ -112,7 +128,7 @@ class VideoExtractor:
             **facts,
             "tail_frames_dropped": facts["frames_24fps"] - facts["chunks"] * CHUNK,
             "cached": cached is not None,
-            "threads": self.flow.workers if self.flow else twostream.threads,
+            "threads": max(1, (self.flow.workers if self.flow else twostream.threads) // self.at_once),
             "device": twostream.device,
             "runtimes": twostream.runtimes,
             "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},

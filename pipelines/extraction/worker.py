@@ -35,10 +35,11 @@ def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
         )
     recipe, threads = folder.recipe, config.threads or default_workers()
     sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)
-    twostream = rebuild_twostream(recipe, sources, choose_device(config.device))
+    device = choose_device(config.device)
+    twostream = rebuild_twostream(recipe, sources, device)
     twostream.threads = threads
     use_runtime(twostream, config.runtime)
     networks = FoldNetworks(twostream)
     caches = caches_of(config.cache, recipe) if config.cache else []
-    with flow_workers(recipe.algorithm, threads, config.flow_backend) as flow:
+    with flow_workers(recipe.algorithm, threads, config.flow_backend, device) as flow:
         yield VideoExtractor(folder, networks, flow, caches, config.allow_damaged)

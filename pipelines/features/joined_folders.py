@@ -24,7 +24,7 @@ class StoredArray:
     def __init__(self, array: np.memmap, length: int | None = None):
         self.path = file_of(array)
         self.shape = (len(array) if length is None else min(len(array), length), array.shape[1])
-        self._dtype, self._offset, self._stored_shape = array.dtype, array.offset, array.shape
+        self.dtype, self._offset, self._stored_shape = array.dtype, array.offset, array.shape
         self._order: Literal["C", "F"] = "F" if np.isfortran(array) else "C"
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class StoredArray:
         if isinstance(key, np.ndarray) and not key.size:
             return np.zeros((*key.shape, self.shape[1]), np.float32)
         try:
-            array = np.memmap(self.path, self._dtype, "r", self._offset, self._stored_shape, self._order)
+            array = np.memmap(self.path, self.dtype, "r", self._offset, self._stored_shape, self._order)
             return np.asarray(array)[: len(self)][key]
         except (OSError, ValueError) as error:
             raise RecipeError(f"{self.path} cannot be read any more ({error}).", "run the command again.") from error

@@ -185,7 +185,8 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     if ranks.first:
         sound = yield from _sound(used, cache, failed)
         pairs_of(sound)  # raises what keeps from training before hours of flow
-        with flow_workers(networks.preset.algorithm, options.flow_threads, options.flow_backend) as workers:
+        flow = networks.preset.algorithm, options.flow_threads, options.flow_backend, device
+        with flow_workers(*flow) as workers:
             yield from map(Notice, workers.warnings if workers else ())
             with closing(fill(list(sound.values()), cache, workers)) as made:
                 cached = yield from _filled(made, sound, failed, cache)

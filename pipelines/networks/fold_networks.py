@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 from extractors.errors import WeightsError
@@ -54,6 +55,7 @@ class FoldNetworks:
             elif source and (card := read_card(network_file(source, stream))):
                 self.cards[stream] = (card,)
         self._made: OrderedDict[tuple[int | None, ...], TwoStream] = OrderedDict()
+        self._making = Lock()
 
     def of(self, video_id: str, sha256: str | None) -> Chosen:
         """Those for a video of this id, and of a file of this SHA-256 where it is known.
@@ -70,13 +72,14 @@ class FoldNetworks:
         if not any(folds.values()):
             return self.twostream
         key = tuple(folds.get(stream) for stream in self.recipe.streams)
-        if key not in self._made:
-            while len(self._made) >= KEPT:
-                self._made.popitem(last=False)
-            self._made[key] = self._make(folds)
-        self._made.move_to_end(key)
-        self._made[key].threads = self.twostream.threads
-        return self._made[key]
+        with self._making:
+            if key not in self._made:
+                while len(self._made) >= KEPT:
+                    self._made.popitem(last=False)
+                self._made[key] = self._make(folds)
+            self._made.move_to_end(key)
+            self._made[key].threads = self.twostream.threads
+            return self._made[key]
 
     def _make(self, folds: dict[str, int | None]) -> TwoStream:
         networks = dict(self.twostream.networks)

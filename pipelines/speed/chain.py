@@ -37,7 +37,7 @@ from pipelines.networks.converted import use_runtime
 from pipelines.progress import Finished, Notice, Progress
 from pipelines.provenance import about_machine, peak_memory_mb
 from pipelines.speed.model import build, filled
-from pipelines.speed.turns import Measuring, counted
+from pipelines.speed.turns import Measured, Measuring, counted, recorded
 
 PAPER = {
     "device": "V100",
@@ -117,7 +117,7 @@ class Chain:
         streaming.step(self.model, self.state, row.rgb, row.flow).numpy()
 
 
-def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[dict]]:
+def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Measured | Finished[dict]]:
     """Measure the whole chain on the first `n_chunks` chunks of each video; the result is its record.
 
     Serial: one chunk at a time, one stage after the other, each with all of the machine, as in the paper's table.
@@ -131,7 +131,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
     device = choose_device(options.device)
     with (
         TemporaryDirectory() as folder,
-        FlowWorkers(options.flow_threads or default_workers(), algorithm, options.flow_backend) as workers,
+        FlowWorkers(options.flow_threads or default_workers(), algorithm, options.flow_backend, device) as workers,
     ):
         inputs = list(options.inputs)
         if not inputs:
@@ -145,22 +145,19 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Finished[di
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))
         total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3
         kernels = {"tvl1": compare_kernels(inputs, twostream.recipe.long_side)} if options.against_opencv else {}
-        measured = yield from counted(measure(chain, inputs, options.n_chunks), total)
-        yield Finished(
-            {
-                **about_machine(),
-                "device": twostream.device,
-                "input": [describe(path) for path in inputs],
-                **about_recipe(twostream.recipe),
-                "flow": {"backend": workers.backend, "workers": workers.workers},
-                "runtimes": twostream.runtimes,
-                "weights": "random",
-                **measured,
-                "peak_memory_mb": round(peak_memory_mb()),
-                **kernels,
-                "paper": PAPER,
-            }
-        )
+        about = {
+            **about_machine(),
+            "device": twostream.device,
+            "input": [describe(path) for path in inputs],
+            **about_recipe(twostream.recipe),
+            "flow": {"backend": workers.backend, "workers": workers.workers},
+            "runtimes": twostream.runtimes,
+            "weights": "random",
+        }
+        parts: dict = {}
+        yield from recorded(counted(measure(chain, inputs, options.n_chunks, parts), total), about, parts)
+        memory = {"peak_memory_mb": round(peak_memory_mb())}
+        yield Finished({**about, **parts, **memory, **kernels, "paper": PAPER})
 
 
 def about_recipe(recipe: Recipe) -> dict:
@@ -175,29 +172,20 @@ def about_recipe(recipe: Recipe) -> dict:
     }
 
 
-def measure(chain: Chain, inputs: list[Path], n_chunks: int) -> Measuring[dict]:
-    """Each stage and the whole, over all videos; yields after each chunk."""
+def measure(chain: Chain, inputs: list[Path], n_chunks: int, parts: dict) -> Measuring[None]:
+    """Each stage and the whole, over all videos so far, into `parts`; yields after each chunk."""
     stages: list[list[float]] = []
     latency: list[float] = []
     overlapped, decisions = 0.0, 0
     for path in inputs:
         stages += yield from serial(chain, path, n_chunks)
+        each = np.mean(stages, axis=0)  # (5,) seconds per chunk
+        parts["stages"] = _stages(each)
         count, seconds = yield from overlap(chain, path, n_chunks)
         decisions, overlapped = decisions + count, overlapped + seconds
         latency += yield from live(chain, path, n_chunks)
-    each = np.mean(stages, axis=0)  # (5,) seconds per chunk
-    p50, p95, p99 = (round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99))
-    return {
-        "stages": {
-            name: {
-                "per_second": round(amount / seconds, 2),
-                "unit": unit,
-                "decisions_per_second": round(1 / seconds, 2),
-                "share": round(seconds / each.sum(), 3),
-            }
-            for (name, (unit, amount)), seconds in zip(STAGES.items(), each, strict=True)
-        },
-        "end_to_end": {
+        p50, p95, p99 = (round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99))
+        parts["end_to_end"] = {
             "serial": {"decisions_per_second": round(1 / each.sum(), 2), "decisions": len(stages)},
             "overlapped": {
                 "decisions_per_second": round(decisions / overlapped, 2),
@@ -205,7 +193,19 @@ def measure(chain: Chain, inputs: list[Path], n_chunks: int) -> Measuring[dict]:
                 "decisions": decisions,
                 "latency_ms": {"p50": p50, "p95": p95, "p99": p99, "decisions": len(latency)},
             },
-        },
+        }
+
+
+def _stages(each: NDArray[np.float64]) -> dict[str, dict]:
+    """Of the seconds that each stage takes for a chunk."""
+    return {
+        name: {
+            "per_second": round(amount / seconds, 2),
+            "unit": unit,
+            "decisions_per_second": round(1 / seconds, 2),
+            "share": round(seconds / each.sum(), 3),
+        }
+        for (name, (unit, amount)), seconds in zip(STAGES.items(), each, strict=True)
     }
 
 

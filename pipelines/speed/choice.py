@@ -34,7 +34,7 @@ from pipelines.progress import Finished, Notice, Progress
 from pipelines.provenance import about_machine
 from pipelines.speed.chain import Chain, describe, first_chunks, live, overlap, rendered
 from pipelines.speed.model import build, filled
-from pipelines.speed.turns import Measuring, counted
+from pipelines.speed.turns import Measured, Measuring, counted, recorded
 
 RECIPES = {"live": "small", "fast": "thumos14", "faithful": "thumos14"}
 """What is compared, and the size of the model that is usual with it."""
@@ -54,7 +54,7 @@ class ChoiceBench:
     """None for the GPU, or the CPU without one."""
 
 
-def bench_choices(options: ChoiceBench) -> Iterator[Progress | Notice | Finished[dict]]:
+def bench_choices(options: ChoiceBench) -> Iterator[Progress | Notice | Measured | Finished[dict]]:
     """Compare recipes, runtimes and precisions; the result is their record. `auto` means the fastest from now on.
 
     Raises VideoError for a video that cannot be read or is too short.
@@ -66,19 +66,12 @@ def bench_choices(options: ChoiceBench) -> Iterator[Progress | Notice | Finished
             yield Notice("measuring on a rendered video of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), 2 * RUN_CHUNKS)[:1]
         total = sum(2 + len(_variants(name, device)) + 2 * RUN_CHUNKS for name in RECIPES)
-        rows = yield from counted(_rows(inputs[0], device), total)
-    cores = default_workers()
-    yield Finished(
-        {
-            **about_machine(),
-            "device": device,
-            "cores": cores,
-            "input": describe(inputs[0]),
-            "weights": "random",
-            "recipes": rows,
-            "advice": advice(rows, cores),
-        }
-    )
+        cores = default_workers()
+        about = {"device": device, "cores": cores, "input": describe(inputs[0]), "weights": "random"}
+        about = about_machine() | about
+        parts: dict = {}
+        yield from recorded(counted(_rows(inputs[0], device, parts), total), about, parts)
+    yield Finished({**about, **parts, "advice": advice(parts["recipes"], cores)})
 
 
 def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
@@ -90,28 +83,32 @@ def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
     return [(runtime, precision) for precision in precisions for runtime in runtimes]
 
 
-def _rows(path: Path, device: str) -> Measuring[dict[str, dict]]:
-    rows = {}
+def _rows(path: Path, device: str, parts: dict) -> Measuring[None]:
+    """A row of each recipe into the "recipes" of `parts`, as it comes."""
+    rows = parts["recipes"] = {}
     for name in RECIPES:
-        rows[name] = yield from _row(name, path, device)
-    return rows
+        rows[name] = {}
+        yield from _row(name, path, device, rows[name])
 
 
-def _row(name: str, path: Path, device: str) -> Measuring[dict]:
+def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
     """What a recipe costs part by part, and whole with the fastest runtime."""
     preset = PRESETS[name]
     with torch_threads(1), ExitStack() as stack:
         chunks, decode = _decoded(path, preset.long_side)
         yield
         assert preset.algorithm
-        workers = stack.enter_context(FlowWorkers(default_workers(), preset.algorithm))
+        workers = stack.enter_context(FlowWorkers(default_workers(), preset.algorithm, device=device))
         start = process_time()
         fields = [workers.submit(chunk.frames).result() for chunk in chunks]
         flow = (process_time() - start) / len(chunks)
         yield
         twostream = build_twostream(preset, WeightSources(), device, "float32")
         step = _step(twostream, RECIPES[name])
+        costs = {"decode_ms": decode, "flow_ms": flow, "lstr_ms": step}
+        row |= {part: round(1000 * seconds, 2) for part, seconds in costs.items()}
         networks: list[dict[str, Any]] = []
+        row["variants"] = networks
         opened: dict[tuple[str, str], TwoStream] = {}
         for runtime, precision in _variants(name, device):
             one = _with(twostream, runtime, precision)
@@ -136,16 +133,10 @@ def _row(name: str, path: Path, device: str) -> Measuring[dict]:
         chain = Chain(chosen, workers, model, filled(streaming.create(model)))
         count, seconds = yield from overlap(chain, path, RUN_CHUNKS)
         delays = yield from live(chain, path, RUN_CHUNKS)
-    return {
-        "decode_ms": round(1000 * decode, 2),
-        "flow_ms": round(1000 * flow, 2),
-        "lstr_ms": round(1000 * step, 2),
-        "variants": networks,
-        "best": {
-            **best,
-            "real_time_now": round(count * CHUNK_SECONDS / seconds, 2),
-            "latency_ms": {f"p{p}": round(1000 * float(np.percentile(delays, p)), 1) for p in (50, 95)},
-        },
+    row["best"] = {
+        **best,
+        "real_time_now": round(count * CHUNK_SECONDS / seconds, 2),
+        "latency_ms": {f"p{p}": round(1000 * float(np.percentile(delays, p)), 1) for p in (50, 95)},
     }
 
 

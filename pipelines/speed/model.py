@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from extractors.devices import choose_device
 from extractors.errors import MissingPathError, OutputError
 from lstr import checkpoint, streaming
 from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
@@ -25,7 +26,7 @@ from lstr.windows import gather
 from pipelines.files.atomic import unwritable
 from pipelines.progress import Finished, Progress
 from pipelines.provenance import about_machine
-from pipelines.speed.turns import Measuring, Row, counted, interleave, ratio, summary, whole
+from pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
 
 ROUNDS = 10  # turns of each of the headline rows
 FEW_ROUNDS = 5  # turns of a design or a memory length
@@ -52,51 +53,65 @@ class ModelBench:
     """Rough time of a headline row; a third of it for the others"""
     threads: int | None = None
     """torch's; None for its own choice"""
+    device: str | None = None
+    """None for the CPU and, in "gpu", the GPU where one is"""
     golden: Path | None = None
     """Folder with lstr_small.pth and lstr_small.npz, on which bf16 is compared too"""
 
 
-def bench_lstr(options: ModelBench) -> Iterator[Progress | Finished[dict]]:
+def bench_lstr(options: ModelBench) -> Iterator[Progress | Measured | Finished[dict]]:
     """Measure an LSTR of one shape: headline rows, memory lengths, designs, and what bf16 changes; gives the record.
 
-    Where a GPU is, "gpu" holds the same rows measured on it. Raises CheckpointError for a shape without streaming to
-    measure, MissingPathError without the golden files.
+    Measured comes after each part that is new in it. Where a GPU is and no device is named, "gpu" holds the same rows
+    measured on it. Raises CheckpointError for a shape without streaming to measure, DeviceError for a device that is
+    not there, MissingPathError without the golden files.
     """
+    device = choose_device(options.device) if options.device else "cpu"
     config = options.config
     if config.kind != "lstr" or not config.n_long:
         raise CheckpointError(
             f"The model is of kind {config.kind} with {config.n_long} slots of long memory, no LSTR to measure.",
             "leave -c out to measure the published size, whose designs include every kind.",
         )
-    recorded = None if options.golden is None else read_golden(options.golden)
+    golden = None if options.golden is None else read_golden(options.golden)
     threads_before = torch.get_num_threads()
     try:
         torch.set_num_threads(options.threads or threads_before)
         with torch.random.fork_rng():
             torch.manual_seed(0)
             threads = torch.get_num_threads()
-            on_cpu, on_gpu = yield from counted(measure(options), n_parts(config))
-            if recorded:
-                on_cpu["bf16_difference"]["golden"] = bf16_difference(*recorded)
+            about = {"device": device, **_name_of(device), "threads": threads, "seconds_a_row": options.seconds}
+            about |= {"weights": "random", "config": asdict(config), "classes": options.n_classes, "paper": PAPER}
+            about = about_machine() | about
+            rows: dict = {}
+            yield from recorded(counted(measure(device, options, rows), n_parts(options)), about, rows)
+            if golden:
+                rows["bf16_difference"]["golden"] = bf16_difference(*golden)
     finally:
         torch.set_num_threads(threads_before)
-    gpu = {"gpu": {"name": torch.cuda.get_device_name(), **on_gpu}} if on_gpu else {}
-    about = {"device": "cpu", "threads": threads, "seconds_a_row": options.seconds, "weights": "random"}
-    shape = {"config": asdict(config), "classes": options.n_classes}
-    yield Finished({**about_machine(), **about, **shape, **on_cpu, **gpu, "paper": PAPER})
+    yield Finished({**about, **rows})
 
 
-def n_parts(config: LSTRConfig) -> int:
+def n_parts(options: ModelBench) -> int:
     """How often `measure` yields."""
-    devices = 2 if torch.cuda.is_available() else 1
+    config, devices = options.config, 2 if _adds_gpu(options) else 1
     return devices * (ROUNDS + 1 + len(_lengths(config)) + len(designs(config)))
 
 
-def measure(options: ModelBench) -> Measuring[tuple[dict, dict | None]]:
-    """Every row on the CPU, and on the GPU where one is."""
-    on_cpu = yield from measure_on("cpu", options)
-    on_gpu = (yield from measure_on("cuda", options)) if torch.cuda.is_available() else None
-    return on_cpu, on_gpu
+def _adds_gpu(options: ModelBench) -> bool:
+    return options.device is None and torch.cuda.is_available()
+
+
+def _name_of(device: str) -> dict[str, str]:
+    return {"name": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
+
+
+def measure(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
+    """Every row on a device into `rows`, and into its "gpu" those on the GPU where none was named and one is."""
+    yield from measure_on(device, options, rows)
+    if _adds_gpu(options):
+        rows["gpu"] = _name_of("cuda")
+        yield from measure_on("cuda", options, rows["gpu"])
 
 
 def check_output(path: Path) -> None:
@@ -110,21 +125,22 @@ def check_output(path: Path) -> None:
         raise unwritable(path.parent, error) from error
 
 
-def measure_on(device: str, options: ModelBench) -> Measuring[dict]:
-    """Every row on one device."""
+def measure_on(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
+    """Every row on one device, put into `rows` as it comes."""
     config, n_classes = options.config, options.n_classes
-    rows = yield from headline(config, n_classes, options.seconds, device)
-    difference = bf16_difference(decided_model(config, n_classes, device), random_video(config, COMPARED_CHUNKS))
+    rows |= yield from headline(config, n_classes, options.seconds, device)
+    model = decided_model(config, n_classes, device)
+    rows["bf16_difference"] = bf16_difference(model, random_video(config, COMPARED_CHUNKS))
     yield
     few = options.seconds * FEW_SHARE
-    lengths, shapes = {}, {}
+    lengths = rows["memory_length"] = {}
     for length in _lengths(config):
         lengths[str(length)] = memory_row(replace(config, grid="fixed", long_length=length), n_classes, few, device)
         yield
+    shapes = rows["designs"] = {}
     for name, design in designs(config).items():
         shapes[name] = design_row(design, n_classes, few, device)
         yield
-    return {**rows, "bf16_difference": difference, "memory_length": lengths, "designs": shapes}
 
 
 def headline(config: LSTRConfig, n_classes: int, seconds: float, device: str) -> Measuring[dict]:
@@ -143,7 +159,7 @@ def headline(config: LSTRConfig, n_classes: int, seconds: float, device: str) ->
         "batched": stream_row(fixed, filled(streaming.create(fixed, STREAMS, like=first))),
         "singles": Row(lambda: [turn.step() for turn in turns], stride),
     }
-    if device == "cuda":
+    if device != "cpu":
         captured = filled(streaming.create(fixed, like=first))
         streaming.capture(fixed, captured)
         rows["stream_captured"] = stream_row(fixed, captured)

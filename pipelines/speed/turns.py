@@ -1,10 +1,12 @@
 """Rows that are compared take turns in short rounds, so that whatever else the machine does hits all of them alike."""
 
+import json
 import statistics
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +41,28 @@ def counted(parts: Measuring[Result], total: int) -> Generator[Progress, None, R
         yield Progress("measuring", done, total)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """The record of a measurement as far as it has come; `unfinished` in it says so."""
+
+    record: dict
+
+
+def recorded(events: Generator[Any, None, Result], about: dict, parts: dict) -> Generator[Any, None, Result]:
+    """The same events, each after a Measured of what is new in `parts`, which the measurement fills, and `about` it."""
+    told = ""
+    while True:
+        try:
+            event = next(events)
+        except StopIteration as finished:
+            return finished.value
+        now = json.dumps(parts)
+        if now not in (told, "{}"):
+            told = now
+            yield Measured({**about, **json.loads(now), "unfinished": True})
+        yield event
+
+
 def whole(parts: Measuring[Result]) -> Result:
     """The result of a measurement whose parts nobody watches."""
     while True:
@@ -53,7 +77,7 @@ def interleave(rows: dict[str, Row], seconds: float, n_rounds: int, device: str)
 
     A row takes `seconds` in all rounds together, but at least one burst per round.
     """
-    finish = torch.cuda.synchronize if device == "cuda" else lambda: None
+    finish = partial(torch.cuda.synchronize, device) if device != "cpu" else lambda: None
     for row in rows.values():
         for _ in range(2 * row.burst):  # the first steps pack weights and wake the processor
             row.step()

@@ -5,8 +5,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,53 +15,94 @@ from lstr.config import LSTRConfig
 from lstr.windows import Outputs, Windows
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.training.config import TrainConfig
+from pipelines.training.kept_features import KeptFeatures, KeptPiece
 from pipelines.training.ranks import Ranks
-from pipelines.training.sampling import make_batch
+from pipelines.training.sampling import make_batch, make_targets
 
 Job = TypeVar("Job")
 Made = TypeVar("Made")
 READERS = 4  # threads at most, unless more are requested: each holds a batch, 107 MB at the THUMOS'14 size
 
 
+class Piece(Protocol):
+    """Windows (b), their targets (b, N, C) and which outputs count (b, N), which are read, not yet on a device."""
+
+    @property
+    def targets(self) -> Tensor:
+        """On the CPU."""
+
+    @property
+    def counts(self) -> Tensor:
+        """On the CPU."""
+
+    def to(self, device: torch.device) -> tuple[Windows, Tensor, Tensor]:
+        """Windows, targets and counts on a device; nobody waits for it where the piece is pinned."""
+
+
+@dataclass(frozen=True)
+class ReadPiece:
+    """A Piece whose windows were read from feature files."""
+
+    windows: Windows
+    targets: Tensor
+    counts: Tensor
+
+    def to(self, device: torch.device) -> tuple[Windows, Tensor, Tensor]:
+        """As Piece."""
+        windows = self.windows.map(lambda tensor: tensor.to(device, non_blocking=True))
+        return windows, self.targets.to(device, non_blocking=True), self.counts.to(device, non_blocking=True)
+
+    def pinned(self) -> "ReadPiece":
+        """The same in memory that a GPU copies without anybody waiting."""
+        return ReadPiece(self.windows.map(Tensor.pin_memory), self.targets.pin_memory(), self.counts.pin_memory())
+
+
 @dataclass(frozen=True)
 class Batch:
     """One process's share of an optimiser step, in pieces that go through the model one after the other."""
 
-    pieces: list[tuple[Windows, Tensor, Tensor]]
-    """windows (b), targets (b, N, C), which outputs count (b, N)"""
+    pieces: list[Piece]
     n_windows: int
     """of all processes together"""
     videos: list[str]
     """that this share's windows are from"""
 
 
-def make_pieces(
-    videos: list[LabelledVideo],
-    drawn: list[tuple[int, int]],
-    model: LSTRConfig,
-    train: TrainConfig,
-    outputs: Outputs,
-    ranks: Ranks,
-    pin: bool,
-) -> Batch:
-    """Read this process's share of the windows (video, end chunk) of a step.
+@dataclass(frozen=True)
+class PieceMaker:
+    """Makes the batches of a run, in as many threads as call it."""
 
-    A process without any takes the first and counts none of it: all must go through the model together.
-    """
-    share = ranks.share(drawn)
-    windows = share or drawn[:1]
-    size = math.ceil(math.ceil(train.batch_size / ranks.size) / train.accumulate)
-    pieces = []
-    for at in range(0, len(windows), size):
-        piece, targets, counts = make_batch(
-            videos, windows[at : at + size], model, outputs, train.long_sampling == "stretched"
-        )
-        if not share:
-            counts = torch.zeros_like(counts)
-        if pin:
-            piece, targets, counts = piece.map(Tensor.pin_memory), targets.pin_memory(), counts.pin_memory()
-        pieces.append((piece, targets, counts))
-    return Batch(pieces, len(drawn), sorted({videos[v].id for v, _ in share}))
+    videos: list[LabelledVideo]
+    model: LSTRConfig
+    train: TrainConfig
+    outputs: Outputs
+    ranks: Ranks
+    device: torch.device
+    kept: KeptFeatures | None = None
+    """The features of `videos` where they are on the device."""
+
+    def __call__(self, drawn: list[tuple[int, int]]) -> Batch:
+        """This process's share of the windows (video, end chunk) of a step.
+
+        A process without any takes the first and counts none of it: all must go through the model together.
+        """
+        share = self.ranks.share(drawn)
+        windows = share or drawn[:1]
+        size = math.ceil(math.ceil(self.train.batch_size / self.ranks.size) / self.train.accumulate)
+        pieces = [self._piece(windows[at : at + size], bool(share)) for at in range(0, len(windows), size)]
+        return Batch(pieces, len(drawn), sorted({self.videos[v].id for v, _ in share}))
+
+    def _piece(self, drawn: list[tuple[int, int]], counted: bool) -> Piece:
+        stretched = self.train.long_sampling == "stretched"
+        piece: KeptPiece | ReadPiece
+        if self.kept:
+            targets = make_targets(self.videos, drawn, self.model, self.outputs)
+            piece = KeptPiece(self.kept, self.kept.indices(drawn, self.model, stretched), *targets)
+        else:
+            piece = ReadPiece(*make_batch(self.videos, drawn, self.model, self.outputs, stretched))
+        if not counted:
+            piece = replace(piece, counts=torch.zeros_like(piece.counts))
+        return piece.pinned() if self.device.type == "cuda" else piece
 
 
 def default_readers() -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,10 +11,11 @@ from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import Split
 from pipelines.evaluation.scoring import Scoring, score_split
 from pipelines.progress import result_of
-from pipelines.provenance import provenance
-from pipelines.training.batches import Batch, default_readers, make_pieces, read_ahead
+from pipelines.provenance import make_reproducible, provenance
+from pipelines.training.batches import Batch, PieceMaker, default_readers, read_ahead
 from pipelines.training.config import TrainConfig
 from pipelines.training.curves import draw_curves
+from pipelines.training.kept_features import KeptFeatures, fit_on
 from pipelines.training.log import Step, TrainLog, summary_of
 from pipelines.training.loop import Plan, Position, train_steps
 from pipelines.training.ranks import ALONE, Ranks
@@ -58,6 +58,8 @@ def train_model(
     way, LstrError when loss or gradient is not finite or memory runs out.
     """
     config, split = task.config, task.split.narrowed(task.model)
+    if config.deterministic:
+        make_reproducible()
     settings = task.settings(device, ranks)
     state = begin_run(folder, settings, resume, write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
@@ -103,6 +105,9 @@ class ModelRun:
         self.learner, self.split, self.saver, self.log = learner, split, saver, log
         self.validation, self.readers = validation, readers
         self.ranks, self.device = learner.ranks, learner.device
+        kept = KeptFeatures(split.videos, self.device) if fit_on(split.videos, self.device) else None
+        of_learner = learner.model.config, learner.config, learner.outputs, self.ranks, self.device
+        self._make = PieceMaker(split.videos, *of_learner, kept)
 
     def _jobs(self, epoch: int) -> list[list[tuple[int, int]]]:
         """The windows (video, end chunk) of each step of an epoch."""
@@ -116,17 +121,7 @@ class ModelRun:
 
     def batches(self, epoch: int, first: int, most: int) -> Iterator[Batch]:
         """The batches of an epoch from `first` on, `most` at most, read ahead by threads."""
-        learner = self.learner
-        make = partial(
-            make_pieces,
-            self.split.videos,
-            model=learner.model.config,
-            train=learner.config,
-            outputs=learner.outputs,
-            ranks=self.ranks,
-            pin=self.device.type == "cuda",
-        )
-        return read_ahead(self._jobs(epoch)[first:][:most], make, self.readers)
+        return read_ahead(self._jobs(epoch)[first:][:most], self._make, self.readers)
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float, int]:
         """Take a step: this process's part of the loss, the norm of the gradient, and the windows of all processes."""

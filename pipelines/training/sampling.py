@@ -83,18 +83,27 @@ def make_batch(
 
     An output counts when its slot is filled and the chunk that it is about is in the video.
     """
-    windows, targets, counts = [], [], []
+    windows = []
+    for v, end in drawn:
+        features = cast(NDArray[np.float32], videos[v].features)  # stored, and takes indices as an array does
+        windows.append(gather(features, [end], config, stretched))
+    return join(windows), *make_targets(videos, drawn, config, outputs)
+
+
+def make_targets(
+    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs
+) -> tuple[Tensor, Tensor]:
+    """The targets (B, N, C) of windows, and which of them count (B, N); as `make_batch`."""
+    targets, counts = [], []
     for v, end in drawn:
         video = videos[v]
-        features = cast(NDArray[np.float32], video.features)  # stored, and takes indices as an array does
-        windows.append(gather(features, [end], config, stretched))
         start = max(0, end - config.work_length + 1)
         at = np.where(outputs.slots < 0, end, start + outputs.slots)  # (N,)
         about = at + outputs.ahead
         exists = (at <= end) & (about < len(video.targets))
         targets.append(torch.from_numpy(video.targets[np.where(exists, about, 0)].astype(np.float32)))  # (N, C)
         counts.append(torch.from_numpy(exists))
-    return join(windows), torch.stack(targets), torch.stack(counts)
+    return torch.stack(targets), torch.stack(counts)
 
 
 def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:
@@ -107,6 +116,9 @@ def hide_slots(windows: Windows, share: float) -> Windows:
     """Windows with this share of the long memory's slots hidden; never the newest, so that no softmax is empty."""
     if share == 0 or windows.long_mask.shape[1] == 0:
         return windows
-    kept = (torch.rand(windows.long_mask.shape) >= share).to(windows.long_mask.device)  # (B, n_long)
+    kept = torch.rand(windows.long_mask.shape) >= share  # (B, n_long), the same on every device
     kept[:, -1] = True
+    device = windows.long_mask.device
+    if device.type == "cuda":
+        kept = kept.pin_memory().to(device, non_blocking=True)
     return replace(windows, long_mask=windows.long_mask & kept)

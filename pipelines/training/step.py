@@ -16,8 +16,8 @@ from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels import AMBIGUOUS
 from lstr.loss import loss_mask, multi_hot_cross_entropy
-from lstr.windows import Outputs, Windows
-from pipelines.training.batches import Batch
+from lstr.windows import Outputs
+from pipelines.training.batches import Batch, Piece
 from pipelines.training.config import TrainConfig
 from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from pipelines.training.sampling import hide_slots, standardise
@@ -39,8 +39,7 @@ def loss_of(
     total = logits.new_zeros(())
     for i, part in enumerate(_parts(outputs)):
         if len(part):
-            chosen = torch.from_numpy(part).to(logits.device)
-            logit, target, count = (tensor.index_select(1, chosen) for tensor in (logits, targets, counts))
+            logit, target, count = (_chosen(tensor, part) for tensor in (logits, targets, counts))
             size = max(1.0, totals[i]) if totals else None
             total = total + multi_hot_cross_entropy(logit, target, ignore, count, size)
     return total
@@ -55,6 +54,14 @@ def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | N
 def _parts(outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
     """Which outputs detect, and which anticipate."""
     return np.flatnonzero(outputs.ahead == 0), np.flatnonzero(outputs.ahead > 0)
+
+
+def _chosen(tensor: Tensor, part: np.ndarray) -> Tensor:
+    """(B, N, ...) of the outputs `part`; all of them, or neighbours, without an index, which a GPU would wait for."""
+    first, end = int(part[0]), int(part[-1]) + 1
+    if end - first == len(part):
+        return tensor[:, first:end]
+    return torch.cat([tensor[:, at : at + 1] for at in part.tolist()], 1)
 
 
 class Adam(torch.optim.Adam):
@@ -114,34 +121,35 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         self.optimiser.zero_grad()
-        loss = 0.0
+        losses: list[Tensor] = []
         with out_of_memory(self.config, self.device), lost_others(self.ranks):
-            for i, (windows, targets, counts) in enumerate(batch.pieces):
+            for i, piece in enumerate(batch.pieces):
                 joined, last = self._joined, i + 1 == len(batch.pieces)
                 with joined.no_sync() if isinstance(joined, DistributedDataParallel) and not last else nullcontext():
-                    part = self._loss(windows, targets, counts, totals)
-                    self._refuse(part.item(), "loss", number, batch)
+                    part = self._loss(piece, totals)
                     (part * self.ranks.size).backward()  # gradients are averaged over processes; this is a sum
-                loss += part.item()
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf).item()
-            self._refuse(norm, "gradient's norm", number, batch)
+                losses.append(part.detach())
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf)
+            *parts, length = torch.stack([*losses, norm]).tolist()  # all that a step waits for
+            loss = sum(parts)
+            self._refuse(loss, "loss", number, batch)
+            self._refuse(length, "gradient's norm", number, batch)
             if self.apart:  # AdamW (Loshchilov and Hutter 2019) is Adam after this
                 with torch.no_grad():
                     torch._foreach_mul_(list(self.model.parameters()), 1 - lr * self.apart)
             self.optimiser.step()
-        return loss, norm
+        return loss, length
 
-    def _totals(self, piece: tuple[Windows, Tensor, Tensor]) -> list[float]:
-        return totals_of(piece[1], piece[2], self.outputs, self.ignore)
+    def _totals(self, piece: Piece) -> list[float]:
+        return totals_of(piece.targets, piece.counts, self.outputs, self.ignore)
 
-    def _loss(self, windows: Windows, targets: Tensor, counts: Tensor, totals: list[float]) -> Tensor:
-        windows = windows.map(lambda tensor: tensor.to(self.device, non_blocking=True))
+    def _loss(self, piece: Piece, totals: list[float]) -> Tensor:
+        windows, targets, counts = piece.to(self.device)
         if self.config.standardise:
             windows = standardise(windows, self.mean, self.std)
         windows = hide_slots(windows, self.config.hide_long)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             logits = self._joined(windows)
-        targets, counts = targets.to(self.device), counts.to(self.device)
         if self.config.targets == "unit":
             targets = torch.nn.functional.normalize(targets, dim=-1)
         return loss_of(logits.float(), targets, counts, self.outputs, self.ignore, totals)

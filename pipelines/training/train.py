@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from extractors.devices import choose_device
-from lstr.config import FEATURES_PER_SECOND
+from lstr.config import FEATURES_PER_SECOND, override
 from lstr.label_check import Finding, stop_at_errors
 from pipelines.datasets.dataset import Dataset, Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in, seen_phrase
 from pipelines.progress import Finished, Notice
 from pipelines.provenance import make_reproducible
-from pipelines.training.config import preset_for, read_config, resolve
+from pipelines.training.config import TrainConfig, preset_for, read_config, resolve
 from pipelines.training.log import Step
 from pipelines.training.ranks import Ranks, join_ranks
 from pipelines.training.run import Task, train_model
@@ -62,6 +62,13 @@ class TrainOptions:
         named = {name: getattr(self, name) for name in ("max_steps", "eval_every", "patience", "seed")}
         changes = {f"train.{name}": str(value) for name, value in named.items() if value is not None}
         return changes | dict(self.settings) | ({"train.deterministic": "true"} if self.deterministic else {})
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the run is to be deterministic, by whatever way that is set. Raises ConfigError for a wrong file."""
+        file = read_config(self.config)["train"] if self.config else {}
+        wanted = str(self.changes().get("train.deterministic", file.get("deterministic", False)))
+        return override(TrainConfig(), {"deterministic": wanted}).deterministic
 
 
 @dataclass(frozen=True)
@@ -114,8 +121,8 @@ def planned_settings(options: TrainOptions) -> Iterator[Findings | Finished[dict
 
 @contextmanager
 def _joined(options: TrainOptions) -> Iterator[tuple[Ranks, str]]:
-    if options.deterministic:
-        make_reproducible()
+    if options.repeats:
+        make_reproducible()  # before anything of CUDA begins
     with join_ranks(choose_device(options.device)) as place:
         yield place
 

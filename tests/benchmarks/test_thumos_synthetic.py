@@ -176,3 +176,22 @@ def test_the_documentation_shows_the_record(script):
     lines = [line for line in script.table(record).splitlines() if not line.startswith("|--")]
     rows = [re.sub(r"\| +(?=\|)", "| ", line) for line in lines]
     assert len(rows) > 10 and [row for row in rows if row not in page] == []
+
+
+def test_no_row_begins_that_would_end_too_late(script, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(script, "perf_counter", lambda: clock[0])
+    until, rows = script.Until(10), []
+    for seconds in (200, 250, 100, 300):
+        if until.lets_begin():
+            clock[0] += seconds
+            until.count()
+            rows.append(seconds)
+    assert rows == [200, 250], "the third may take as long as the second"
+    assert script.Until(None).lets_begin()
+
+
+def test_a_gpus_study_fits_its_time(script):
+    """By the arithmetic beside its size: steps of THUMOS'14 (403 an epoch) and the videos to test on."""
+    steps = len(script.ROWS) * script.FULL.epochs * 403
+    assert steps * 0.012 + len(script.ROWS) * 60 <= 60 * script.MINUTES

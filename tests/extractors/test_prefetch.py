@@ -1,11 +1,13 @@
 """Stages in threads of their own: order, bounds, failures, and their end."""
 
 import threading
+from functools import partial
+from itertools import count
 
 import pytest
 import torch
 
-from extractors.prefetch import ahead, closed_after, torch_threads
+from extractors.prefetch import ahead, closed_after, merged, torch_threads
 
 
 def running(name: str) -> list[threading.Thread]:
@@ -91,6 +93,57 @@ def test_closed_after():
     assert list(generator) == []
     with closed_after([1, 2]) as items:
         assert list(items) == [1, 2]
+
+
+def test_merged_items_come_as_they_are_made():
+    """Those of one source in order, a slow one in nobody's way, and no more sources at once than are wanted."""
+    go, open_now, most, lock = threading.Event(), [0], [0], threading.Lock()
+
+    def source(name, slow=False):
+        with lock:
+            open_now[0] += 1
+            most[0] = max(most[0], open_now[0])
+        for n in range(3):
+            if slow:
+                assert go.wait(60)
+            yield name, n
+        with lock:
+            open_now[0] -= 1
+
+    items = merged([partial(source, name, name == "a") for name in "abcde"], 2)
+    first = [next(items) for _ in range(12)]
+    assert not [name for name, _ in first if name == "a"], "it waits, and the others were all made beside it"
+    go.set()
+    rest = list(items)
+    assert sorted(first + rest) == [(name, n) for name in "abcde" for n in range(3)] and most == [2]
+    for name in "abcde":
+        assert [n for other, n in first + rest if other == name] == [0, 1, 2]
+    assert not running("merged 0") and not running("merged 1")
+
+
+@pytest.mark.parametrize("end", ["failure", "close"])
+def test_a_failure_or_the_end_closes_all_merged_sources(end):
+    closed, begun = [], []
+
+    def source(name):
+        begun.append(name)
+        try:
+            for n in count():
+                if end == "failure" and name == 1 and n == 5:
+                    raise OSError("unplugged")
+                yield name
+        finally:
+            closed.append(name)
+
+    items = merged([partial(source, name) for name in range(4)], 2)
+    if end == "failure":
+        with pytest.raises(OSError, match="unplugged"):
+            list(items)
+    else:
+        next(items)
+        items.close()
+    assert sorted(closed) == sorted(begun) and set(begun) <= {0, 1}, "a third was begun after the end"
+    assert not running("merged 0") and not running("merged 1")
 
 
 def test_torch_has_its_threads_back():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from lstr import caches, streaming
 from lstr.batch import predict_ahead
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
-from lstr.graphs import CapturedStep
+from lstr.graphs import CapturedStep, Together
 from lstr.model import LSTR
 from lstr.plan import make_plan
 
@@ -49,6 +50,36 @@ def test_replayed_steps_are_the_batch_definition(changes, monkeypatch):
 
 
 @pytest.mark.parametrize("changes", DESIGNS, ids=str)
+def test_a_captured_step_of_some_streams_leaves_the_others(changes, monkeypatch):
+    """A graph steps every stream; what it does to one that has no chunk must be nothing that its next step reads."""
+    monkeypatch.setattr(CapturedStep, "capture", lambda self, work: work)
+    model = tiny(**changes)
+    random = np.random.default_rng(0)
+    plain, captured = streaming.create(model, 3), streaming.create(model, 3)
+    captured.captured = CapturedStep(captured.constants, captured.tensors)
+    captured.captured.prepare()
+    assert set(captured.captured.replays) == {False, True}
+    for _ in range(90):
+        streams = sorted(random.choice(3, random.integers(1, 4), replace=False).tolist())
+        rgb, flow = torch.randn(len(streams), 8).split([5, 3], dim=1)
+        expected = streaming.step_some(model, plain, streams, rgb, flow)
+        scores = streaming.step_some(model, captured, streams, rgb, flow)
+        torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
+    assert (plain.chunks == captured.chunks).all() and plain.chunks.min() > 40
+
+
+def test_numbers_of_a_step_travel_together():
+    """In one piece of memory, each tensor at its own place, empty ones too."""
+    values = {"a": torch.tensor([True, False, True]), "b": torch.arange(4).view(2, 2), "c": torch.zeros(0, 3)}
+    together = Together(values, torch.device("cpu"))
+    together.fill(values)
+    for name, value in values.items():
+        assert together.tensors[name].dtype == value.dtype and torch.equal(together.tensors[name], value)
+    together.fill(values | {"b": 7 - values["b"]})
+    assert together.tensors["b"].tolist() == [[7, 6], [5, 4]] and together.tensors["a"].tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("changes", DESIGNS, ids=str)
 def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     """Meta tensors hold nothing, so any such look, which on a GPU would wait and cannot be captured, raises."""
     model = tiny(**changes).to("meta")
@@ -80,3 +111,9 @@ def test_captured_steps_equal_the_cpu(changes):
     steps = features.transpose(0, 1)
     scores = torch.stack([streaming.step_ahead(model, state, rows[:, :5], rows[:, 5:]) for rows in steps])
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
+    streaming.reset(state)
+    for k in range(60):  # one after the other, which is what cameras do
+        for stream in (1, 0):
+            rows = features[stream, k, None]
+            scores = streaming.step_some(model, state, [stream], rows[:, :5], rows[:, 5:])
+            torch.testing.assert_close(scores[0], expected[k, stream], atol=1e-4, rtol=0)

@@ -86,6 +86,7 @@ def test_what_a_new_kind_does_not_have_is_refused(mean):
         streaming.create(mean, precision="bf16")
     with pytest.raises(LstrError, match="captured"):
         streaming.capture(mean, streaming.create(mean))
+    assert not streaming.can_capture(mean)
     with pytest.raises(ConfigError, match="anticipation is 2, and kind mean"):
         LSTRConfig(kind="mean", anticipation=2)
     with pytest.raises(ConfigError, match="gru is true and kind is mean"):

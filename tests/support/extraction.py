@@ -30,8 +30,9 @@ def extracted(
     twostream: TwoStream,
     flow: FlowWorkers | None,
     cache: Path | None = None,
+    at_once: int = 1,
 ) -> list[Outcome]:
     """The Outcome of each video, extracted in this process where it is not done."""
     caches = caches_of(cache, twostream.recipe) if cache else []
-    extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches)
-    return [event for event in resume(videos, folder, extractor.one_by_one) if isinstance(event, Outcome)]
+    extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, at_once=at_once)
+    return [event for event in resume(videos, folder, extractor.engine) if isinstance(event, Outcome)]

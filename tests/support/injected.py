@@ -20,7 +20,7 @@ def write_bad(path: Path) -> Path:
 def inject(setattr: Callable, stage: str, error: Exception) -> None:
     """Have a stage of the work on `bad` raise an error; `setattr` is monkeypatch's, or Python's own."""
     from extractors.flow.workers import FlowWorkers
-    from extractors.twostream import TwoStream
+    from extractors.networks.inputs import Inputs
     from extractors.video import file_reader, probe
     from extractors.video.file_reader import FrameReader
     from pipelines.extraction import plan
@@ -42,10 +42,10 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
     elif stage == "flow":
         setattr(FlowWorkers, "pair", _raising(FlowWorkers.pair, error, lambda _, image, __: _is_bad(image)))
     elif stage == "network":
-        for name in ("rgb_input", "flow_input"):
-            at = {"rgb_input": 1, "flow_input": 0}[name]  # of (6, H, W, 3) and of (10, H, W)
+        for name in ("rgb", "flow"):
+            at = {"rgb": 1, "flow": 0}[name]  # of (6, H, W, 3) and of (10, H, W)
             seen = lambda _, images, at=at: _is_bad(images[0, ..., 0] if at else images[0])  # noqa: E731
-            setattr(TwoStream, name, _raising(getattr(TwoStream, name), error, seen))
+            setattr(Inputs, name, _raising(getattr(Inputs, name), error, seen))
     else:
         setattr(RowFile, "append", _raising(RowFile.append, error, lambda rows, _: ".bad.npy" in rows.path.name))
 

@@ -24,7 +24,9 @@ FACE = "lstr"
 ORDER = {
     "extractors": (
         ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages"),
-        ("video", "flow", "devices"),
+        ("devices",),
+        ("lanes",),
+        ("video", "flow"),
         ("recipe",),
         ("presets",),
         ("networks",),

@@ -9,7 +9,8 @@ import torch
 
 from extractors.errors import FlowError
 from extractors.flow import tvl1
-from extractors.flow.workers import ALGORITHMS, FlowWorkers, batch_flow, choose_backend, opencv_flow, to_bytes
+from extractors.flow import workers as workers_module
+from extractors.flow.workers import ALGORITHMS, GPU_THREADS, FlowWorkers, choose_backend, opencv_flow, to_bytes
 
 needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
 
@@ -66,26 +67,32 @@ def test_what_computes_flow(monkeypatch):
         choose_backend()
 
 
-def test_a_chunk_at_once_on_a_device():
-    """What a GPU computes, on a CPU: the five pairs of a chunk as one batch, laid out as the threads lay them out."""
-    grey = [texture(2 * k)[:24, :32] for k in range(6)]
-    field = batch_flow(grey, "cpu")
-    with FlowWorkers(1) as workers:
-        pairs = [workers.pair(a, b) for a, b in zip(grey, grey[1:], strict=False)]
-    assert field.shape == (10, 24, 32)
-    assert (abs(field.astype(int) - np.concatenate(pairs)) <= 1).all()
+def test_auto_takes_a_gpu_unless_cores_are_many(monkeypatch):
+    """By arithmetic: where the networks are on a GPU that has kernels for it."""
+    monkeypatch.setattr(workers_module, "has_gpu_flow", lambda device: device == "cuda:1")
+    few, many = GPU_THREADS - 1, GPU_THREADS
+    monkeypatch.setattr(tvl1, "available", lambda: True)
+    chosen = [choose_backend(device=device, threads=n) for device in ("cpu", "cuda:1") for n in (few, many)]
+    assert chosen == ["native", "native", "cuda", "native"]
+    assert choose_backend("tvl1", "native", "cuda:1", few) == "native"
+    assert choose_backend("dis", "auto", "cuda:1", few) == "opencv"
+    monkeypatch.setattr(tvl1, "available", lambda: False)
+    assert choose_backend(device="cuda:1", threads=many) == "cuda", "OpenCV is an order of magnitude behind"
 
 
 @pytest.mark.gpu
-def test_a_chunk_on_a_gpu():
+def test_chunks_on_a_gpu():
+    """Of two sizes, many at once, while they are computed."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    frames = np.stack([cv2.cvtColor(texture(k), cv2.COLOR_GRAY2RGB) for k in range(6)])
+    wide = [np.stack([cv2.cvtColor(texture(k + n), cv2.COLOR_GRAY2RGB) for k in range(6)]) for n in range(20)]
+    chunks = [frames if n % 2 else frames[:, :, :80].copy() for n, frames in enumerate(wide)]
     fields = []
     for backend in ("auto", "cuda"):
         with FlowWorkers(1, backend=backend) as workers:
-            fields.append(workers.submit(frames).result().astype(int))
-    assert abs(fields[0] - fields[1]).mean() <= 0.1
+            fields.append([flow.result().astype(int) for flow in [workers.submit(frames) for frames in chunks]])
+    for ours, exact in zip(*fields, strict=True):
+        assert ours.shape == exact.shape and abs(ours - exact).mean() <= 0.1
 
 
 def test_algorithms_differ():

@@ -93,6 +93,27 @@ def test_one_bad_video_does_not_stop_the_rest(small_set, workers, twostream, tmp
 
 
 @pytest.mark.long
+def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_path):
+    """To the byte, with seconds of their own, beside one that cannot be read; what stops all stops all."""
+    videos = dict(list(find_videos([small_set.videos]).items())[:2])
+    (tmp_path / "bad.mp4").write_text("no video")
+    folders = [create_features(tmp_path / str(n), twostream.recipe, {}) for n in range(3)]
+    one, three = (
+        extracted(videos | {"bad": tmp_path / "bad.mp4"}, folder, twostream, workers, at_once=n)
+        for folder, n in zip(folders, (1, 3), strict=False)
+    )
+    assert sorted((o.id, o.state, o.chunks) for o in one) == sorted((o.id, o.state, o.chunks) for o in three)
+    for video_id in videos:
+        for a, b in zip(folders[0].load(video_id), folders[1].load(video_id), strict=True):
+            assert a.tobytes() == b.tobytes()
+        seconds = folders[1].read_record(video_id)["seconds"]
+        assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.threads
+    with FlowWorkers(1, "dis") as wrong, pytest.raises(RecipeError, match="tvl1"):
+        extracted(videos, folders[2], twostream, wrong, at_once=3)
+    assert not folders[2].ids() and not [t for t in threading.enumerate() if t.name.startswith("merged")]
+
+
+@pytest.mark.long
 def test_rows_do_not_depend_on_later_chunks(small_set, workers, twostream):
     path = small_set.videos / "scene_00.mp4"
 

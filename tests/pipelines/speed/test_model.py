@@ -89,8 +89,8 @@ def test_lengths_of_the_published_size():
 @pytest.mark.long
 def test_progress_ends_at_its_total_and_threads_are_put_back(record, events):
     assert record["threads"] == 2 and torch.get_num_threads() == 1  # tests/conftest.py sets it
-    *steps, last = events
-    assert last == Finished(record)
+    assert events[-1] == Finished(record)
+    steps = [event for event in events if isinstance(event, Progress)]
     assert [step.done for step in steps] == list(range(1, steps[-1].total + 1))
 
 
@@ -165,6 +165,52 @@ def test_command(lstr, tiny_checkpoint, tmp_path):
     assert json.loads(path.read_text()) == record
     assert record["classes"] == 3 and record["config"]["d_model"] == 16
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
+
+
+def test_an_interrupted_command_leaves_what_it_measured(lstr, monkeypatch, tiny_checkpoint, tmp_path):
+    """A valid record of the parts that were done, which says that it is not whole."""
+    path, design_row = tmp_path / "record.json", bench.design_row
+    left = iter(range(2))
+
+    def interrupted(*arguments):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return design_row(*arguments)
+
+    monkeypatch.setattr(bench, "design_row", interrupted)
+    code, out, _ = lstr(
+        "bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--device", "cpu", "-o", path
+    )
+    record = json.loads(path.read_text())
+    assert code == 130 and out == "" and record["unfinished"] is True
+    assert list(record["designs"]) == list(bench.designs(TINY))[:2] and record["memory_length"] and record["machine"]
+    assert record["device"] == "cpu" and record["stream"]["steps"] > 0
+
+
+def test_measured_comes_with_what_is_new():
+    parts = {}
+
+    def events():
+        yield 1
+        parts["a"] = 1
+        yield 2
+        yield 3
+        parts["b"] = {"c": 2}
+        yield 4
+        return "end"
+
+    def run():
+        returned.append((yield from turns.recorded(events(), {"about": 0}, parts)))
+
+    returned: list = []
+    told = [event.record if isinstance(event, turns.Measured) else event for event in run()]
+    whole = {"about": 0, "a": 1, "unfinished": True}
+    assert told == [1, whole, 2, 3, whole | {"b": {"c": 2}}, 4] and returned == ["end"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
+def test_a_device_that_is_not_there(lstr):
+    mistake(lstr("bench", "lstr", "--device", "cuda"), 2, "cuda", "lstr doctor")
 
 
 @pytest.mark.long

@@ -1,12 +1,18 @@
 """The job of training, as Python calls it."""
 
 import json
+import os
 from dataclasses import replace
 
+import pytest
+
 from lstr.checkpoint import load
+from lstr.errors import LstrError
+from pipelines.datasets.dataset import read_split
 from pipelines.progress import Finished, Notice, result_of
-from pipelines.training.config import preset_for
+from pipelines.training.config import preset_for, resolve
 from pipelines.training.log import Step
+from pipelines.training.run import Task, train_model
 from pipelines.training.train import Started, Trained, TrainOptions, planned_settings, train
 from tests.support.feature_set import TINY_SETTINGS
 
@@ -38,3 +44,32 @@ def test_the_preset_that_nobody_names(feature_set, tmp_path):
     assert planned["preset"] == "small"
     named = replace(options, preset="thumos14", settings={"model.d_model": "64"})
     assert result_of(planned_settings(named))["preset"] == "thumos14"
+
+
+@pytest.mark.parametrize("way", ["option", "setting", "file", "task", "none"])
+def test_cublas_is_told_before_cuda_begins(way, feature_set, tmp_path, monkeypatch):
+    """By whatever way a run is to be deterministic: torch refuses it on a GPU otherwise."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "gone after the test")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    options = TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run")
+    (tmp_path / "config.json").write_text(json.dumps({"model": {}, "train": {"deterministic": True}}))
+    told = []
+
+    def began(*_):
+        told.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
+        raise LstrError("CUDA begins here.", "end here.")
+
+    monkeypatch.setattr("pipelines.training.train.choose_device", began)
+    monkeypatch.setattr("pipelines.training.run.provenance", began)
+    made = {
+        "option": {"deterministic": True},
+        "setting": {"settings": {"train.deterministic": "yes"}},
+        "file": {"config": tmp_path / "config.json"},
+    }
+    with pytest.raises(LstrError, match="begins here"):
+        if way == "task":
+            split = read_split(feature_set.features, feature_set.labels, "training")
+            model, config = resolve("small", {"train.deterministic": "true"}, split.dims)
+            next(train_model(Task(split, model, config), tmp_path / "run"))
+        next(train(replace(options, **made.get(way, {}))))
+    assert told == [None if way == "none" else ":4096:8"]

@@ -1,0 +1,109 @@
+"""One thread gathers chunks for a GPU: order, sizes, errors, the end. The GPU is stood in for by a processor."""
+
+import threading
+from concurrent.futures import CancelledError
+
+import numpy as np
+import pytest
+import torch
+
+from extractors.errors import FlowError
+from extractors.flow.gathering import DeviceFlow, GatheringThread
+from extractors.flow.workers import FlowWorkers
+from extractors.lanes import Lane
+
+
+class Device:
+    """Records the batches that it gets, and holds each until `go`; flow is the chunk's own number."""
+
+    def __init__(self, held: bool = True):
+        self.batches: list[list[int]] = []
+        self.go, self.at_work = threading.Event(), threading.Event()
+        if not held:
+            self.go.set()
+
+    def __call__(self, chunks):
+        self.batches.append([int(chunk.flat[0]) for chunk in chunks])
+        self.at_work.set()
+        assert self.go.wait(60)
+        return np.stack([np.full((10, *chunk.shape[1:]), chunk.flat[0], np.uint8) for chunk in chunks])
+
+
+def chunk(number: int, height: int = 16) -> np.ndarray:
+    return np.full((6, height, 20), number, np.uint8)
+
+
+def test_what_waits_is_computed_together_and_comes_in_order():
+    device = Device()
+    thread = GatheringThread(device, most=4)
+    flows = [thread.submit(chunk(0))]
+    assert device.at_work.wait(60)
+    flows += [thread.submit(chunk(n, 24 if n in (2, 5) else 16)) for n in range(1, 9)]
+    device.go.set()
+    for n, flow in enumerate(flows):
+        planes, seconds = flow.result(60)
+        assert (planes == n).all() and planes.shape == (10, 24 if n in (2, 5) else 16, 20) and seconds >= 0
+    assert device.batches == [[0], [1, 3, 4, 6], [2, 5], [7, 8]], "never more than four, never of two sizes"
+    thread.close()
+
+
+def test_an_error_is_of_its_batch_alone():
+    def compute(chunks):
+        if any((part == 1).all() for part in chunks):
+            raise RuntimeError("CUDA error: an illegal memory access\nand a page of advice")
+        return device(chunks)
+
+    device = Device(held=False)
+    thread = GatheringThread(compute, most=1)
+    good, bad, next_one = (thread.submit(chunk(n)) for n in (0, 1, 2))
+    assert (good.result(60)[0] == 0).all() and (next_one.result(60)[0] == 2).all()
+    with pytest.raises(FlowError, match=r"could not compute.*\(CUDA error: an illegal memory access\)") as caught:
+        bad.result(60)
+    assert "--flow-backend native" in caught.value.hint
+    thread.close()
+
+
+def test_a_batch_that_memory_is_too_small_for_is_halved():
+    held, device = threading.Event(), Device(held=False)
+
+    def compute(chunks):
+        assert held.wait(60)
+        if len(chunks) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return device(chunks)
+
+    thread = GatheringThread(compute)
+    flows = [thread.submit(chunk(n)) for n in range(8)]
+    held.set()
+    assert [int(flow.result(60)[0].flat[0]) for flow in flows] == list(range(8))
+    assert max(map(len, device.batches)) <= 2 and sum(device.batches, []) == list(range(8))
+    thread.close()
+
+
+def test_close_drops_what_has_not_begun():
+    device = Device()
+    thread = GatheringThread(device, most=1)
+    flows = [thread.submit(chunk(n)) for n in range(5)]
+    assert device.at_work.wait(60)
+    closing = threading.Thread(target=thread.close)
+    closing.start()
+    with pytest.raises(CancelledError):
+        flows[4].result(60)
+    device.go.set()
+    closing.join(60)
+    assert not closing.is_alive() and flows[0].result()[0].shape == (10, 16, 20) and device.batches == [[0]]
+    with pytest.raises(RuntimeError, match="after close"):
+        thread.submit(chunk(6))
+
+
+def test_chunks_of_a_batch_are_as_the_threads_compute_them():
+    random = np.random.default_rng(0)
+    smooth = np.add.outer(np.arange(16) * 3, np.arange(20) * 4)
+    chunks = [(smooth + 40 * n + random.integers(0, 9, (6, 16, 20))).astype(np.uint8) for n in range(2)]
+    planes = DeviceFlow(Lane())(chunks)
+    assert planes.shape == (2, 10, 16, 20) and planes.dtype == np.uint8
+    with FlowWorkers(1) as workers:
+        for chunk_planes, grey in zip(planes, chunks, strict=True):
+            pairs = [workers.pair(a, b) for a, b in zip(grey, grey[1:], strict=False)]
+            # a stop that falls to the other side of its bound may move a value by a level
+            assert abs(chunk_planes.astype(int) - np.concatenate(pairs)).max() <= 1

@@ -1,0 +1,174 @@
+"""The way of a GPU, on a processor: images are sent once and cropped there, and replayed work has fixed memory."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from extractors import lanes
+from extractors.lanes import Lane, open_lane
+from extractors.networks import runtimes
+from extractors.networks.crops import View
+from extractors.recipe import NetworkRecipe, Recipe
+from extractors.twostream import IMAGES, TwoStream
+from extractors.video.frames import Chunk
+
+SIDE = 32
+RGB = NetworkRecipe("tiny", "custom", "", 10, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=6, bgr=True)
+FLOW = NetworkRecipe("tiny", "custom", "", 10, (128.0,) * 10, (1.0,) * 10, width=6)
+
+
+class Replaying(Lane):
+    """Copies what is fetched, and replays into the same memory as a graph does; counts what travels."""
+
+    captures = True
+    sent: list[tuple[int, ...]] = []
+    captured: list[int] = []
+
+    def send(self, arrays):
+        tensor = super().send(arrays).clone()
+        self.sent.append(tuple(tensor.shape))
+        return tensor
+
+    def fetch(self, result):
+        return result.clone().numpy
+
+    def capture(self, work):
+        memory = work().clone()
+        self.captured.append(len(memory))
+
+        def replay():
+            memory.copy_(work())
+            return memory
+
+        return replay
+
+
+@pytest.fixture
+def lane(monkeypatch):
+    """Networks on the stand-in."""
+    for name in ("sent", "captured"):
+        monkeypatch.setattr(Replaying, name, [])
+    monkeypatch.setattr(runtimes, "open_lane", lambda device: Replaying())
+    monkeypatch.setitem(IMAGES, "cpu", IMAGES["cuda"])
+    return Replaying
+
+
+def twostream(**parts) -> TwoStream:
+    torch.manual_seed(0)
+    made = {"rgb": RGB, "flow": FLOW} | parts
+    networks = {name: nn.Conv2d(len(part.mean), 6, 5, 2) for name, part in made.items()}
+    return TwoStream(networks, Recipe(**made, flow_algorithm="dis-medium", short_side=40, crop=SIDE), "cpu")
+
+
+def chunks(n: int, height: int = 48, width: int = 64) -> list:
+    random = np.random.default_rng(n)
+    frames = random.integers(0, 256, (n, 6, height, width, 3), np.uint8)
+    return [(Chunk(i, i / 4, frames[i]), random.integers(0, 256, (10, height, width), np.uint8)) for i in range(n)]
+
+
+def rows(made: TwoStream, video: list) -> list:
+    return list(made.rows_with_flow(iter(video), 1))
+
+
+@pytest.mark.parametrize("crops", [1, 2, 10])
+@pytest.mark.parametrize("size", [(40, 53), (41, 40), (57, 40)])
+def test_crops_on_a_device_are_the_same_bytes(crops, size):
+    for flow, channels in ((False, 3), (True, 10)):
+        images = np.random.default_rng(0).integers(0, 256, (3, *size, channels), np.uint8)
+        view = View(SIDE, crops, flow)
+        found = view.of_batch(torch.from_numpy(np.stack([view.trimmed(image) for image in images])))
+        assert (found.numpy() == np.stack([view.of(image) for image in images])).all()
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("crops", [1, 2, 10])
+def test_features_by_replayed_networks(lane, crops, segments, monkeypatch):
+    """Of a whole batch, of what is left at the end of a video, and of chunks of two sizes together."""
+    parts = {"rgb": replace(RGB, crops=crops, segments=segments), "flow": replace(FLOW, crops=crops)}
+    made = twostream(**parts)
+    videos = chunks(made.batch + 1), chunks(1, 64, 48)
+    found = [row for video in videos for row in rows(made, video)]
+    mixed = [made.inputs.rgb(video[0][0].frames) for video in videos]
+    together = made._features("rgb", mixed)
+    monkeypatch.setattr(runtimes, "open_lane", open_lane)
+    exact = twostream(**parts)
+    expected = [row for video in videos for row in rows(exact, video)]
+    assert [row.index for row in found] == [row.index for row in expected]
+    for stream in ("rgb", "flow"):
+        ours, theirs = (np.stack([row.features[stream] for row in made]) for made in (found, expected))
+        assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
+    pair = np.stack([exact._features("rgb", [segments])[0] for segments in mixed])
+    assert np.abs(together - pair).max() <= 1e-5 * np.abs(pair).max()
+
+
+def test_images_travel_once_and_graphs_are_made_before_the_first(lane):
+    made = twostream()
+    made.prepare(1, made.batch)
+    assert sorted(lane.captured) == sorted(2 * [10, 10 * made.batch]) and not lane.sent
+    count = len(lane.captured)
+    rows(made, chunks(3))
+    assert len(lane.captured) == count
+    assert {shape[1:] for shape in lane.sent} == {(40, 53, 3), (40, 53, 10)}, "not the ten crops of each"
+
+
+def test_threads_may_use_a_network_at_once(lane):
+    """What one begins while another waits must not reach into its result."""
+    made = twostream()
+    video = chunks(4)
+    expected = [row.flow for row in rows(made, video)]
+    wrong = []
+
+    def work(part):
+        for _ in range(10):
+            got = made._features("flow", [made.inputs.flow(part[1])])[0]
+            if np.abs(got - expected[part[0].index]).max() > 1e-4:
+                wrong.append(part[0].index)
+
+    lock = threading.Lock()
+
+    class Turns(Replaying):
+        def working(self):
+            return lock
+
+    made._running["flow"].lane = Turns()
+    threads = [threading.Thread(target=work, args=(part,)) for part in video]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.gpu
+def test_a_lane_of_a_gpu():
+    """Copies, captured work and crops as on a processor, beside another thread that keeps the GPU busy."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    ended = threading.Event()
+
+    def busy():
+        other = lanes.CudaLane("cuda")
+        while not ended.is_set():
+            with other.working():
+                wait = other.fetch(torch.rand(1000, 1000, device="cuda") @ torch.rand(1000, 1000, device="cuda"))
+            wait()
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        torch.manual_seed(0)
+        parts = {"rgb": RGB, "flow": FLOW}
+        networks = {name: nn.Conv2d(len(part.mean), 6, 5, 2) for name, part in parts.items()}
+        recipe = Recipe(**parts, flow_algorithm="dis-medium", short_side=40, crop=SIDE)
+        expected = rows(twostream(), chunks(9))
+        found = rows(TwoStream(networks, recipe, "cuda"), chunks(9))
+    finally:
+        ended.set()
+        thread.join()
+    for ours, theirs in zip(found, expected, strict=True):
+        for stream in ("rgb", "flow"):
+            assert np.abs(ours.features[stream] - theirs.features[stream]).max() <= 1e-4 * np.abs(theirs.rgb).max()

@@ -1,0 +1,121 @@
+"""Features that are kept on the device of a training: the same windows to the bit, and nothing that waits for a GPU."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.config import LSTRConfig
+from lstr.kinds import make_model
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from pipelines.training.batches import PieceMaker
+from pipelines.training.config import TrainConfig
+from pipelines.training.kept_features import SHARE, KeptFeatures, fit_on
+from pipelines.training.ranks import Ranks
+from pipelines.training.sampling import draw_windows, hide_slots
+from pipelines.training.step import Learner, loss_of
+
+MODEL = LSTRConfig(
+    rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=16, work_length=6, long_length=16, long_stride=2, n0=3
+)
+CPU = torch.device("cpu")
+
+
+def videos(dtype=np.float16) -> list[LabelledVideo]:
+    """One longer than all memories, one shorter than the work memory, and one between."""
+    random = np.random.default_rng(0)
+    made = []
+    for n, length in enumerate((700, 3, 20)):
+        rgb, flow = (random.standard_normal((length, width)).astype(dtype) for width in (5, 3))
+        targets = (random.random((length, 4)) < 0.3).astype(np.uint8)
+        made.append(LabelledVideo(f"video {n}", TwoStreamArray(rgb, flow), targets))
+    return made
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"gru": True, "anticipation": 2}, {"positions": "distance", "grid": "fixed"}, {"long_length": 0}],
+    ids=str,
+)
+@pytest.mark.parametrize("sampling", ["consistent", "stretched"])
+def test_windows_are_those_that_are_read(changes, sampling, dtype):
+    model, train = replace(MODEL, **changes), TrainConfig(batch_size=7, accumulate=2, long_sampling=sampling)
+    data, outputs = videos(dtype), make_model(model, 4).outputs()
+    kept = KeptFeatures(data, CPU)
+    assert kept.rows.dtype == torch.from_numpy(np.zeros(1, dtype)).dtype
+    for ranks in (Ranks(), Ranks(1, 2)):
+        read, found = (PieceMaker(data, model, train, outputs, ranks, CPU, way) for way in (None, kept))
+        drawn = draw_windows(data, model, train, 0)
+        for at in range(0, len(drawn), 7):
+            ours, theirs = (make(drawn[at : at + 7]) for make in (found, read))
+            assert ours.videos == theirs.videos and len(ours.pieces) == len(theirs.pieces) > 0
+            for a, b in zip(ours.pieces, theirs.pieces, strict=True):
+                (windows, *rest), (expected, *others) = a.to(CPU), b.to(CPU)
+                for name, tensor in vars(expected).items():
+                    assert torch.equal(getattr(windows, name), tensor), name
+                assert all(torch.equal(x, y) for x, y in zip(rest, others, strict=True))
+
+
+def test_a_process_without_windows_counts_none():
+    data, model = videos(), make_model(MODEL, 4)
+    make = PieceMaker(data, MODEL, TrainConfig(), model.outputs(), Ranks(1, 2), CPU, KeptFeatures(data, CPU))
+    batch = make([(0, 30)])
+    assert batch.n_windows == 1 and batch.videos == [] and not batch.pieces[0].counts.any()
+
+
+def test_what_is_kept(monkeypatch):
+    """On a GPU with room enough for the model besides; float16 files at half the room."""
+    halves, exact = videos(), videos(np.float32)
+    needed = 723 * 8 * 2
+    gpu = torch.device("cuda")
+    for free, fits in ((needed / SHARE, (True, False)), (needed / SHARE - 1, (False, False)), (10**9, (True, True))):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 10**12))
+        assert (fit_on(halves, gpu), fit_on(exact, gpu)) == fits
+    assert not fit_on(halves, CPU)
+
+
+@pytest.mark.parametrize("changes", [{}, {"kind": "rnn"}, {"kind": "lfb"}, {"grid": "fixed"}], ids=str)
+def test_a_step_never_looks_at_what_a_tensor_holds(changes):
+    """Meta tensors hold nothing, so that any such look, which would wait for a GPU, raises."""
+    model = make_model(replace(MODEL, **changes), 4).train()
+    data, outputs = videos(), model.outputs()
+    make = PieceMaker(data, model.config, TrainConfig(), outputs, Ranks(), CPU, KeptFeatures(data, CPU))
+    (piece,) = make([(0, 40), (2, 5)]).pieces
+    windows, targets, counts = piece.to(CPU)
+    meta = torch.device("meta")
+    windows = replace(windows, long_mask=hide_slots(windows, 0.5).long_mask).to(meta)
+    logits = model.to(meta)(windows)
+    loss = loss_of(logits, targets.to(meta), counts.to(meta), outputs, ignore=2, totals=[5.0, 3.0])
+    loss.backward()
+    assert loss.device == meta and loss.shape == ()
+
+
+def test_the_loss_without_waiting_is_the_loss():
+    """Where nobody counts on the device what takes part: on a stand-in of it, the sum of what does."""
+    random = torch.Generator().manual_seed(0)
+    logits, outputs = torch.randn(3, 6, 4, generator=random), make_model(MODEL, 4).outputs()
+    targets = (torch.rand(3, 6, 4, generator=random) < 0.4).float()
+    counts = torch.rand(3, 6, generator=random) < 0.7
+
+    class Elsewhere(torch.Tensor):
+        device = torch.device("cuda")
+
+    exact = loss_of(logits, targets, counts, outputs, 2, [7.0, 0.0])
+    ours = loss_of(logits.as_subclass(Elsewhere), targets, counts, outputs, 2, [7.0, 0.0])
+    assert float(exact) == pytest.approx(float(ours), rel=1e-6) and float(exact) > 0
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_on_what_it_keeps():
+    """Few steps with features on the GPU and with features that are read are the same to rounding."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    data, device, losses = videos(), torch.device("cuda"), []
+    drawn = draw_windows(data, MODEL, TrainConfig(), 0)
+    for kept in (None, KeptFeatures(data, device)):
+        learner = Learner(MODEL, TrainConfig(lr=1e-3), tuple("abcd"), (torch.zeros(1), torch.ones(1)), "cuda", Ranks())
+        make = PieceMaker(data, MODEL, learner.config, learner.outputs, Ranks(), device, kept)
+        losses.append([learner.step(make(drawn[:16]), number, 1e-3)[0] for number in range(5)])
+    np.testing.assert_allclose(*losses, rtol=1e-3)
