@@ -12,13 +12,16 @@ and a part of the position, computed once. What the mathematics leaves of a step
   3 n0 after them; for stage 2, 2 n0 + 3 n1 in the first layer, 8 n1 + 2 n0 in each other; 2 n1 for each decoder
   layer's keys and values.
 
+A TeSTra has no positions in the long memory and none of their sums. Its decoder layers attend to the work tokens as they
+enter the first, whose keys and values split in the same way: 2 products more for each layer, for the newest chunk alone.
+
 Both stages' first self-attention and stage 2's first queries are constants (`lstr.precomputed`). Encoders without stage
 1 ("one-stage" and the others of `lstr.network.Network`) are run anew from stored tokens when the memory changes;
 "joined" is run anew at every chunk, for there each work token meets the whole long memory in every layer.
 
 A stream stores, in floats: for the long memory D + n_heads * n0 per stored chunk (D without stage 1), of which a fixed
-grid keeps (long_length + W) / stride + 2 and a sliding one long_length + W + 2; 4 (2 W + 1) D for the work
-memory; 2 n1 D for each decoder layer; with a GRU (long_length + W + 2) D.
+grid keeps (long_length + W) / stride + 2 and another long_length + W + 2; 4 (2 W + 1) D for the work
+memory; 2 n1 D for each decoder layer, and 2 (2 W + 1) D more of a TeSTra; with a GRU (long_length + W + 2) D.
 """
 
 from __future__ import annotations
@@ -33,18 +36,17 @@ from lstr.config import LSTRConfig
 from lstr.kind import Tensors
 from lstr.network import Network, mean_token
 from lstr.plan import Plan, long_rows, make_plan, waiting_rows
-from lstr.precomputed import Constants, Stage1, has_stage1
+from lstr.precomputed import Constants, Stage1, has_stage1, sees_work
 
 
 def begin(model: Network, n_streams: int) -> Tensors:
     """Tensors of B streams before their first chunk, by name; the streams are the first dimension."""
     config = model.config
     N = config.work_length + config.anticipation
-    shapes: dict[str, tuple[int, ...]] = {"work": (config.work_length + 1, config.d_model)}
-    shapes["work_by_slot"] = (N, config.d_model)
-    if model.integration not in ("mlp", "joined"):
-        shapes["work_qkv"] = (config.work_length + 1, 3 * config.d_model)
-        shapes["work_qkv_by_slot"] = (N, 3 * config.d_model)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, parts in _work_rings(model).items():
+        shapes[name] = (config.work_length + 1, parts * config.d_model)
+        shapes[f"{name}_by_slot"] = (N, parts * config.d_model)
     rows = long_rows(config)
     if has_stage1(config):
         shapes["long_scores"] = (rows, config.n_heads * config.n0)
@@ -79,9 +81,8 @@ def run(constants: Constants, tensors: Tensors, plan: Plan, features: Tensor) ->
     """The arithmetic of `advance`: tensors alone, nothing that waits for a GPU."""
     model = constants.model
     token = model.feature_head_work(features)  # (B, D)
-    _put(tensors, "work", plan.work_row, token)
-    if "work_qkv" in tensors:
-        _put(tensors, "work_qkv", plan.work_row, model.dec_modules.layers[0].self_attn.project(token, 0, 3))
+    for name, kept in of_work(model, token).items():
+        _put(tensors, name, plan.work_row, kept)
     if model.config.gru:
         _put(tensors, "waiting", plan.waiting_row, model.feature_head_long(features))
         _sum_up(model, tensors, plan)
@@ -90,6 +91,27 @@ def run(constants: Constants, tensors: Tensors, plan: Plan, features: Tensor) ->
     if len(plan.changed):
         _update(constants, tensors, plan)
     return model.classifier(decode(constants, tensors, plan))
+
+
+def _work_rings(model: Network) -> dict[str, int]:
+    """What is kept of each work token, and its width in d_model."""
+    rings = {"work": 1}
+    if model.integration not in ("mlp", "joined"):
+        rings["work_qkv"] = 3
+    if sees_work(model):
+        rings["work_seen"] = 2 * model.config.l_dec
+    return rings
+
+
+def of_work(model: Network, tokens: Tensor) -> Tensors:
+    """What is kept of work tokens (..., D): themselves, and what the decoder projects them to, without positions."""
+    kept, rings = {"work": tokens}, _work_rings(model)
+    if "work_qkv" in rings:
+        kept["work_qkv"] = model.dec_modules.layers[0].self_attn.project(tokens, 0, 3)
+    if "work_seen" in rings:
+        layers = [layer.multihead_attn for layer in model.dec_modules.layers]
+        kept["work_seen"] = torch.cat([layer.project(tokens, 1, 3) for layer in layers], dim=-1)
+    return kept
 
 
 def _keeps_mask(config: LSTRConfig) -> bool:
@@ -203,6 +225,8 @@ def _weigh(model: Network, stage1: Stage1, tensors: Tensors, plan: Plan, weights
     else:
         streams = range(n_streams) if U == n_streams else plan.changed.tolist()
         heads = torch.stack([w @ split(tensors["long_values"][b]) for w, b in zip(in_ring, streams, strict=True)])
+    if len(stage1.position_values) == 1:  # the same for every slot, and the weights sum to 1
+        return heads + split(stage1.position_values)
     weights = split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
     if model.config.positions == "slot":
         return heads + torch.einsum("uhqn,hnd->uhqd", weights, split(stage1.position_values))
@@ -246,6 +270,7 @@ def decode(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
         mask = mask & (F.pad(plan.work_mask, (0, N - W), value=True)[:, None, None, :] | itself)
     allowed = None if memory_mask is None else memory_mask[:, None, None, :]
     layers = model.dec_modules.layers
+    seen_work = _seen_work(constants, tensors, plan)
     for i, layer in enumerate(layers):
         last = i == len(layers) - 1
         attention = layer.self_attn
@@ -262,10 +287,28 @@ def decode(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
         x = layer.after_self(asking, attended)
         if model.integration == "cross-attention":
             cross = layer.multihead_attn
-            attended = cross.attend(cross.queries(x), tensors[f"keys.{i}"], tensors[f"values.{i}"], allowed)
+            keys, values = tensors[f"keys.{i}"], tensors[f"values.{i}"]
+            if seen_work:
+                allowed = F.pad(seen, (keys.shape[2], 0), value=True)
+                keys, values = (torch.cat(pair, dim=2) for pair in zip((keys, values), seen_work[i], strict=True))
+            attended = cross.attend(cross.queries(x), keys, values, allowed)
             x = layer.after_cross(x, attended)
     x = model.dec_modules.norm(x)
     return x if memory is None else model.integrate(x, mean_token(memory, memory_mask))
+
+
+def _seen_work(constants: Constants, tensors: Tensors, plan: Plan) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values of the work tokens as they enter the decoder, for each of its layers; empty where none sees them.
+
+    Each is (B, n_heads, W + anticipation, D / n_heads).
+    """
+    if constants.work_seen is None:
+        return []
+    both = _by_slot(tensors, "work_seen", plan)
+    both += constants.work_seen
+    split = constants.model.dec_modules.layers[0].multihead_attn.split
+    parts = [split(part) for part in both.chunk(2 * constants.model.config.l_dec, dim=-1)]
+    return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 def _pick(x: Tensor, plan: Plan, W: int) -> Tensor:

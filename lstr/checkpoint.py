@@ -23,7 +23,7 @@ from lstr.config import LSTRConfig, from_json, override, to_json
 from lstr.errors import CheckpointError
 from lstr.kind import Model
 from lstr.kinds import make_model
-from lstr.published import published_classes, published_config, renamed, shapes_of, unknown_of
+from lstr.published import published_classes, published_config, renamed, shapes_of, told_by_names, unknown_of
 
 FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
@@ -119,7 +119,8 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
     """Read a checkpoint of ours, or of the published code ({epoch, model_state_dict, ...}).
 
     A published one is read with grid "sliding" and positions "slot"; its shapes give what they can, and
-    `overrides` (LSTRConfig field to value) the rest: n_heads, long_length, long_stride. Raises CheckpointError when
+    `overrides` (LSTRConfig field to value) the rest: n_heads, long_length, long_stride; kind "testra", whose tensors
+    are named as LSTR's, and its decay. Raises CheckpointError when
     the file is missing, damaged, unsafe, or contradicts its configuration, and ConfigError on a bad override.
     """
     return interpret(path, read(path), overrides)
@@ -138,7 +139,12 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         )
     found = content.get("format", PUBLISHED)
     if found == FORMAT:
-        config = override(from_json(_text(path, content, "config")), overrides)
+        trained = from_json(_text(path, content, "config"))
+        config = override(trained, overrides)
+        if {config.kind, trained.kind} == {"lstr", "testra"}:  # the same tensors, with another meaning
+            raise CheckpointError(
+                f"{path} is of kind {trained.kind}, not {config.kind}.", "Leave model.kind as it was trained."
+            )
         parts = {name: _parsed(path, content, name) for name in ("classes", "recipe", "metrics", "extra", "versions")}
         named = parts.pop("classes")
         check_entries(path, named, parts)
@@ -147,8 +153,8 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         if not is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
     elif found == PUBLISHED:
-        tensors = renamed(tensors)
-        config = published_config(path, tensors, overrides)
+        told, tensors = told_by_names(tensors), renamed(tensors)
+        config = published_config(path, tensors, told | overrides)
         classes = published_classes(tensors)
         calibration = {}
         assumed = {name: getattr(config, name) for name in unknown_of(config) if name not in overrides}
@@ -211,7 +217,7 @@ def read(path: str | Path) -> Any:
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
     """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design shows both."""
     proposed = (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
-    if not proposed and config.kind != "miniroad":
+    if not proposed and config.kind not in ("miniroad", "testra"):
         return
     for name, value in shapes_of(tensors).items():
         if name == "n_classes":

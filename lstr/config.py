@@ -21,7 +21,7 @@ MOST = 2**20 + 1
 """That no size or length of a model reaches: three days of memory, in chunks."""
 
 CELLS = ("lstm", "gru")
-GRIDS = ("fixed", "sliding")
+GRIDS = ("fixed", "sliding", "anchored")
 POSITIONS = ("slot", "distance")
 ENCODERS = (
     "two-stage",
@@ -54,6 +54,7 @@ KINDS = {
     "trn": Uses(long_memory=False, anticipation=True, ahead=8),  # Xu et al. 2019, section 4.3
     "lfb": Uses(),
     "miniroad": Uses(long_memory=False, anticipation=True),
+    "testra": Uses(anticipation=True),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -101,7 +102,7 @@ class LSTRConfig:
 
     kind: str = "lstr"
     """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
-    came after it: miniroad (`lstr.miniroad`)."""
+    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`)."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -118,7 +119,11 @@ class LSTRConfig:
     long_stride: int = 4
     """Distance in chunks between two samples of the long memory."""
     grid: str = "fixed"
-    """fixed: multiples of the stride. sliding: every stride-th chunk from the start of the range."""
+    """fixed: multiples of the stride. sliding: every stride-th chunk from the start of the range. anchored: every
+    stride-th chunk back from the work memory (TeSTra)."""
+    decay: float = 1.0
+    """What a slot of the long memory weighs beside the next newer one, in kind testra: 1 is its box kernel, less than 1
+    its Laplace kernel."""
     positions: str = "slot"
     """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
     n0: int = 16
@@ -144,7 +149,7 @@ class LSTRConfig:
         least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
         below = dict.fromkeys(least, MOST) | {"dropout": 1}
-        check_range(self, least=least, below=below, choices=CHOICES)
+        check_range(self, least=least, above={"decay": 0}, below=below, choices=CHOICES)
         if not isinstance(self.gru, bool):
             raise ConfigError(f"gru is {self.gru!r}.", "Give true or false.")
         if self.rgb_dim + self.flow_dim == 0:
@@ -169,7 +174,7 @@ class LSTRConfig:
                 "Leave integration as it is: one self-attention model over both memories has no second way.",
             )
         if self.gru and not KINDS[self.kind].gru:
-            raise ConfigError(f"gru is true and kind is {self.kind}.", "Only kind lstr has memories to be older than.")
+            raise ConfigError(f"gru is true and kind is {self.kind}.", "Leave gru false, or use kind lstr.")
         if self.anticipation and not KINDS[self.kind].anticipation:
             raise ConfigError(
                 f"anticipation is {self.anticipation}, and kind {self.kind} predicts no future.",
@@ -180,6 +185,17 @@ class LSTRConfig:
                 f"anticipation is {self.anticipation}, and integration mlp has no decoder for tokens of the future.",
                 "Choose another integration.",
             )
+        if self.decay > 1:
+            raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
+        if self.decay != 1 and self.kind != "testra":
+            raise ConfigError(f"decay is {self.decay} and kind is {self.kind}.", "Only kind testra has a kernel.")
+        if self.kind == "testra":
+            only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
+            for name, value in only.items():
+                if getattr(self, name) != value:
+                    raise ConfigError(
+                        f"{name} is {getattr(self, name)!r} and kind is testra.", f"Kind testra has {name} {value}."
+                    )
 
     @property
     def n_long(self) -> int:
@@ -213,6 +229,7 @@ CHOICES: dict[str, Iterable[str]] = {
 
 PUBLISHED = LSTRConfig(grid="sliding")
 MINIROAD = LSTRConfig(kind="miniroad", d_feedforward=2048, work_length=128)
+TESTRA = LSTRConfig(kind="testra", grid="anchored")
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
@@ -221,6 +238,8 @@ PRESETS = {
     "tvseries-published": PUBLISHED,
     "miniroad-thumos14": MINIROAD,
     "miniroad-tvseries": MINIROAD,
+    "testra-thumos14": TESTRA,
+    "testra-laplace-thumos14": dataclasses.replace(TESTRA, decay=0.97),
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

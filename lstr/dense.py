@@ -64,11 +64,13 @@ def _histories(model: Network, features: Tensor) -> Tensor:
 def _blocks(n_chunks: int, batch_size: int, config: LSTRConfig) -> Iterator[NDArray[np.int64]]:
     """Ends of the windows that are computed together: those whose long memories have most chunks in common.
 
-    On a sliding grid that is every stride-th window, once the memory is full.
+    On a sliding grid that is every stride-th window, once the memory is full; on an anchored one, always.
     """
     full = n_chunks
     if config.n_long and config.grid == "sliding":
         full = min(n_chunks, config.long_length + config.work_length)
+    elif config.n_long and config.grid == "anchored":
+        full = min(n_chunks, config.work_length)
     runs = [np.arange(full), *(np.arange(full + i, n_chunks, config.long_stride) for i in range(config.long_stride))]
     for run in runs:
         yield from (run[i : i + batch_size] for i in range(0, len(run), batch_size))
@@ -96,7 +98,8 @@ def _long_memory(constants: Constants, features: Tensor) -> Tensors:
 
 def _apart(n_chunks: int, config: LSTRConfig) -> int:
     """A sliding grid uses the multiples of its stride alone until the memory is full."""
-    return config.long_stride if n_chunks <= config.long_length + config.work_length else spacing(config)
+    until_full = config.grid == "sliding" and n_chunks <= config.long_length + config.work_length
+    return config.long_stride if until_full else spacing(config)
 
 
 def _encode(constants: Constants, long: Tensors, plan: Plan, ends: NDArray[np.int64], apart: int) -> Tensors:
@@ -151,11 +154,9 @@ def _decode(
     places = np.where(present, places.reshape(present.shape), zeros)
     places = np.pad(places, ((0, 0), (0, config.anticipation)), constant_values=zeros)
     tokens = work[chunks]
-    tensors = decoded | {"work": F.pad(tokens, (0, 0, 0, 1))[None]}
-    if model.integration not in ("mlp", "joined"):
-        projected = model.dec_modules.layers[0].self_attn.project(tokens, 0, 3)
-        tensors["work_qkv"] = F.pad(projected, (0, 0, 0, 1))[None]
-    for name in [name for name in tensors if name.startswith("work")]:
+    rings = {name: F.pad(kept, (0, 0, 0, 1))[None] for name, kept in caches.of_work(model, tokens).items()}
+    tensors = decoded | rings
+    for name in rings:
         shape = (*places.shape, tensors[name].shape[-1])
         if name not in buffers or len(buffers[name]) < len(ends):
             buffers[name] = tokens.new_empty(shape)

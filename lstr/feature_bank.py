@@ -135,7 +135,7 @@ def _bank_chunks(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[n
 
 
 def _spacing(config: LSTRConfig) -> int:
-    """Chunks between two that the long memory can use: a sliding grid uses every chunk, a fixed one its multiples."""
+    """Chunks between two that the long memory can use: a fixed grid uses its multiples, the others every chunk."""
     return config.long_stride if config.grid == "fixed" else 1
 
 

@@ -8,8 +8,9 @@ from lstr.kind import Model
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
 from lstr.recurrent import RNN, TRN
+from lstr.testra import TeSTra
 
-CLASSES: dict[str, type[Model]] = {"lstr": LSTR, "rnn": RNN, "trn": TRN, "lfb": LFB, "miniroad": MiniROAD}
+CLASSES: dict[str, type[Model]] = {"lstr": LSTR, "rnn": RNN, "trn": TRN, "lfb": LFB, "miniroad": MiniROAD, "testra": TeSTra}
 """By the names of `lstr.config.KINDS`."""
 
 

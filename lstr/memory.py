@@ -1,7 +1,8 @@
 """Which chunks a window sees: index arithmetic alone, shared by training, batch evaluation and streaming.
 
 The window at chunk T has a work memory, the last `work_length` chunks, and a long memory, the chunks
-`long_stride` apart among the `long_length` chunks just before it. Both grids agree until the memory is full.
+`long_stride` apart among the `long_length` chunks just before it. The fixed and the sliding grid agree until the memory
+is full, the sliding and the anchored one from then on.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ def long_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
 
     T is an int or an array (B,); the results are indices (n_long,) or (B, n_long), 0 in hidden slots, and a mask
     of the same shape, True = visible. While nothing precedes the work memory the newest slot holds chunk 0,
-    visible, so that no softmax is empty (published code, data layers of the batch evaluation and the stream).
+    visible, so that no softmax is empty (published code, data layers of the batch evaluation and the stream). On an
+    anchored grid that does not meet chunk 0, the slot before its first chunk holds chunk 0, visible, as in TeSTra.
     """
     start = work_start(T, config)[..., None]  # (..., 1)
     stride = config.long_stride
+    if config.grid == "anchored":
+        indices = start - stride * np.arange(config.n_long, 0, -1, dtype=np.int64)  # (..., n_long)
+        mask = indices > -stride
+        mask[..., -1:] = True
+        return np.maximum(indices, 0), mask
     newest = np.maximum((start - 1) // stride * stride, 0)
     if config.grid == "sliding":
         newest = np.where(start > config.long_length, start - stride, newest)
@@ -48,12 +55,15 @@ def stretched_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArra
     """Chunks of the long memory at T as published training samples them; shapes as `long_indices`.
 
     The slots are spread evenly over what exists of the range, so a short past fills them all with repeats, which
-    no window at test time does. Every slot left of the last one that holds chunk 0 is hidden.
+    no window at test time does. Every slot left of the last one that holds chunk 0 is hidden. On an anchored grid they
+    are spread over the whole range, what is before the video being chunk 0 (TeSTra's code): nothing is repeated.
     """
     if not config.n_long:
         return long_indices(T, config)
     start = work_start(T, config)  # (...)
-    oldest, newest = np.maximum(start - config.long_length, 0), start - 1
+    oldest, newest = start - config.long_length, start - 1
+    if config.grid != "anchored":
+        oldest = np.maximum(oldest, 0)
     spread = np.linspace(oldest, newest, config.n_long, axis=-1)  # (..., n_long)
     indices = np.maximum(spread.astype(np.int64), 0)
     last_zero = config.n_long - 1 - (indices[..., ::-1] == 0).argmax(axis=-1)

@@ -75,6 +75,9 @@ class Network(Model):
     slot, 0 being the newest (paper, section 3.3); see `lstr.memory.long_distances`.
     """
 
+    sees_work = False
+    """Whether every decoder layer attends to the work tokens too, as they enter the first, after the encoder's."""
+
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
@@ -149,9 +152,12 @@ class Network(Model):
         mask (B, n_long) bool, True = visible; distances (B, n_long) int; history (B, d_model), the GRU's state. The
         mask returned is None when all M are visible (paper, section 3.3).
         """
-        B, n_long, _ = long.shape
-        by_slot = self.config.positions == "slot"
-        tokens = self.pos_encoding(long, torch.arange(n_long, device=long.device) if by_slot else distances)
+        B = len(long)
+        n_long, kernel = self.config.n_long, self.kernel()
+        tokens = long
+        if kernel is None:
+            by_slot = self.config.positions == "slot"
+            tokens = self.pos_encoding(long, torch.arange(n_long, device=long.device) if by_slot else distances)
         seen: Tensor | None = mask
         if self.config.encoder == "projection" and n_long:
             tokens = self.enc_projection((tokens * mask[..., None]).transpose(1, 2)).transpose(1, 2)  # (B, n1, d_model)
@@ -159,6 +165,8 @@ class Network(Model):
         queries = iter(self.enc_queries)
         for (n, _), stack in zip(stages(self.config), self.enc_modules, strict=True):
             allowed = None if seen is None else seen[:, None, None, :]
+            if allowed is not None and kernel is not None:
+                allowed = torch.where(allowed, kernel, -torch.inf)
             if n is None:
                 tokens = stack(tokens, mask=allowed)
             else:
@@ -200,27 +208,40 @@ class Network(Model):
             ]
         allowed = None if memory_mask is None else memory_mask[:, None, None, :]
         if self.integration == "cross-attention":
+            assert memory is not None
+            if self.sees_work:
+                allowed = nn.functional.pad(mask, (memory.shape[1], 0), value=True)
+                memory = torch.cat([memory, work], dim=1)  # (B, M + N, d_model)
             return self.dec_modules(work, memory, mask, allowed)
         work = self.dec_modules(work, mask=mask)
         return work if memory is None else self.integrate(work, mean_token(memory, memory_mask))
+
+    def kernel(self) -> Tensor | None:
+        """What stage 1 adds to the scores of the long slots (n_long,); None where they have positions instead."""
+        return None
 
     def integrate(self, work: Tensor, mean: Tensor) -> Tensor:
         """Decoder output (B, N, d_model) and the mean encoder token (B, d_model) as one, without attention."""
         mean = mean[:, None].expand_as(work)
         return (work + mean) / 2 if self.integration == "average" else torch.cat([work, mean], dim=-1)
 
+    @property
+    def first_position(self) -> int:
+        """That of the first work slot, where positions are slots."""
+        return self.config.n_long
+
     def work_positions(self) -> Tensor:
         """Positions (work_length,) of the work slots."""
         slots = torch.arange(self.config.work_length, device=self.pos_encoding.pe.device)
         if self.config.positions == "slot":
-            return self.config.n_long + slots
+            return self.first_position + slots
         return self.config.work_length - 1 - slots
 
     def future(self) -> Tensor:
         """Tokens of the chunks to come (anticipation, d_model), in the positions that follow a full work memory."""
         ahead = torch.arange(1, self.config.anticipation + 1, device=self.pos_encoding.pe.device)
         if self.config.positions == "slot":
-            rows = self.pos_encoding.rows(self.config.n_long + self.config.work_length - 1 + ahead)
+            rows = self.pos_encoding.rows(self.first_position + self.config.work_length - 1 + ahead)
         else:
             rows = self.pos_encoding.rows(ahead).clone()
             rows[:, 0::2] *= -1  # the distance is negative, and so is its sine

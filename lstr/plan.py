@@ -108,7 +108,7 @@ def make_plan(config: LSTRConfig, chunks: NDArray[np.int64], whole: bool = False
 
 
 def spacing(config: LSTRConfig) -> int:
-    """Chunks between two that are stored: a sliding grid comes to use every chunk, a fixed one its multiples."""
+    """Chunks between two that are stored: a fixed grid uses its multiples, the others come to use every chunk."""
     return config.long_stride if config.grid == "fixed" else 1
 
 

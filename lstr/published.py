@@ -8,48 +8,64 @@ from typing import Any
 
 from torch import Tensor
 
-from lstr.config import MINIROAD, LSTRConfig, override
+from lstr.config import MINIROAD, TESTRA, LSTRConfig, override
 from lstr.errors import CheckpointError, ConfigError
 from lstr.labels import BACKGROUND, THUMOS_CLASSES
 from lstr.miniroad import PUBLISHED_NAMES as MINIROAD_NAMES
+from lstr.testra import PUBLISHED_NAMES as TESTRA_NAMES
 
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
 """rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""
 
 
+LSTR_SIZES = {
+    "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
+    "n0": ("enc_queries.0.weight", 0),
+    "n1": ("enc_queries.1.weight", 0),
+    "anticipation": ("future_tokens.weight", 0),
+}
 SIZES = {
-    "lstr": {
-        "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
-        "n0": ("enc_queries.0.weight", 0),
-        "n1": ("enc_queries.1.weight", 0),
-    },
+    "lstr": LSTR_SIZES,
+    "testra": LSTR_SIZES,
     "miniroad": {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)},
 }
 """By kind, the tensor and its axis that give a setting."""
 NEEDED = {"lstr": ("d_feedforward", "l_dec"), "miniroad": ("d_feedforward",)}
-UNKNOWN = {"lstr": ("n_heads", "work_length", "long_length", "long_stride"), "miniroad": ()}
+NEEDED["testra"] = NEEDED["lstr"]
+UNKNOWN: dict[str, tuple[str, ...]] = {
+    "lstr": ("n_heads", "work_length", "long_length", "long_stride"),
+    "testra": ("n_heads", "work_length", "long_length", "long_stride", "decay"),
+    "miniroad": (),
+}
 """By kind, what no tensor tells."""
 
 
 def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Published tensors under our names; those of LSTR are ours already."""
-    if not {"layer1.0.weight", "gru.weight_ih_l0"} <= set(tensors):
-        return dict(tensors)
+    names = MINIROAD_NAMES if {"layer1.0.weight", "gru.weight_ih_l0"} <= set(tensors) else TESTRA_NAMES
     found = {}
     for name, tensor in tensors.items():
-        first = next((prefix for prefix in MINIROAD_NAMES if name.startswith(prefix)), "")
-        found[MINIROAD_NAMES.get(first, "") + name.removeprefix(first)] = tensor
+        first = next((prefix for prefix in names if name.startswith(prefix)), "")
+        found[names.get(first, "") + name.removeprefix(first)] = tensor
     return found
 
 
+def told_by_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Settings that the published names of tensors tell: those of a TeSTra that anticipates its kind."""
+    return {"kind": "testra"} if any(name.startswith(tuple(TESTRA_NAMES)) for name in tensors) else {}
+
+
 def kind_of(tensors: Mapping[str, Tensor]) -> str:
-    """The kind of model that tensors of our names are of, `lstr` where nothing speaks for another."""
+    """The kind of model that tensors of our names are of, `lstr` where nothing speaks for another.
+
+    Those of a TeSTra are named and shaped as an LSTR's, so nothing does but what `told_by_names` finds.
+    """
     return "miniroad" if "feature_head_work.input_linear.1.weight" in tensors else "lstr"
 
 
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Configuration that follows from the shapes of tensors: those of d_model, input_dim, n_classes and of `SIZES`
-    whose tensors exist; of an LSTR also l_enc, l_dec, and long_memory, 1 or 0; of a MiniROAD also anticipation."""
+    whose tensors exist; of an LSTR, and a TeSTra, also l_enc, l_dec, and long_memory, 1 or 0; of a MiniROAD also anticipation."""
     kind = kind_of(tensors)
     sizes = {
         "n_classes": ("classifier.weight", 0),
@@ -71,8 +87,13 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mapping[str, Any]) -> LSTRConfig:
-    """The configuration that shapes and `overrides` give. Raises CheckpointError and ConfigError."""
+    """The configuration that shapes and `overrides` give; a TeSTra is one by its `kind` there.
+
+    Raises CheckpointError and ConfigError.
+    """
     found, kind = shapes_of(tensors), kind_of(tensors)
+    if kind == "lstr" and overrides.get("kind") == "testra":
+        kind = "testra"
     missing = [name for name in ("d_model", "input_dim", *NEEDED[kind]) if name not in found]
     if missing:
         raise CheckpointError(
@@ -90,8 +111,10 @@ def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mappi
             "Add --set model.rgb_dim=... --set model.flow_dim=...",
         )
     if kind == "lstr":
-        known |= {"grid": "sliding", "positions": "slot"} | ({} if found["long_memory"] else {"long_length": 0})
-    base = {"lstr": LSTRConfig(), "miniroad": MINIROAD}[kind]
+        known |= {"grid": "sliding", "positions": "slot"}
+    if not found.get("long_memory", 1):
+        known["long_length"] = 0
+    base = {"lstr": LSTRConfig(), "miniroad": MINIROAD, "testra": TESTRA}[kind]
     try:
         return override(base, {**known, **overrides})
     except ConfigError as error:

@@ -142,8 +142,8 @@ def _captured_some(
 
 
 def can_capture(model: Model) -> bool:
-    """Whether `capture` can: of an LSTR on a GPU."""
-    return model.config.kind == "lstr" and model.classifier.weight.device.type == "cuda"
+    """Whether `capture` can: of an LSTR or a TeSTra on a GPU."""
+    return model.config.kind in ("lstr", "testra") and model.classifier.weight.device.type == "cuda"
 
 
 def capture(model: Model, state: StreamState) -> None:

@@ -60,7 +60,10 @@ class Attention(nn.Module):
     def attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Attention output (..., N, D). `mask` is bool, True = may be seen, broadcast to (..., n_heads, N, M)."""
+        """Attention output (..., N, D), under a mask that is broadcast to (..., n_heads, N, M).
+
+        The mask is bool, True = may be seen, or numbers that are added to the scores.
+        """
         dropout = self.dropout if self.training else 0.0
         heads = F.scaled_dot_product_attention(queries, keys, values, mask, dropout, causal)
         return self.merge(heads)

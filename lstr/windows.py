@@ -27,6 +27,8 @@ class Outputs:
     """(N,) work slot an output stands at; -1 for the newest that is present"""
     ahead: NDArray[np.int64]
     """(N,) chunks from that slot's chunk to the one predicted; 0 is detection"""
+    together: bool = False
+    """Whether the loss is one mean over all outputs; else it is that of detection plus that of anticipation"""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ class TrainConfig:
     """`ignored`: such chunks are no part of the loss (published code). `class`: one like any other (MiniROAD)."""
     long_sampling: str = "consistent"
     """`consistent`: the long memory's grid is the one at test time. `stretched` (published code): a short past fills
-    all slots with repeats, which it never does at test time."""
+    all slots with repeats, which it never does at test time; on an anchored grid, as TeSTra's code, the slots are
+    spread over the whole range, before the video too."""
     standardise: bool = False
     """Train on features of zero mean and unit variance; the checkpoint's first layers have absorbed it."""
     hide_long: float = 0.0
@@ -104,6 +105,8 @@ PRESETS = {
     "tvseries-published": replace(PUBLISHED, metric="mcAP"),
     "miniroad-thumos14": MINIROAD,
     "miniroad-tvseries": replace(MINIROAD, batch_size=64, metric="mcAP"),
+    "testra-thumos14": PUBLISHED,
+    "testra-laplace-thumos14": PUBLISHED,
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

@@ -33,8 +33,8 @@ def loss_of(
 ) -> Tensor:
     """Loss of detection, plus that of anticipation where the model anticipates, each a mean over its outputs.
 
-    logits and targets (B, N, C), counts (B, N). totals: outputs of either kind to divide by, where these are but a
-    part of a batch.
+    With `outputs.together` it is one mean over both. logits and targets (B, N, C), counts (B, N). totals: outputs of
+    each part to divide by, where these are but a part of a batch.
     """
     total = logits.new_zeros(())
     for i, part in enumerate(_parts(outputs)):
@@ -46,13 +46,15 @@ def loss_of(
 
 
 def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | None) -> list[float]:
-    """How many outputs of detection and of anticipation `loss_of` counts."""
+    """How many outputs `loss_of` counts: of detection and of anticipation, or of both together."""
     keep = loss_mask(targets, ignore, counts)  # (B, N)
     return [float(keep[:, torch.from_numpy(part)].sum()) for part in _parts(outputs)]
 
 
-def _parts(outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
-    """Which outputs detect, and which anticipate."""
+def _parts(outputs: Outputs) -> tuple[np.ndarray, ...]:
+    """Which outputs detect, and which anticipate; all of them where they are together."""
+    if outputs.together:
+        return (np.arange(len(outputs.ahead)),)
     return np.flatnonzero(outputs.ahead == 0), np.flatnonzero(outputs.ahead > 0)
 
 

@@ -17,6 +17,7 @@ KINDS = [
     {"kind": "miniroad", "anticipation": 1},
     {"kind": "trn", "anticipation": 2},
     {"kind": "lfb"},
+    {"kind": "testra", "grid": "anchored", "decay": 0.9, "anticipation": 1},
     {"long_length": 0},
 ]
 

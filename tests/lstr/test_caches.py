@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lstr import memory, streaming
 from lstr.config import LSTRConfig
-from lstr.model import LSTR
+from lstr.kinds import make_model
 from lstr.plan import long_rows
 
 # Feed-forward layers are as wide as the model, so that every product with a weight is a multiple of D x D.
@@ -21,7 +21,7 @@ SMALL = dict(rgb_dim=7, flow_dim=5, d_model=D, n_heads=4, d_feedforward=D, work_
 
 def small(**changes):
     torch.manual_seed(0)
-    return LSTR(LSTRConfig(**{**SMALL, **changes}), C).eval()
+    return make_model(LSTRConfig(**{**SMALL, **changes}), C).eval()
 
 
 def feed(model, state, n_chunks, seed=0):
@@ -69,6 +69,8 @@ def decoder(config):
     N, M = W + config.anticipation, config.n1 + config.gru if config.n_long else config.gru
     cross = 2 if M else 0
     tokens = 3  # query, key and value of the newest chunk
+    if config.kind == "testra":  # each layer sees the work tokens too, by the newest chunk's key and value
+        tokens, M = tokens + 2 * config.l_dec, M + N
     products = INPUT * D + A * C * D  # feature head, classifier
     for i in range(config.l_dec):
         last = i == config.l_dec - 1
@@ -91,7 +93,7 @@ def storing(config):
 
 def weighted_sums(config):
     """Multiplications that grow with the memory: sums of stored values by ring row, and of position values by slot."""
-    return config.n0 * (long_rows(config) + config.n_long) * D
+    return config.n0 * (long_rows(config) + (config.n_long if config.kind == "lstr" else 0)) * D
 
 
 def encoder(config):
@@ -117,6 +119,8 @@ def encoder(config):
         {"anticipation": 3},
         {"long_length": 0},
         {"long_length": 0, "l_dec": 3, "anticipation": 2},
+        {"kind": "testra", "grid": "anchored", "decay": 0.9},
+        {"kind": "testra", "anticipation": 2, "l_dec": 3},
     ],
     ids=str,
 )
@@ -138,6 +142,7 @@ def test_a_step_costs_what_the_formula_says(plain, changes):
         ("fixed", "distance"): {(False, True), (True, True)},
         ("sliding", "slot"): {(True, True)},
         ("sliding", "distance"): {(True, True)},
+        ("anchored", "slot"): {(True, True)},
     }
     assert kinds == (met[config.grid, config.positions] if config.n_long else {(False, False)})
 
@@ -237,6 +242,14 @@ def test_a_stream_keeps_what_the_formula_says(grid, anticipation, gru):
         state = streaming.create(model, n_streams)
         assert sum(tensor.nbytes for tensor in state.tensors.values()) == 4 * floats * n_streams
         assert all(len(tensor) == n_streams for tensor in state.tensors.values())
+
+
+@pytest.mark.parametrize("anticipation", [0, 3])
+def test_a_stream_of_testra_keeps_what_the_formula_says(anticipation):
+    config = (model := small(kind="testra", grid="anchored", anticipation=anticipation)).config
+    floats = (64 + W + 2) * (D + config.n_heads * config.n0) + 2 * config.n1 * D * config.l_dec
+    floats += (4 + 2 * config.l_dec) * (2 * W + 1 + anticipation) * D
+    assert sum(tensor.nbytes for tensor in streaming.create(model, 3).tensors.values()) == 4 * floats * 3
 
 
 def test_constants_are_computed_once():

@@ -28,7 +28,7 @@ DESIGNS = [
     {"encoder": "self-attention", "integration": "mlp"},
     {"long_length": 0},
     *({"kind": "rnn", "cell": cell} for cell in ("lstm", "gru")),
-    *({"kind": kind} for kind in ("trn", "lfb", "miniroad")),
+    *({"kind": kind} for kind in ("trn", "lfb", "miniroad", "testra")),
 ]
 
 

@@ -54,6 +54,10 @@ def test_a_config_cannot_be_changed_in_place():
         ("l_enc", 0),
         ("n0", 0),
         ("anticipation", -1),
+        ("decay", 0.0),
+        ("decay", 1.01),
+        ("decay", float("nan")),
+        ("decay", "0.9"),
         ("anticipation", 2.0),
         ("anticipation", True),
         ("kind", "lstm"),
@@ -96,6 +100,11 @@ def test_a_choice_lists_the_choices(name):
         ({"integration": "mlp", "anticipation": 4}, ["integration mlp", "anticipation is 4"]),
         ({"kind": "trn", "gru": True}, ["gru is true", "kind is trn"]),
         ({"kind": "lfb", "gru": True}, ["gru is true", "kind is lfb"]),
+        ({"kind": "testra", "gru": True}, ["gru is true", "kind is testra"]),
+        ({"kind": "testra", "encoder": "none"}, ["encoder is 'none'", "kind is testra"]),
+        ({"kind": "testra", "integration": "mlp"}, ["integration is 'mlp'", "kind is testra"]),
+        ({"kind": "testra", "positions": "distance"}, ["positions is 'distance'", "kind is testra"]),
+        ({"decay": 0.9}, ["decay is 0.9", "kind is lstr"]),
     ],
     ids=str,
 )
@@ -113,6 +122,7 @@ def test_settings_that_exclude_each_other_are_both_named(settings, words):
         ({"long_length": 0, "gru": True}, 0, 0),
         ({"long_stride": 1}, 2048, 0),
         ({"kind": "lfb"}, 512, 0),
+        ({"kind": "testra", "anticipation": 8}, 512, 8),
         ({"kind": "rnn"}, 0, 0),
         ({"kind": "trn"}, 0, 8),
         ({"kind": "trn", "anticipation": 3}, 0, 3),
@@ -197,7 +207,7 @@ def test_json_from_before_there_were_designs():
     }
     old |= {"long_length": 64, "long_stride": 2, "n0": 4, "n1": 8, "n_heads": 4, "positions": "distance"}
     old |= {"rgb_dim": 16, "work_length": 8}
-    new = {"kind", "encoder", "integration", "gru", "anticipation", "cell"}
+    new = {"kind", "encoder", "integration", "gru", "anticipation", "cell", "decay"}
     assert set(old) | new == {field.name for field in dataclasses.fields(LSTRConfig)}
     assert from_json(json.dumps(old)) == LSTRConfig(**old)
 

@@ -14,6 +14,7 @@ FORMS = [
     {"grid": "fixed", "positions": "slot"},
     {"grid": "sliding", "positions": "slot", "anticipation": 2},
     {"grid": "sliding", "positions": "distance", "gru": True},
+    {"grid": "anchored", "positions": "slot"},
     {"grid": "fixed", "positions": "distance", "long_length": 0, "gru": True},
 ]
 

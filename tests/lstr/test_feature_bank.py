@@ -18,7 +18,7 @@ from tests.support.tiny_models import video
 
 W, L = 6, 16
 TINY = dict(kind="lfb", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, work_length=W, long_length=L)
-each_grid = pytest.mark.parametrize("grid", ["fixed", "sliding"])
+each_grid = pytest.mark.parametrize("grid", ["fixed", "sliding", "anchored"])
 each_stride = pytest.mark.parametrize("stride", [1, 4])
 
 
@@ -120,7 +120,7 @@ def test_stream_equals_batch(grid, stride):
     work_length=st.integers(1, 7),
     n_long=st.integers(0, 4),
     stride=st.integers(1, 5),
-    grid=st.sampled_from(["fixed", "sliding"]),
+    grid=st.sampled_from(["fixed", "sliding", "anchored"]),
     l_dec=st.integers(1, 3),
 )
 def test_stream_equals_batch_for_any_lengths(seed, total, cuts, work_length, n_long, stride, grid, l_dec):

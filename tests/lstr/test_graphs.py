@@ -11,7 +11,7 @@ from lstr.batch import predict_ahead
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.graphs import CapturedStep, Together
-from lstr.model import LSTR
+from lstr.kinds import make_model
 from lstr.plan import make_plan
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
@@ -21,12 +21,13 @@ DESIGNS = [
     {"gru": True, "anticipation": 2},
     {"encoder": "none", "integration": "average"},
     {"encoder": "joined"},
+    {"kind": "testra", "grid": "anchored", "decay": 0.9, "anticipation": 2},
 ]
 
 
 def tiny(**changes):
     torch.manual_seed(0)
-    return LSTR(LSTRConfig(**{**TINY, **changes}), 5).eval()
+    return make_model(LSTRConfig(**{**TINY, **changes}), 5).eval()
 
 
 @pytest.mark.parametrize("changes", DESIGNS, ids=str)

@@ -25,13 +25,17 @@ def defined(T, config):
     start = max(0, T - config.work_length + 1)
     if start == 0:
         return [0]
+    if config.grid == "anchored":
+        back = list(range(start - config.long_stride, start - config.long_length - 1, -config.long_stride))[::-1]
+        inside = [chunk for chunk in back if chunk >= 0]
+        return inside if back[0] >= 0 or 0 in inside else [0, *inside]
     seen = range(max(0, start - config.long_length), start)
     if config.grid == "sliding":
         return list(seen[:: config.long_stride])
     return [chunk for chunk in seen if chunk % config.long_stride == 0]
 
 
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+@pytest.mark.parametrize("grid", ["fixed", "sliding", "anchored"])
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 def test_long_memory_is_the_definition(grid, stride):
     config = LSTRConfig(grid=grid, long_stride=stride, **SMALL)
@@ -39,7 +43,7 @@ def test_long_memory_is_the_definition(grid, stride):
         assert visible(T, config) == defined(T, config), T
 
 
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+@pytest.mark.parametrize("grid", ["fixed", "sliding", "anchored"])
 def test_long_memory_is_left_padded_and_never_empty(grid):
     config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
     for T in range(60):
@@ -53,6 +57,13 @@ def test_grids_agree_until_the_memory_is_full_and_part_afterwards():
     full = fixed.work_length - 1 + fixed.long_length
     assert all(visible(T, fixed) == visible(T, sliding) for T in range(full + 1))
     assert visible(full + 1, fixed) != visible(full + 1, sliding)
+
+
+def test_a_sliding_and_an_anchored_grid_agree_once_the_memory_is_full():
+    sliding, anchored = (LSTRConfig(grid=grid, long_stride=4, **SMALL) for grid in ("sliding", "anchored"))
+    full = sliding.work_length - 1 + sliding.long_length
+    assert all(visible(T, sliding) == visible(T, anchored) for T in range(full, full + 20))
+    assert visible(full - 1, sliding) != visible(full - 1, anchored)
 
 
 def test_counts_of_the_published_loader():

@@ -21,6 +21,7 @@ DESIGNS = [
 SHAPES = [
     {},
     {"grid": "sliding"},
+    {"grid": "anchored"},
     {"positions": "distance"},
     {"grid": "sliding", "positions": "distance", "long_stride": 1},
     {"work_length": 1},

@@ -54,6 +54,7 @@ FAMILIES = [
     {"kind": "rnn", "cell": "gru"},
     {"kind": "trn", "anticipation": 2},
     {"kind": "miniroad", "anticipation": 2},
+    {"kind": "testra", "grid": "anchored", "decay": 0.8, "anticipation": 2},
     {"kind": "lfb"},
 ]
 each_family = pytest.mark.parametrize("changes", FAMILIES, ids=str)
@@ -137,6 +138,11 @@ def test_stream_equals_batch_with_the_published_work_memory(grid):
         {"work_length": 3, "long_length": 16, "long_stride": 8},
         {"long_length": 4},
         {"long_length": 4, "grid": "sliding", "positions": "distance"},
+        {"grid": "anchored", "positions": "distance", "gru": True},
+        {"kind": "testra"},
+        {"kind": "testra", "grid": "anchored", "l_dec": 1},
+        {"kind": "testra", "grid": "anchored", "l_dec": 3, "work_length": 1, "anticipation": 1, "decay": 0.5},
+        {"kind": "testra", "long_length": 0},
         {"rgb_dim": 0, "flow_dim": 8},
     ],
     ids=str,
@@ -157,7 +163,7 @@ def test_stream_equals_batch_in_odd_shapes(changes):
     anticipation=st.integers(0, 3),
     changes=st.fixed_dictionaries(
         {
-            "grid": st.sampled_from(["fixed", "sliding"]),
+            "grid": st.sampled_from(["fixed", "sliding", "anchored"]),
             "positions": st.sampled_from(["slot", "distance"]),
             "gru": st.booleans(),
             "n0": st.integers(1, 4),
@@ -175,6 +181,31 @@ def test_stream_equals_batch_for_any_shape(
     added = {"anticipation": 0 if design[1] == "mlp" else anticipation}
     lengths = [(cut, total - cut) if cut < total else (total,) for cut in cuts]
     check(tiny(seed, encoder=design[0], integration=design[1], **memory, **added, **changes), lengths)
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 1000),
+    total=st.integers(1, 40),
+    cuts=st.lists(st.integers(1, 39), min_size=1, max_size=3),
+    n_long=st.integers(0, 5),
+    stride=st.integers(1, 5),
+    changes=st.fixed_dictionaries(
+        {
+            "grid": st.sampled_from(["anchored", "fixed", "sliding"]),
+            "decay": st.sampled_from([1.0, 0.97, 0.5]),
+            "work_length": st.integers(1, 7),
+            "anticipation": st.integers(0, 3),
+            "n0": st.integers(1, 4),
+            "l_enc": st.integers(1, 2),
+            "l_dec": st.integers(1, 3),
+            "n_heads": st.sampled_from([1, 2, 8]),
+        }
+    ),
+)
+def test_stream_equals_batch_for_any_testra(seed, total, cuts, n_long, stride, changes):
+    lengths = [(cut, total - cut) if cut < total else (total,) for cut in cuts]
+    check(tiny(seed, kind="testra", long_length=n_long * stride, long_stride=stride, **changes), lengths)
 
 
 @pytest.mark.parametrize("missing", ["rgb", "flow"])

@@ -19,7 +19,7 @@ from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.run import Task, train_model
 from pipelines.training.sampling import make_batch
 from pipelines.training.schedule import learning_rate
-from pipelines.training.step import loss_of
+from pipelines.training.step import loss_of, totals_of
 from tests.support.detections import decisions_of
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
@@ -27,6 +27,8 @@ TINY |= {"train.epochs": "2"}
 DESIGNS = [
     {"kind": "rnn"},
     {"kind": "miniroad"},
+    {"kind": "testra", "grid": "anchored", "decay": "0.9"},
+    {"kind": "testra", "anticipation": "2"},
     {"kind": "rnn", "cell": "gru"},
     {"kind": "trn"},
     {"kind": "lfb"},
@@ -119,6 +121,17 @@ def test_loss_is_detection_plus_anticipation():
     expected = multi_hot_cross_entropy(logits[:, :2], targets[:, :2], None, counts[:, :2])
     expected = expected + multi_hot_cross_entropy(logits[:1, 2], targets[:1, 2])
     assert torch.allclose(loss_of(logits, targets, counts, outputs, None), expected)
+
+
+def test_loss_of_outputs_that_are_together_is_one_mean():
+    """A TeSTra's: whatever is about the present or the future weighs the same."""
+    outputs = Outputs(np.array([0, 1, -1]), np.array([0, 0, 1]), together=True)
+    logits, targets = torch.randn(2, 3, 4), torch.eye(4)[torch.tensor([[0, 1, 2], [3, 0, 1]])]
+    counts = torch.tensor([[True, True, True], [True, False, False]])
+    assert torch.allclose(
+        loss_of(logits, targets, counts, outputs, None), multi_hot_cross_entropy(logits, targets, None, counts)
+    )
+    assert totals_of(targets, counts, outputs, None) == [4.0]
 
 
 def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, monkeypatch):
