@@ -12,8 +12,9 @@ and a part of the position, computed once. What the mathematics leaves of a step
   3 n0 after them; for stage 2, 2 n0 + 3 n1 in the first layer, 8 n1 + 2 n0 in each other; 2 n1 for each decoder
   layer's keys and values.
 
-A TeSTra has no positions in the long memory and none of their sums. Its decoder layers attend to the work tokens as they
-enter the first, whose keys and values split in the same way: 2 products more for each layer, for the newest chunk alone.
+A TeSTra has no positions in the long memory and none of their sums. Its decoder layers attend to the work tokens as
+they enter the first, whose keys and values split in the same way: 2 products more for each layer, for the newest chunk
+alone.
 
 Both stages' first self-attention and stage 2's first queries are constants (`lstr.precomputed`). Encoders without stage
 1 ("one-stage" and the others of `lstr.network.Network`) are run anew from stored tokens when the memory changes;

@@ -79,4 +79,6 @@ class Model(nn.Module, ABC):
 
     def capture(self, constants: Any, tensors: Tensors) -> Advance:
         """`advance` of these streams as CUDA graphs. Raises LstrError where this kind or device has none."""
-        raise LstrError("Only the steps of an LSTR on a GPU can be captured.", "Move it first: model.to('cuda').")
+        raise LstrError(
+            "Only the steps of an LSTR or a TeSTra on a GPU can be captured.", "Move it first: model.to('cuda')."
+        )

@@ -10,7 +10,14 @@ from lstr.model import LSTR
 from lstr.recurrent import RNN, TRN
 from lstr.testra import TeSTra
 
-CLASSES: dict[str, type[Model]] = {"lstr": LSTR, "rnn": RNN, "trn": TRN, "lfb": LFB, "miniroad": MiniROAD, "testra": TeSTra}
+CLASSES: dict[str, type[Model]] = {
+    "lstr": LSTR,
+    "rnn": RNN,
+    "trn": TRN,
+    "lfb": LFB,
+    "miniroad": MiniROAD,
+    "testra": TeSTra,
+}
 """By the names of `lstr.config.KINDS`."""
 
 

@@ -101,10 +101,15 @@ def work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
     return np.where(mask, indices, 0), mask
 
 
+def tile(config: LSTRConfig) -> int:
+    """Chunks from one tiled training window to the next: in TeSTra a window's chunks of the future belong to it."""
+    return config.work_length + (config.anticipation if config.kind == "testra" else 0)
+
+
 def window_ends(n_chunks: int, offset: int, config: LSTRConfig) -> Indices:
     """Ends T of the training windows of one video: back to back, the first starting at chunk `offset`.
 
-    Published training draws `offset` anew each epoch in [0, work_length) and drops what is left over at the end.
+    Published training draws `offset` anew each epoch in [0, tile(config)) and drops what is left over at the end.
     Here the left-over chunks get a window of their own that overlaps the one before, and a video shorter than
     a window gets one that is not full, so that every chunk from `offset` on is supervised.
     """
@@ -113,7 +118,7 @@ def window_ends(n_chunks: int, offset: int, config: LSTRConfig) -> Indices:
     width = config.work_length
     if n_chunks <= width:
         return np.array([n_chunks - 1], dtype=np.int64)
-    ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, width, dtype=np.int64)
+    ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, tile(config), dtype=np.int64)
     if ends[-1] != n_chunks - 1:
         ends = np.append(ends, n_chunks - 1)
     return ends

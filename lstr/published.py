@@ -65,7 +65,8 @@ def kind_of(tensors: Mapping[str, Tensor]) -> str:
 
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Configuration that follows from the shapes of tensors: those of d_model, input_dim, n_classes and of `SIZES`
-    whose tensors exist; of an LSTR, and a TeSTra, also l_enc, l_dec, and long_memory, 1 or 0; of a MiniROAD also anticipation."""
+    whose tensors exist; of an LSTR or a TeSTra also l_enc, l_dec, and long_memory, 1 or 0; of a MiniROAD also
+    anticipation."""
     kind = kind_of(tensors)
     sizes = {
         "n_classes": ("classifier.weight", 0),

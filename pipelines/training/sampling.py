@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.config import LSTRConfig
-from lstr.memory import window_ends
+from lstr.memory import tile, window_ends
 from lstr.windows import Outputs, Windows, gather, join
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.training.config import TrainConfig
@@ -31,7 +31,7 @@ def draw_windows(
     for v, video in enumerate(videos):
         length = len(video.features)
         if train.windows == "tiled":
-            ends = window_ends(length, int(random.integers(work)), model)
+            ends = window_ends(length, int(random.integers(tile(model))), model)
         elif train.windows == "every":
             ends = np.arange(random.integers(min(train.stride, length)), length, train.stride)
         else:

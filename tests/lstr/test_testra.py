@@ -1,6 +1,7 @@
 """TeSTra against its published batch evaluation and training, and a stream that says the same as the whole video."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,12 +9,15 @@ import torch
 
 from lstr import checkpoint, memory, streaming
 from lstr.batch import predict_ahead
-from lstr.config import PRESETS, LSTRConfig
-from lstr.errors import CheckpointError, ConfigError
+from lstr.config import PRESETS, LSTRConfig, override
+from lstr.errors import CheckpointError
 from lstr.kinds import make_model
-from lstr.windows import gather, join
-from pipelines.training.config import resolve
+from lstr.windows import gather
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from pipelines.training.config import TrainConfig, resolve
+from pipelines.training.sampling import draw_windows
 from pipelines.training.step import loss_of
+from tests.support.tiny_models import unsettled, video
 
 SETS = ["testra_box_small", "testra_laplace_small", "testra_anticipation_small"]
 
@@ -88,3 +92,96 @@ def test_training_is_the_published_one(published):
     for name, parameter in model.named_parameters():
         expected = about["train_gradient_norms"][names.get(name, name)]
         assert parameter.grad.norm().item() == pytest.approx(expected, rel=1e-4), name
+
+
+CONFIG = LSTRConfig(
+    kind="testra", grid="anchored", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=4,
+    long_length=16, n0=3, n1=4,
+)  # fmt: skip
+
+
+def tiny(**changes):
+    torch.manual_seed(0)
+    return unsettled(make_model(override(CONFIG, changes), 5).eval())
+
+
+def test_a_kernel_weighs_slots_by_their_age():
+    assert tiny().kernel().tolist() == [0.0] * 4
+    assert torch.allclose(tiny(decay=0.5).kernel().exp(), torch.tensor([0.125, 0.25, 0.5, 1.0]))
+    assert tiny(decay=1e-3, long_length=64).kernel().isfinite().all()
+
+
+@torch.no_grad()
+def test_the_order_of_the_long_memory_matters_to_laplace_alone():
+    windows = gather(video(40), [39], CONFIG)
+    turned = replace(windows, long=windows.long.flip(1))
+    for decay, same in ((1.0, True), (0.5, False)):
+        model = tiny(decay=decay)
+        assert torch.allclose(model(windows), model(turned), atol=1e-5) == same
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.9])
+def test_a_chunk_leaves_the_memory_of_a_stream(decay):
+    """The published stream keeps every chunk for ever under the box kernel."""
+    model, features = tiny(decay=decay), video(40)
+    other = features.clone()
+    other[8] += 5
+    state = streaming.create(model, 2)
+    pair = torch.stack([features, other], dim=1)
+    scores = torch.stack([streaming.step(model, state, row[:, :5], row[:, 5:]) for row in pair])
+    apart = (scores[:, 0] - scores[:, 1]).abs().amax(dim=1) > 1e-6
+    # in the work memory for 4 chunks, then in every fourth long memory, 4 times
+    assert apart.nonzero()[:, 0].tolist() == [8, 9, 10, 11, 15, 19, 23, 27]
+
+
+def test_a_published_file_is_of_the_kind_that_its_user_names(shared):
+    """Tensors are LSTR's but for the tokens of the future, whose name is TeSTra's own."""
+    folder = shared / "data" / "golden"
+    widths = {"rgb_dim": 24, "flow_dim": 12, "n_heads": 8}
+    plain = checkpoint.load(folder / "testra_box_small.pth", widths).config
+    named = checkpoint.load(folder / "testra_box_small.pth", {**widths, "kind": "testra"})
+    assert (plain.kind, plain.grid, named.config.kind, named.config.grid) == ("lstr", "sliding", "testra", "anchored")
+    assert named.assumed == {"work_length": 32, "long_length": 2048, "long_stride": 4, "decay": 1.0}
+    ahead = checkpoint.load(folder / "testra_anticipation_small.pth", widths).config
+    assert (ahead.kind, ahead.anticipation) == ("testra", 8)
+    with pytest.raises(CheckpointError, match="anticipation is 4 in the configuration but 8 in the tensors"):
+        checkpoint.load(folder / "testra_anticipation_small.pth", {**widths, "anticipation": 4})
+
+
+def test_a_trained_model_is_of_no_other_kind(tmp_path):
+    checkpoint.save(tmp_path / "a.pt", tiny(), "abcde", None, {})
+    assert checkpoint.load(tmp_path / "a.pt").config == CONFIG
+    with pytest.raises(CheckpointError, match="of kind testra, not lstr"):
+        checkpoint.load(tmp_path / "a.pt", {"kind": "lstr", "grid": "fixed"})
+
+
+def test_presets_are_the_published_settings():
+    for name, decay in (("testra-thumos14", 1.0), ("testra-laplace-thumos14", 0.97)):
+        model, train = resolve(name, {}, (2048, 1024))
+        assert (model.kind, model.grid, model.decay, model.n_long, model.work_length) == (
+            "testra", "anchored", decay, 512, 32
+        )  # fmt: skip
+        assert (train.lr, train.schedule, train.windows, train.long_sampling) == (
+            7e-5, "published", "tiled", "stretched"
+        )  # fmt: skip
+
+
+def test_names_and_shapes_of_tensors_are_the_published_ones(shared):
+    published = json.loads((shared / "facts" / "keys" / "testra_thumos_keys.json").read_text())
+    with torch.device("meta"):
+        ours = make_model(PRESETS["testra-thumos14"], 22).state_dict()
+    assert {name: list(tensor.shape) for name, tensor in ours.items()} == published
+
+
+def test_tiled_windows_take_their_future_with_them():
+    """As published: the next window begins after the chunks that this one anticipates."""
+    ends = memory.window_ends(40, 2, override(CONFIG, {"anticipation": 3}))
+    assert ends.tolist() == [5, 12, 19, 26, 33, 39]
+    firsts = {min(end for _, end in tiled(3, epoch)) for epoch in range(60)}
+    assert firsts == {3, 4, 5, 6, 7, 8, 9}
+
+
+def tiled(anticipation, epoch):
+    """The windows of one epoch on a video of 40 chunks."""
+    one = LabelledVideo("a", TwoStreamArray(np.zeros((40, 5)), np.zeros((40, 3))), np.zeros((40, 2)))
+    return draw_windows([one], override(CONFIG, {"anticipation": anticipation}), TrainConfig(windows="tiled"), epoch)

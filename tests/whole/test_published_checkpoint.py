@@ -56,6 +56,23 @@ def test_info_says_what_it_infers_and_what_it_assumes(lstr, published):
     assert described["assumed"] == {"work_length": 32, "long_length": 2048, "long_stride": 4}
 
 
+def test_a_testra_is_run_by_naming_its_kind(lstr, shared, tmp_path):
+    golden = shared / "data" / "golden" / "testra_laplace_small"
+    with np.load(golden.with_suffix(".npz")) as arrays:
+        video = dict(arrays)
+    for name, stream in (("rgb_kinetics_resnet50", "rgb"), ("flow_kinetics_bninception", "flow")):
+        (tmp_path / "features" / name).mkdir(parents=True)
+        np.save(tmp_path / "features" / name / "one.npy", video[stream])
+    said = {"kind": "testra", "decay": 0.9, "n_heads": 8, "work_length": 16, "long_length": 128, "rgb_dim": 24}
+    settings = [word for name, value in said.items() for word in ("--set", f"model.{name}={value}")]
+    given = ("-c", golden.with_suffix(".pth"), *settings, "--set", "model.flow_dim=12")
+    code, _, err = lstr("detect", tmp_path / "features", *given, "-o", tmp_path / "out", "-f", "npy")
+    assert code == 0, err
+    expected = np.exp(video["logits"][:, 0].astype(np.float64))
+    scores = np.load(tmp_path / "out" / "one.scores.npy")
+    np.testing.assert_allclose(scores, expected / expected.sum(axis=1, keepdims=True), atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [

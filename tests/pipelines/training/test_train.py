@@ -12,6 +12,7 @@ import torch
 
 from lstr.batch import predict
 from lstr.checkpoint import load
+from lstr.config import PRESETS as MODELS
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
 from lstr.windows import gather
@@ -46,7 +47,9 @@ def test_presets_and_changes():
     assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (5e-5, 5e-5, 25, 16)
     model, config = resolve("small", {"model.n0": "4", "train.lr": "0.1"}, (8, 4))
     assert (model.n0, config.lr, model.rgb_dim, model.flow_dim) == (4, 0.1, 8, 4)
-    assert set(PRESETS) == {"thumos14", "tvseries", "hacs", "small", "thumos14-published", "tvseries-published"}
+    named = {"thumos14", "tvseries", "hacs", "small", "thumos14-published", "tvseries-published"}
+    named |= {"miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"}
+    assert set(PRESETS) == set(MODELS) == named
     for bad in ({"model.n_head": "4"}, {"train.lr": "much"}, {"lr": "1"}, {"train.windows": "odd"}, {"train.lr": "-1"}):
         with pytest.raises(ConfigError) as caught:
             resolve("small", bad, (8, 4))
