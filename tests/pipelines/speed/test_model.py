@@ -62,10 +62,10 @@ def check(record: dict, threads: int) -> None:
         assert row.keys() == {"update_ms", "other_ms", "steps_per_second", "bytes_a_stream"}
         numbers += row.values()
     designs = record["designs"]
-    assert {*ENCODERS, "average", "concatenation", "rnn", "trn", "lfb"} <= designs.keys()
+    assert {*ENCODERS, "average", "concatenation", "rnn", "trn", "lfb", "miniroad"} <= designs.keys()
     for name, row in designs.items():
         assert {"parameters", "steps_per_second"} <= row.keys()
-        assert ("recompute_steps_per_second" in row) == (name not in ("rnn", "trn", "lfb"))
+        assert ("recompute_steps_per_second" in row) == (name not in ("rnn", "trn", "lfb", "miniroad"))
         numbers += row.values()
     assert 0 < record["bf16_difference"]["mean"] < record["bf16_difference"]["max"] < 1
     assert record["paper"] == {"stream_fps": 91.6, "device": "V100"}
