@@ -46,7 +46,8 @@ def test_presets_and_changes():
     assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (5e-5, 5e-5, 25, 16)
     model, config = resolve("small", {"model.n0": "4", "train.lr": "0.1"}, (8, 4))
     assert (model.n0, config.lr, model.rgb_dim, model.flow_dim) == (4, 0.1, 8, 4)
-    assert set(PRESETS) == {"thumos14", "tvseries", "hacs", "small", "thumos14-published", "tvseries-published"}
+    published = {"thumos14-published", "tvseries-published", "miniroad-thumos14", "miniroad-tvseries"}
+    assert set(PRESETS) == {"thumos14", "tvseries", "hacs", "small"} | published
     for bad in ({"model.n_head": "4"}, {"train.lr": "much"}, {"lr": "1"}, {"train.windows": "odd"}, {"train.lr": "-1"}):
         with pytest.raises(ConfigError) as caught:
             resolve("small", bad, (8, 4))
