@@ -255,6 +255,14 @@ def cameras() -> Iterator[list]:
             yield [f"`{name}`", row["streams"], f"{row['seconds']:.0f}", *lag, *end]
 
 
+def memory() -> Iterator[list]:
+    """What an extraction holds after each step of its start, and at most."""
+    rows = record("memory-parts")["megabytes"]
+    yield ["megabytes", *rows]
+    for step in next(iter(rows.values())):
+        yield [step, *(f"{row[step]:,}" if step in row else "" for row in rows.values())]
+
+
 def frontier() -> Iterator[list]:
     """Accuracy and speed of recipes for networks of one's own."""
     data = record("frontier")
@@ -283,6 +291,7 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "recipes": recipes,
     "cameras": cameras,
     "frontier": frontier,
+    "memory": memory,
     "hours": hours,
     "evaluation": evaluation,
 }

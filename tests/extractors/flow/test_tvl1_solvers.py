@@ -12,6 +12,7 @@ from extractors.errors import FlowError
 from extractors.flow import tvl1, tvl1_solvers, tvl1_torch, workers
 from extractors.flow.tvl1_solvers import MEAN_FLOW, Solver, open_solver, small_pair, try_pair
 from extractors.flow.workers import FlowWorkers
+from extractors.lanes import open_lane
 
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
@@ -122,6 +123,7 @@ def test_workers_fail_where_they_are_made(gpu, monkeypatch):
         FlowWorkers(1, backend="cuda")
     assert threading.active_count() == threads
     gpu(cluster=FlowError("No NVRTC."), triton=definition)
+    monkeypatch.setattr(workers, "open_lane", lambda device: open_lane("cpu"))
     with FlowWorkers(1, backend="cuda") as made:
         assert made.warnings == ["No NVRTC. Triton computes flow instead."]
     with FlowWorkers(1) as made:

@@ -11,7 +11,6 @@ import torch
 
 from extractors.errors import RecipeError
 from extractors.recipe import NetworkRecipe, Recipe
-from pipelines.features import remote_folder
 from pipelines.features.remote_folder import create_remote, open_remote
 from pipelines.files.json_files import write_json
 from pipelines.files.npy_rows import fingerprints
