@@ -88,6 +88,7 @@ def test_an_unforeseen_error_is_one_videos_failure(detect, tmp_path, monkeypatch
         assert not log.exists() and (tmp_path / "out" / "failed.jsonl").read_text() == ""
 
 
+@pytest.mark.long
 def test_memory_and_a_caller_who_does_not_keep_going_end_it(detect, monkeypatch):
     with monkeypatch.context() as patch:
         break_source(patch, "network", MemoryError())
@@ -151,6 +152,7 @@ def break_camera(patch, stage: str, error: Exception) -> None:
         break_source(patch, stage, error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["decode", "flow", "network", "model", "write"])
 def test_an_unforeseen_error_is_one_cameras_failure(loaded, networks, tmp_path, monkeypatch, stage):
     break_camera(monkeypatch, stage, ERROR)

@@ -74,6 +74,7 @@ def test_an_unforeseen_error_at_any_stage_is_one_videos_failure(extract, videos,
         assert not log.exists() and (folder.path / "failed.jsonl").read_text() == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["probe", "decode", "flow", "network"])
 def test_a_disk_of_the_source_that_fails_is_no_lost_output(extract, monkeypatch, stage):
     inject(monkeypatch.setattr, stage, OSError(errno.EIO, "Input/output error"))
@@ -155,6 +156,7 @@ def test_a_plan_names_a_video_that_cannot_be_looked_at(videos, tmp_path, monkeyp
     assert [video.state for video in looked] == ["unreadable", "to do"] and "KeyError: 'codec'" in looked[0].reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["probe", "decode", "flow"])
 def test_calibration_leaves_it_out(videos, monkeypatch, stage):
     twostream = build_twostream(SMALL.narrowed(("flow",)), WeightSources(), "cpu", "float32")

@@ -96,6 +96,7 @@ def test_what_is_unpacked_gives_the_same_bytes_again(packed, tmp_path):
     assert again.path.read_bytes() == packed.file.read_bytes()
 
 
+@pytest.mark.long
 def test_detection_needs_nothing_else(packed, tmp_path):
     """The scores of the file alone are those of checkpoint and weights, also where these are not."""
     alone = tmp_path / "else where" / "fall.lstr"

@@ -155,6 +155,7 @@ def tiny_checkpoint(tmp_path_factory):
     return save
 
 
+@pytest.mark.long
 def test_command(lstr, tiny_checkpoint, tmp_path):
     path = tmp_path / "new folder" / "record.json"
     arguments = ("bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--threads", 1, "-o", path)
@@ -167,6 +168,7 @@ def test_command(lstr, tiny_checkpoint, tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
 
 
+@pytest.mark.long
 def test_an_interrupted_command_leaves_what_it_measured(lstr, monkeypatch, tiny_checkpoint, tmp_path):
     """A valid record of the parts that were done, which says that it is not whole."""
     path, design_row = tmp_path / "record.json", bench.design_row
