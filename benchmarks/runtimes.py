@@ -15,7 +15,6 @@ import numpy as np
 from finetuned import folds_of
 from frontier import SETS, lstr
 
-from extractors.networks.fused import fast_precision
 from extractors.networks.runtimes import RUNTIMES, is_installed
 from lstr import bootstrap, metrics
 from lstr.batch import predict
@@ -26,19 +25,15 @@ from pipelines.networks.model_file import open_model
 from pipelines.provenance import about_machine
 
 RECORD = Path(__file__).with_name("runtimes.json")
-POINTS = {"live": ("float32",), "dis-bninception": ("float32", "bf16")}
-"""Of frontier.py, and the precisions that make a difference to its networks."""
-REFERENCE = "torch float32"
+POINTS = {"live": "float32", "dis-bninception": "bf16"}
+"""Of frontier.py, and the precision that its networks were trained for; ONNX Runtime computes bf16 in float32."""
 RESAMPLES = 1000
 INT8_VIDEOS = 4  # of the training videos: their first 400 quarter seconds are looked at
 
 
 def variants(point: str) -> list[tuple[str, str]]:
-    """(runtime, precision) that this machine can compute a point's networks in."""
-    precisions = [name for name in POINTS[point] if name == "float32" or fast_precision("cpu") == name]
-    runtimes = [name for name in RUNTIMES if is_installed(name)]
-    both = [(runtime, precision) for precision in precisions for runtime in runtimes]
-    return [one for one in both if one != ("onnxruntime", "bf16")] + [("openvino", "int8")]
+    """(runtime, precision) that this machine can compute a point's networks in, torch first."""
+    return [(name, POINTS[point]) for name in RUNTIMES if is_installed(name)] + [("openvino", "int8")]
 
 
 def scores_of(data: Path, work: Path, name: str, point: str) -> dict[str, dict[str, np.ndarray]]:
@@ -52,15 +47,15 @@ def scores_of(data: Path, work: Path, name: str, point: str) -> dict[str, dict[s
         predictor = open_model(model).checkpoint("cpu").model
         for runtime, precision in variants(point):
             made = model.with_suffix(".runtimes") / f"{runtime}-{precision}"
-            recipe, words = model, ["--precision", precision]
+            recipe = model
             if precision == "int8":
-                recipe, words = made.with_suffix(".lstr"), []
+                recipe = made.with_suffix(".lstr")
                 training = [paths[i] for i in ids if i not in testing][:INT8_VIDEOS]
                 if not recipe.exists():
                     recipe.parent.mkdir(parents=True, exist_ok=True)
                     lstr(work, "quantise", model, *training, "-o", recipe, "--runtime", runtime)
             videos = [paths[i] for i in testing]
-            lstr(work, "extract", *videos, "-o", made, "--recipe", recipe, "--runtime", runtime, *words)
+            lstr(work, "extract", *videos, "-o", made, "--recipe", recipe, "--runtime", runtime)
             features = open_features(made)
             for video_id in testing:
                 rows = np.concatenate([part[:] for part in features.load(video_id)], axis=1)
@@ -69,9 +64,10 @@ def scores_of(data: Path, work: Path, name: str, point: str) -> dict[str, dict[s
 
 
 def judged(labels: Labels, found: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict]:
-    """By variant: mAP, its interval, and how far it is from the reference."""
+    """By variant: mAP, its interval, and how far it is from the first, torch."""
     ids = sorted(labels.videos)
-    exact = [found[REFERENCE][i] for i in ids]
+    reference = next(iter(found))
+    exact = [found[reference][i] for i in ids]
     truth = [targets(labels.videos[i], labels.classes, len(of)) for i, of in zip(ids, exact, strict=True)]
     draws = bootstrap.draw(len(ids), RESAMPLES)
     rows, resampled = {}, {}
@@ -79,12 +75,12 @@ def judged(labels: Labels, found: Mapping[str, Mapping[str, np.ndarray]]) -> dic
         scores = [of[i] for i in ids]
         whole = metrics.per_frame(np.concatenate(scores), np.concatenate(truth), labels.classes)
         resampled[variant] = bootstrap.resampled_means(scores, truth, labels.classes, draws)
-        change = resampled[variant] - resampled[REFERENCE]
+        change = resampled[variant] - resampled[reference]
         rows[variant] = {
             "mAP": whole["mAP"],
             "interval": bootstrap.interval(resampled[variant]),
-            f"ahead of {REFERENCE}": {
-                "difference": whole["mAP"] - rows.get(REFERENCE, whole)["mAP"],
+            f"ahead of {reference}": {
+                "difference": whole["mAP"] - rows.get(reference, whole)["mAP"],
                 "interval": bootstrap.interval(change),
             },
             "largest_score_difference": float(max(np.abs(a - b).max() for a, b in zip(scores, exact, strict=True))),
