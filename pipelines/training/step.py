@@ -1,9 +1,10 @@
 """One optimiser step: a batch to a loss, a gradient and new weights, on one process or many."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from inspect import unwrap
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,8 +71,12 @@ class Adam(torch.optim.Adam):
     """torch.optim.Adam, to the bit, without the wrappers of its methods that tell a compiler to leave them alone.
 
     Those import `torch._dynamo` on their first call, a third of the time that a short run takes to begin, and nothing
-    here is compiled.
+    here is compiled. `apart` is the weight decay of AdamW (Loshchilov and Hutter 2019), no part of the gradient.
     """
+
+    def __init__(self, parameters: Iterable[Tensor], apart: float = 0.0, **settings: Any):
+        super().__init__(parameters, **settings)
+        self.apart = apart
 
     add_param_group = unwrap(Optimizer.add_param_group)
     load_state_dict = unwrap(Optimizer.load_state_dict)
@@ -81,6 +86,8 @@ class Adam(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure=None):
         """Take one step; the wrapper does no more than to switch gradients off."""
+        for group in self.param_groups if self.apart else ():
+            torch._foreach_mul_(group["params"], 1 - group["lr"] * self.apart)
         return unwrap(torch.optim.Adam.step)(self, closure)
 
 
@@ -104,10 +111,8 @@ class Learner:
         self.model = make_model(model_config, len(classes)).to(self.device).train()
         self.outputs = self.model.outputs()
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
-        apart = config.optimiser == "adamw"
-        decay = 0.0 if apart else config.weight_decay
-        self.apart = config.weight_decay if apart else 0.0
-        self.optimiser = Adam(self.model.parameters(), lr=config.lr, weight_decay=decay, fused=True)
+        decay = {"adamw": "apart", "adam": "weight_decay"}[config.optimiser]
+        self.optimiser = Adam(self.model.parameters(), lr=config.lr, fused=True, **{decay: config.weight_decay})
         self._joined = distributed_model(self.model, ranks, unused=model_config.gru)
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
@@ -136,9 +141,6 @@ class Learner:
             loss = sum(parts)
             self._refuse(loss, "loss", number, batch)
             self._refuse(length, "gradient's norm", number, batch)
-            if self.apart:  # AdamW (Loshchilov and Hutter 2019) is Adam after this
-                with torch.no_grad():
-                    torch._foreach_mul_(list(self.model.parameters()), 1 - lr * self.apart)
             self.optimiser.step()
         return loss, length
 
