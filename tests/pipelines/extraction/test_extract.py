@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from extractors.video.file_reader import open_chunks
 from extractors.video.inputs import find_videos
 from pipelines.extraction.options import ExtractOptions
 from pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
+from pipelines.failures import ExhaustedError
 from pipelines.features.folder import create_features, open_features
 from tests.support.extraction import extracted, returned
 from tests.support.processes import heed_interrupts
@@ -93,7 +95,7 @@ def test_one_bad_video_does_not_stop_the_rest(small_set, workers, twostream, tmp
 
 
 @pytest.mark.long
-def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_path):
+def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_path, monkeypatch):
     """To the byte, with seconds of their own, beside one that cannot be read; what stops all stops all."""
     videos = dict(list(find_videos([small_set.videos]).items())[:2])
     (tmp_path / "bad.mp4").write_text("no video")
@@ -108,8 +110,9 @@ def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_pat
             assert a.tobytes() == b.tobytes()
         seconds = folders[1].read_record(video_id)["seconds"]
         assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.threads
-    with FlowWorkers(1, "dis") as wrong, pytest.raises(RecipeError, match="tvl1"):
-        extracted(videos, folders[2], twostream, wrong, at_once=3)
+    monkeypatch.setattr(twostream, "pooled", Mock(side_effect=MemoryError("no room")))
+    with pytest.raises(ExhaustedError, match="Memory ran out"):
+        extracted(videos, folders[2], twostream, workers, at_once=3)
     assert not folders[2].ids() and not [t for t in threading.enumerate() if t.name.startswith("merged")]
 
 
