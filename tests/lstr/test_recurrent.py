@@ -191,6 +191,7 @@ def test_one_step_lowers_the_loss(kind, changes):
 
 
 @each_shape
+@pytest.mark.long
 def test_learns_what_only_the_past_tells(kind, changes):
     """The class of a chunk is the sign of the chunk before, so no chunk tells its own."""
     model = tiny(kind, n_classes=2, rgb_dim=1, flow_dim=0, dropout=0.0, **changes)

@@ -212,6 +212,7 @@ def test_evaluate_prints_a_table_or_json(lstr, small_set):
     assert code == 0 and f"{result['lstr']['mAP']:.3f}" in table and f"{result['time_prior']['mcAP']:.3f}" in table
 
 
+@pytest.mark.long
 def test_detect_prints_jsonl_into_a_pipe(lstr, small_set):
     code, out, _ = lstr("detect", small_set.videos / "scene_03.mp4", "-c", small_set.checkpoint)
     lines = [json.loads(line) for line in out.splitlines()]

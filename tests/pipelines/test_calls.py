@@ -46,6 +46,7 @@ def test_from_videos_to_decisions(scenes, tmp_path):
     assert np.allclose(decisions[5].scores, stored[2 * 16 + 5].scores, atol=1e-4)
 
 
+@pytest.mark.long
 def test_random_networks_are_warned_of_and_failures_are_in_the_summary(scenes, tmp_path):
     root, _ = scenes
     (tmp_path / "text.mp4").write_text("no video\n" * 99)

@@ -209,6 +209,7 @@ def test_int8_is_a_recipe_of_its_own():
 
 
 @pytest.mark.skipif(not runtimes.is_installed("openvino"), reason="OpenVINO has no wheel for this machine")
+@pytest.mark.long
 def test_a_network_that_was_converted_is_not_built_again(tmp_path, monkeypatch):
     backbone = build_backbone("shufflenetv2", 10)
     randomise(backbone, 0)

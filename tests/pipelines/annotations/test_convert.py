@@ -134,6 +134,7 @@ def test_perframe_beside_the_features(small_set, tmp_path, lstr):
 
 
 @pytest.mark.parametrize("form", PICTURES)
+@pytest.mark.long
 def test_labels_as_pictures(small_set, tmp_path, lstr, form):
     videos = ("--video", small_set.videos)
     code, _, err = lstr("labels", "convert", small_set.labels, "--to", form, "-o", tmp_path / "out", *videos)

@@ -82,6 +82,7 @@ def stdin(file, name: str = "stdin") -> Input:
     return Input(name, file, options=PROMPT, lasting=False, drops=False)
 
 
+@pytest.mark.long
 def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks, streams, tmp_path):
     """A file, a pipe and a TCP stream; then both of the latter at once, which share networks and model steps."""
     (tmp_path / "a.ts").write_bytes(streams[0])

@@ -21,6 +21,7 @@ def test_several_sources_get_an_index(lstr, small_set, tmp_path):
     assert report["recipe"] == json.loads((small_set.features / "recipe.json").read_text())
 
 
+@pytest.mark.long
 def test_the_index_names_what_failed(lstr, small_set, tmp_path):
     (tmp_path / "empty.mp4").touch()
     sources = [small_set.videos / "scene_03.mp4", tmp_path / "empty.mp4"]
@@ -31,6 +32,7 @@ def test_the_index_names_what_failed(lstr, small_set, tmp_path):
     assert len(data["failed"]) == 1 and "empty.mp4 is empty" in data["failed"][0]
 
 
+@pytest.mark.long
 def test_one_source_gets_no_index_and_its_video_inside(lstr, small_set, tmp_path):
     video = small_set.videos / "scene_03.mp4"
     arguments = ["-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "html", "--embed", "1MB"]

@@ -157,6 +157,7 @@ def test_the_report_is_one_page_that_needs_nothing(tmp_path):
     assert HOSTILE[:12] in "".join(ET.parse(figures / "classes.svg").getroot().itertext())
 
 
+@pytest.mark.long
 def test_several_checkpoints_stand_side_by_side(tmp_path):
     entries = [judged("a", lengths=(40,)), judged("b/é", seed=1, path="b.pt", lengths=(40,))]
     comparison = compare([e.document for e in entries], [resample(e.evaluation, 20) for e in entries])

@@ -238,6 +238,7 @@ def of_session(session: int) -> list[str]:
     return stats
 
 
+@pytest.mark.long
 def test_damaged_videos(lstr, small_set, tmp_path):
     """Failed, without a file, unless what precedes the damage is asked for; the record says what was kept."""
     data = remux(small_set.videos / "scene_00.mp4", tmp_path / "whole.mkv").read_bytes()

@@ -56,6 +56,7 @@ def test_sources_and_features_elsewhere(lstr, elsewhere, scene, tmp_path):
     assert plan["videos"][0]["source"] == "memory://videos/a/good.mp4"
 
 
+@pytest.mark.long
 def test_one_side_elsewhere(lstr, elsewhere, scene, tmp_path):
     """The same features, whichever side is here; several processes cannot share this process's file system."""
     features = RemoteFile("memory://out/features")
@@ -87,6 +88,7 @@ def test_addresses_that_cannot_be_meant(lstr, elsewhere, scene, tmp_path):
     assert not (tmp_path / "f").exists()
 
 
+@pytest.mark.long
 def test_whole_videos_only(lstr, elsewhere, scene, tmp_path):
     """What is told of a damaged video names the source, not the copy that was made of it."""
     content = elsewhere.joined("a", "good.mp4").read()

@@ -98,6 +98,7 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
     mistake(finetune(first.path, "--stream", "flow"), 4, "holds finished weights", "-o")
 
 
+@pytest.mark.long
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
     from pipelines.finetuning import run_folder

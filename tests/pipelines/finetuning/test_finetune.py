@@ -113,6 +113,7 @@ def one_step(stream, initial, tmp_path, **settings):
     return read_state_dict(train(job, tmp_path / "weights").file(stream)), job
 
 
+@pytest.mark.long
 def test_a_resnet_keeps_the_weights_it_begins_with(tmp_path):
     """Nothing initialises a ResNet anew before the first step; and partial batch norm is on."""
     import torchvision

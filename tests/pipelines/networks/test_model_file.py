@@ -129,6 +129,7 @@ def test_the_card(packed, tmp_path):
         assert words in card, card
 
 
+@pytest.mark.long
 def test_thresholds_are_put_into_it(packed, tmp_path):
     path = tmp_path / "fall.lstr"
     shutil.copy(packed.file, path)
