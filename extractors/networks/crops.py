@@ -33,10 +33,10 @@ def crop_views(image: NDArray[np.uint8], crop: int, views: int, flow: bool) -> N
     if views == 10:
         return ten_crops(image, crop, flow)
     centre = centre_crop(image, crop)
-    return centre if views == 1 else np.concatenate([centre, mirrored(centre[0], flow)[None]])
+    return centre if views == 1 else np.concatenate([centre, mirror_image(centre[0], flow)[None]])
 
 
-def mirrored(image: NDArray[np.uint8], flow: bool) -> NDArray[np.uint8]:
+def mirror_image(image: NDArray[np.uint8], flow: bool) -> NDArray[np.uint8]:
     """The mirror image of (H, W, C); the x component of `flow` is 255 − v."""
     image = image[:, ::-1].copy()
     if flow:
@@ -51,7 +51,7 @@ def ten_crops(image: NDArray[np.uint8], crop: int, flow: bool = True) -> NDArray
     """
     height, width = image.shape[:2]
     h, w = (height - crop) // 4, (width - crop) // 4
-    mirror = mirrored(image, flow)
+    mirror = mirror_image(image, flow)
     crops = np.empty((10, crop, crop, image.shape[2]), np.uint8)
     for i, (x, y) in enumerate(((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h))):
         crops[2 * i] = image[y : y + crop, x : x + crop]

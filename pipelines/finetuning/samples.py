@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from extractors.networks.crops import centre_crop, fit
+from extractors.networks.crops import centre_crop, fit, mirror_image
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
 from pipelines.extraction.chunk_cache import CachedVideo
 
@@ -171,11 +171,8 @@ def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentat
     w, h = (round(share * augmentation.short_side) for share in box[:2])
     x, y = round(box[2] * (width - w)), round(box[3] * (height - h))
     patch = cv2.resize(image[y : y + h, x : x + w], (augmentation.crop,) * 2, interpolation=cv2.INTER_LINEAR)
-    if mirrored:
-        patch = patch[:, ::-1].copy()
-        if stream == "flow":
-            patch[..., ::2] = 255 - patch[..., ::2]
-    return patch
+    patch = np.asarray(patch, np.uint8)  # which OpenCV's stubs do not tell
+    return mirror_image(patch, flow=stream == "flow") if mirrored else patch
 
 
 class ChunkSet(Dataset):
