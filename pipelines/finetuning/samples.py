@@ -170,8 +170,9 @@ def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentat
     height, width = image.shape[:2]
     w, h = (round(share * augmentation.short_side) for share in box[:2])
     x, y = round(box[2] * (width - w)), round(box[3] * (height - h))
-    patch = cv2.resize(image[y : y + h, x : x + w], (augmentation.crop,) * 2, interpolation=cv2.INTER_LINEAR)
-    patch = np.asarray(patch, np.uint8)  # which OpenCV's stubs do not tell
+    patch: np.ndarray = cv2.resize(
+        image[y : y + h, x : x + w], (augmentation.crop,) * 2, interpolation=cv2.INTER_LINEAR
+    )
     return mirror_image(patch, flow=stream == "flow") if mirrored else patch
 
 
