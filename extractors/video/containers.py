@@ -7,6 +7,7 @@ needs; and what is opened must be a container of video. Pictures of more than MO
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -89,9 +90,9 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
     formats = ",".join(filter(None, (VIDEO, more, opening.demuxer)))
     options = {**opening.options, "protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
     hardware = HWAccel(opening.hardware, allow_software_fallback=True) if opening.hardware else None
-    decoding = {"options": options, "timeout": opening.timeout, "hwaccel": hardware}
+    open_with = partial(av.open, options=options, timeout=opening.timeout, hwaccel=hardware)
     try:
-        return av.open(opened, "r", opening.demuxer, metadata_errors="ignore", **decoding)
+        return open_with(opened, "r", opening.demuxer, metadata_errors="ignore")
     except av.error.ArgumentError as error:  # FFmpeg's for a format or a protocol that is not on the list
         raise VideoError(
             f"{shown(source)} is not a video: it is another kind of file, or names others to open.",

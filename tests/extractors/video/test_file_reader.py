@@ -10,7 +10,7 @@ import av
 import cv2
 import numpy as np
 import pytest
-from av.video.reformatter import VideoReformatter
+from av.video.reformatter import ColorRange, VideoReformatter
 
 from extractors.errors import MissingPathError, StalledError, VideoError
 from extractors.video import decord_reader
@@ -170,6 +170,8 @@ def test_pictures_of_a_gpus_decoder_have_the_same_colours(planar):
     rng = np.random.default_rng(3)
     image = cv2.GaussianBlur(rng.integers(0, 256, (96, 128, 3), dtype=np.uint8), (0, 0), 2)
     picture = av.VideoFrame.from_ndarray(image, "rgb24").reformat(format=planar)
+    if planar == "yuvj420p":
+        picture.color_range = ColorRange.JPEG  # as a decoder says of it
     expected = _render(picture, (128, 96), VideoReformatter())
     interleaved = picture.reformat(format="p010le") if planar.endswith("10le") else _interleaved(picture)
     np.testing.assert_array_equal(_render(interleaved, (128, 96), VideoReformatter()), expected)
@@ -181,7 +183,7 @@ def _interleaved(picture: av.VideoFrame) -> av.VideoFrame:
     """A picture of 8 bits as NVDEC lays it out: no sample changed."""
     y, u, v = (np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size) for plane in picture.planes)
     made = av.VideoFrame(picture.width, picture.height, "nv12")
-    made.color_range = picture.color_range
+    made.color_range, made.colorspace = picture.color_range, picture.colorspace
     chroma = np.stack([u[:, : picture.width // 2], v[:, : picture.width // 2]], -1).reshape(len(u), -1)
     for plane, samples in zip(made.planes, (y, chroma), strict=True):
         rows = np.zeros((plane.height, plane.line_size), np.uint8)
