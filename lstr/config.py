@@ -32,6 +32,7 @@ ENCODERS = (
     "none",
     "joined",
 )
+GROUPINGS = ("window", "batch")
 INTEGRATIONS = ("cross-attention", "average", "concatenation", "mlp")
 
 Settings = TypeVar("Settings")
@@ -55,6 +56,8 @@ KINDS = {
     "lfb": Uses(),
     "miniroad": Uses(long_memory=False, anticipation=True),
     "testra": Uses(anticipation=True),
+    "cmert": Uses(anticipation=True),
+    "mat": Uses(anticipation=True),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -102,7 +105,7 @@ class LSTRConfig:
 
     kind: str = "lstr"
     """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
-    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`)."""
+    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`), cmert (`lstr.cmert`), mat (`lstr.mat`)."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -143,11 +146,25 @@ class LSTRConfig:
     """Chunks ahead to predict, each from a learned token after the work memory (paper, action anticipation)."""
     cell: str = "lstm"
     """Cell of kind rnn."""
+    context: int = 0
+    """Chunks before the work memory that the decoder sees too, in kind cmert."""
+    future: int = 48
+    """Chunks that the generated tokens stand for in training, in kinds cmert and mat; at least `anticipation`."""
+    n_generated: int = 32
+    """Queries of the tokens of the future that kinds cmert and mat generate."""
+    l_gen: int = 2
+    """Layers that generate those."""
+    groups: int = 0
+    """Runs that kind mat sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
+    grouping: str = "window"
+    """Whose hidden slots are counted for `groups`, in kind mat. window: those of each window; batch (published code):
+    those of all windows of a batch, in training and for whole videos, where batches are of 16; a stream has windows."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride"), 1)
         least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
+        least |= dict.fromkeys(("future", "n_generated", "l_gen"), 1) | dict.fromkeys(("context", "groups"), 0)
         below = dict.fromkeys(least, MOST) | {"dropout": 1}
         check_range(self, least=least, above={"decay": 0}, below=below, choices=CHOICES)
         if not isinstance(self.gru, bool):
@@ -189,13 +206,40 @@ class LSTRConfig:
             raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
         if self.decay != 1 and self.kind != "testra":
             raise ConfigError(f"decay is {self.decay} and kind is {self.kind}.", "Only kind testra has a kernel.")
-        if self.kind == "testra":
+        if self.kind in ("testra", "cmert", "mat"):
             only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
             for name, value in only.items():
                 if getattr(self, name) != value:
                     raise ConfigError(
-                        f"{name} is {getattr(self, name)!r} and kind is testra.", f"Kind testra has {name} {value}."
+                        f"{name} is {getattr(self, name)!r} and kind is {self.kind}.",
+                        f"Kind {self.kind} has {name} {value}.",
                     )
+        self._check_foresight()
+
+    def _check_foresight(self) -> None:
+        """Raise ConfigError for what kinds cmert and mat cannot have, and for what they alone have."""
+        for name, plain, kind in (("context", 0, "cmert"), ("groups", 0, "mat"), ("grouping", "window", "mat")):
+            if getattr(self, name) != plain and self.kind != kind:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)} and kind is {self.kind}.", f"Only kind {kind} has {name}."
+                )
+        if self.kind not in ("cmert", "mat"):
+            return
+        if not self.long_length:
+            raise ConfigError(
+                f"long_length is 0 and kind is {self.kind}.",
+                "Give it a long memory, for example --set model.long_length=64: it generates the future from that.",
+            )
+        if self.anticipation > self.future:
+            raise ConfigError(
+                f"anticipation is {self.anticipation} and future {self.future}.",
+                f"Give a future of at least {self.anticipation}.",
+            )
+        if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
+            raise ConfigError(
+                f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
+                "Give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
+            )
 
     @property
     def n_long(self) -> int:
@@ -225,11 +269,16 @@ CHOICES: dict[str, Iterable[str]] = {
     "encoder": ENCODERS,
     "integration": INTEGRATIONS,
     "cell": CELLS,
+    "grouping": GROUPINGS,
 }
 
 PUBLISHED = LSTRConfig(grid="sliding")
 MINIROAD = LSTRConfig(kind="miniroad", d_feedforward=2048, work_length=128)
 TESTRA = LSTRConfig(kind="testra", grid="anchored")
+CMERT = LSTRConfig(
+    kind="cmert", grid="anchored", n_heads=8, dropout=0.0, work_length=16, long_length=1024, context=2, anticipation=8
+)
+MAT = LSTRConfig(kind="mat", grid="sliding", n_heads=4, dropout=0.0, long_length=1024, groups=8, anticipation=8)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
@@ -240,6 +289,9 @@ PRESETS = {
     "miniroad-tvseries": MINIROAD,
     "testra-thumos14": TESTRA,
     "testra-laplace-thumos14": dataclasses.replace(TESTRA, decay=0.97),
+    "cmert-thumos14": CMERT,
+    "mat-thumos14": MAT,
+    "mat-tvseries": MAT,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from lstr.cmert import CMeRT
 from lstr.config import LSTRConfig
 from lstr.feature_bank import LFB
 from lstr.kind import Model
+from lstr.mat import MAT
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
 from lstr.recurrent import RNN, TRN
@@ -17,6 +19,8 @@ CLASSES: dict[str, type[Model]] = {
     "lfb": LFB,
     "miniroad": MiniROAD,
     "testra": TeSTra,
+    "cmert": CMeRT,
+    "mat": MAT,
 }
 """By the names of `lstr.config.KINDS`."""
 
