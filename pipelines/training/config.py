@@ -100,6 +100,8 @@ MINIROAD = TrainConfig(
     ambiguous="class",
 )
 PUBLISHED = TrainConfig(lr=7e-5, schedule="published", windows="tiled", long_sampling="stretched")
+CMERT = replace(PUBLISHED, lr=2e-4, batch_size=32, epochs=16, warmup=0.625, average=0.999)
+MAT = replace(PUBLISHED, average=0.999, seed=123456)
 PRESETS = {
     "thumos14": TrainConfig(),
     "tvseries": TrainConfig(metric="mcAP"),
@@ -110,6 +112,9 @@ PRESETS = {
     "miniroad-tvseries": replace(MINIROAD, batch_size=64, metric="mcAP"),
     "testra-thumos14": PUBLISHED,
     "testra-laplace-thumos14": PUBLISHED,
+    "cmert-thumos14": CMERT,
+    "mat-thumos14": MAT,
+    "mat-tvseries": replace(MAT, epochs=20, metric="mcAP"),
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 
