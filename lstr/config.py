@@ -46,6 +46,8 @@ class Uses:
     anticipation: bool = False
     ahead: int = 0
     """Chunks ahead that it predicts where `anticipation` is 0"""
+    padded: bool = False
+    """Whether absent slots of the long memory are rows of zeros, which it sees"""
 
 
 KINDS = {
@@ -55,6 +57,7 @@ KINDS = {
     "lfb": Uses(),
     "miniroad": Uses(long_memory=False, anticipation=True),
     "testra": Uses(anticipation=True),
+    "gatehub": Uses(padded=True),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -230,6 +233,7 @@ CHOICES: dict[str, Iterable[str]] = {
 PUBLISHED = LSTRConfig(grid="sliding")
 MINIROAD = LSTRConfig(kind="miniroad", d_feedforward=2048, work_length=128)
 TESTRA = LSTRConfig(kind="testra", grid="anchored")
+GATEHUB = LSTRConfig(kind="gatehub", dropout=0.5, work_length=8, long_length=1016, long_stride=1)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
@@ -240,6 +244,7 @@ PRESETS = {
     "miniroad-tvseries": MINIROAD,
     "testra-thumos14": TESTRA,
     "testra-laplace-thumos14": dataclasses.replace(TESTRA, decay=0.97),
+    "gatehub-thumos14": GATEHUB,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

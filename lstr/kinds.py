@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lstr.config import LSTRConfig
 from lstr.feature_bank import LFB
+from lstr.gatehub import GateHUB
 from lstr.kind import Model
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
@@ -17,6 +18,7 @@ CLASSES: dict[str, type[Model]] = {
     "lfb": LFB,
     "miniroad": MiniROAD,
     "testra": TeSTra,
+    "gatehub": GateHUB,
 }
 """By the names of `lstr.config.KINDS`."""
 
