@@ -58,6 +58,7 @@ KINDS = {
     "miniroad": Uses(long_memory=False, anticipation=True),
     "testra": Uses(anticipation=True),
     "gatehub": Uses(padded=True),
+    "oadtr": Uses(long_memory=False, anticipation=True, ahead=8),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -146,11 +147,16 @@ class LSTRConfig:
     """Chunks ahead to predict, each from a learned token after the work memory (paper, action anticipation)."""
     cell: str = "lstm"
     """Cell of kind rnn."""
+    decoder_heads: int = 0
+    """Heads of the decoder of kind oadtr; 0 is n_heads."""
+    decoder_feedforward: int = 0
+    """Width inside the feed-forward layers of the decoder of kind oadtr; 0 is d_feedforward."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride"), 1)
         least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
+        least |= dict.fromkeys(("decoder_heads", "decoder_feedforward"), 0)
         below = dict.fromkeys(least, MOST) | {"dropout": 1}
         check_range(self, least=least, above={"decay": 0}, below=below, choices=CHOICES)
         if not isinstance(self.gru, bool):
@@ -192,6 +198,15 @@ class LSTRConfig:
             raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
         if self.decay != 1 and self.kind != "testra":
             raise ConfigError(f"decay is {self.decay} and kind is {self.kind}.", "Only kind testra has a kernel.")
+        if self.decoder_heads and self.d_model % self.decoder_heads:
+            raise ConfigError(
+                f"d_model is {self.d_model}, which decoder_heads {self.decoder_heads} does not divide.",
+                f"Choose decoder_heads among the divisors of {self.d_model}.",
+            )
+        if self.kind != "oadtr":
+            for name in ("decoder_heads", "decoder_feedforward"):
+                if getattr(self, name):
+                    raise ConfigError(f"{name} is {getattr(self, name)} and kind is {self.kind}.", "Only oadtr has it.")
         if self.kind == "testra":
             only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
             for name, value in only.items():
@@ -234,6 +249,9 @@ PUBLISHED = LSTRConfig(grid="sliding")
 MINIROAD = LSTRConfig(kind="miniroad", d_feedforward=2048, work_length=128)
 TESTRA = LSTRConfig(kind="testra", grid="anchored")
 GATEHUB = LSTRConfig(kind="gatehub", dropout=0.5, work_length=8, long_length=1016, long_stride=1)
+OADTR = LSTRConfig(
+    kind="oadtr", dropout=0.1, n_heads=8, decoder_heads=4, work_length=64, l_enc=3, l_dec=5, anticipation=8
+)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
@@ -245,6 +263,7 @@ PRESETS = {
     "testra-thumos14": TESTRA,
     "testra-laplace-thumos14": dataclasses.replace(TESTRA, decay=0.97),
     "gatehub-thumos14": GATEHUB,
+    "oadtr-thumos14": OADTR,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

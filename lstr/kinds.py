@@ -8,6 +8,7 @@ from lstr.gatehub import GateHUB
 from lstr.kind import Model
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
+from lstr.oadtr import OadTR
 from lstr.recurrent import RNN, TRN
 from lstr.testra import TeSTra
 
@@ -19,6 +20,7 @@ CLASSES: dict[str, type[Model]] = {
     "miniroad": MiniROAD,
     "testra": TeSTra,
     "gatehub": GateHUB,
+    "oadtr": OadTR,
 }
 """By the names of `lstr.config.KINDS`."""
 

@@ -1,14 +1,72 @@
 """Kinds whose window has one fixed length and looks at all of it: what they share.
 
-Where the video is younger than the window, rows of zeros stand before it.
+Where the video is younger than the window, rows of zeros stand before it, as in GateHUB's code; OadTR's and Colar's
+score no such chunk.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.windows import Windows
+from lstr.kind import Model, Tensors
+from lstr.windows import Outputs, Windows
+
+
+class Windowed(Model):
+    """A kind whose scores follow from something of each of the last `config.work_length` chunks, oldest first.
+
+    A subclass has `of_chunk` and `score`; a stream keeps a ring of what `of_chunk` gives.
+    """
+
+    kept_width: int
+    """K, of what is kept of a chunk"""
+
+    def of_chunk(self, features: Tensor) -> Tensor:
+        """What is kept of chunks with features (..., D): (..., K)."""
+        raise NotImplementedError
+
+    def score(self, kept: Tensor) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of the newest chunk and those ahead, from what is kept of a window (B, W, K)."""
+        raise NotImplementedError
+
+    def outputs(self) -> Outputs:
+        """The newest chunk and the chunks after it."""
+        n = 1 + self.config.n_ahead
+        return Outputs(np.full(n, -1, dtype=np.int64), np.arange(n))
+
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, 1 + n_ahead, C)."""
+        return self.score(self.of_chunk(newest_last(windows)))
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1 + n_ahead, C) of a video's features (L, D)."""
+        W = self.config.work_length
+        kept = self.of_chunk(torch.cat([features.new_zeros(W - 1, features.shape[1]), features]))  # (W - 1 + L, K)
+        windows = kept.unfold(0, W, 1).transpose(1, 2)  # (L, W, K), a view
+        return torch.cat([self.score(part) for part in windows.split(batch_size)])
+
+    def begin(self, n_streams: int) -> Tensors:
+        """A ring (B, W, K) of what is kept of the last chunks."""
+        shape = (n_streams, self.config.work_length, self.kept_width)
+        return {"window": self.classifier.weight.new_zeros(shape)}
+
+    def advance(self, constants: None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of the next chunk of every stream, features (B, D), changing the ring.
+
+        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
+        """
+        ring, W = tensors["window"], self.config.work_length
+        kept = self.of_chunk(torch.cat([features, torch.zeros_like(features[:1])]))  # (B + 1, K)
+        fresh = np.flatnonzero(chunks == 0)
+        if len(fresh):
+            ring[torch.from_numpy(fresh).to(ring.device)] = kept[-1]
+        places = torch.from_numpy((chunks[:, None] + 1 + np.arange(W)) % W).to(ring.device)  # (B, W), the newest last
+        streams = torch.arange(len(chunks), device=ring.device)
+        ring[streams, places[:, -1]] = kept[:-1]
+        return self.score(ring[streams[:, None], places])
 
 
 def newest_last(windows: Windows) -> Tensor:
