@@ -59,6 +59,7 @@ KINDS = {
     "testra": Uses(anticipation=True),
     "gatehub": Uses(padded=True),
     "oadtr": Uses(long_memory=False, anticipation=True, ahead=8),
+    "colar": Uses(long_memory=False),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -147,20 +148,30 @@ class LSTRConfig:
     """Chunks ahead to predict, each from a learned token after the work memory (paper, action anticipation)."""
     cell: str = "lstm"
     """Cell of kind rnn."""
+    d_token: int = 0
+    """Width of a chunk's token in kind trn; 0 is d_model."""
+    shared_classifier: bool = False
+    """Whether the decoder of kind trn scores by the classifier of the present (published code)."""
+    decoder_from: int = 1
+    """Chunks ahead that the first step of the decoder of kind trn is about: 1 (paper), or 0, the chunk itself
+    (published code), whose own score is not the decoder's."""
+    exemplars: int = 10
+    """Training chunks of each class that kind colar compares with."""
     decoder_heads: int = 0
     """Heads of the decoder of kind oadtr; 0 is n_heads."""
     decoder_feedforward: int = 0
     """Width inside the feed-forward layers of the decoder of kind oadtr; 0 is d_feedforward."""
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride"), 1)
+        least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride", "exemplars"), 1)
         least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
-        least |= dict.fromkeys(("decoder_heads", "decoder_feedforward"), 0)
-        below = dict.fromkeys(least, MOST) | {"dropout": 1}
+        least |= dict.fromkeys(("decoder_heads", "decoder_feedforward", "d_token", "decoder_from"), 0)
+        below = dict.fromkeys(least, MOST) | {"dropout": 1, "decoder_from": 2}
         check_range(self, least=least, above={"decay": 0}, below=below, choices=CHOICES)
-        if not isinstance(self.gru, bool):
-            raise ConfigError(f"gru is {self.gru!r}.", "Give true or false.")
+        for name in ("gru", "shared_classifier"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}.", "Give true or false.")
         if self.rgb_dim + self.flow_dim == 0:
             raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "Keep at least one of the two streams.")
         if self.d_model % self.n_heads:
@@ -203,10 +214,10 @@ class LSTRConfig:
                 f"d_model is {self.d_model}, which decoder_heads {self.decoder_heads} does not divide.",
                 f"Choose decoder_heads among the divisors of {self.d_model}.",
             )
-        if self.kind != "oadtr":
-            for name in ("decoder_heads", "decoder_feedforward"):
-                if getattr(self, name):
-                    raise ConfigError(f"{name} is {getattr(self, name)} and kind is {self.kind}.", "Only oadtr has it.")
+        for name, kind in ONLY_OF.items():
+            value, plain = getattr(self, name), getattr(type(self), name)
+            if value != plain and self.kind != kind:
+                raise ConfigError(f"{name} is {value} and kind is {self.kind}.", f"Only kind {kind} has it.")
         if self.kind == "testra":
             only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
             for name, value in only.items():
@@ -236,6 +247,9 @@ class LSTRConfig:
         return self.anticipation or KINDS[self.kind].ahead
 
 
+ONLY_OF = {"d_token": "trn", "shared_classifier": "trn", "decoder_from": "trn", "exemplars": "colar"}
+ONLY_OF |= {"decoder_heads": "oadtr", "decoder_feedforward": "oadtr"}
+"""Settings of one kind alone, by name."""
 CHOICES: dict[str, Iterable[str]] = {
     "kind": KINDS,
     "grid": GRIDS,
@@ -252,6 +266,17 @@ GATEHUB = LSTRConfig(kind="gatehub", dropout=0.5, work_length=8, long_length=101
 OADTR = LSTRConfig(
     kind="oadtr", dropout=0.1, n_heads=8, decoder_heads=4, work_length=64, l_enc=3, l_dec=5, anticipation=8
 )
+COLAR = LSTRConfig(kind="colar", work_length=64)
+TRN = LSTRConfig(
+    kind="trn",
+    d_model=4096,
+    d_token=3072,
+    dropout=0.1,
+    work_length=64,
+    shared_classifier=True,
+    decoder_from=0,
+    anticipation=7,
+)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
@@ -264,6 +289,8 @@ PRESETS = {
     "testra-laplace-thumos14": dataclasses.replace(TESTRA, decay=0.97),
     "gatehub-thumos14": GATEHUB,
     "oadtr-thumos14": OADTR,
+    "colar-thumos14": COLAR,
+    "trn-thumos14": TRN,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

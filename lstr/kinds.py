@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lstr.colar import Colar
 from lstr.config import LSTRConfig
 from lstr.feature_bank import LFB
 from lstr.gatehub import GateHUB
@@ -21,6 +22,7 @@ CLASSES: dict[str, type[Model]] = {
     "testra": TeSTra,
     "gatehub": GateHUB,
     "oadtr": OadTR,
+    "colar": Colar,
 }
 """By the names of `lstr.config.KINDS`."""
 

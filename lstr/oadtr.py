@@ -86,7 +86,7 @@ class OadTR(Windowed):
         """Tokens (..., d_model) of chunks with features (..., D), without positions."""
         return self.feature_head_work(features)
 
-    def score(self, kept: Tensor) -> Tensor:
+    def score(self, kept: Tensor, constants: None = None) -> Tensor:
         """Logits (B, 1 + n_ahead, C) from the tokens (B, W, d_model) of a window."""
         last = self.class_token.expand(len(kept), 1, -1)
         x = self.dropout(torch.cat([kept, last], dim=1) + self.positions.weight)  # (B, W + 1, d_model)

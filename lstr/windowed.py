@@ -6,6 +6,8 @@ score no such chunk.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -28,8 +30,11 @@ class Windowed(Model):
         """What is kept of chunks with features (..., D): (..., K)."""
         raise NotImplementedError
 
-    def score(self, kept: Tensor) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) of the newest chunk and those ahead, from what is kept of a window (B, W, K)."""
+    def score(self, kept: Tensor, constants: Any = None) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of the newest chunk and those ahead, from what is kept of a window (B, W, K).
+
+        constants are those of `constants()`, None to compute them, and then with gradients.
+        """
         raise NotImplementedError
 
     def outputs(self) -> Outputs:
@@ -37,23 +42,28 @@ class Windowed(Model):
         n = 1 + self.config.n_ahead
         return Outputs(np.full(n, -1, dtype=np.int64), np.arange(n))
 
-    def forward(self, windows: Windows) -> Tensor:
+    def forward(self, windows: Windows) -> Any:
         """Logits (B, 1 + n_ahead, C)."""
         return self.score(self.of_chunk(newest_last(windows)))
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + n_ahead, C) of a video's features (L, D)."""
+        return self.dense_logits(features, batch_size)
+
+    def dense_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """As `video_logits`."""
+        constants = self.constants() if constants is None else constants
         W = self.config.work_length
         kept = self.of_chunk(torch.cat([features.new_zeros(W - 1, features.shape[1]), features]))  # (W - 1 + L, K)
         windows = kept.unfold(0, W, 1).transpose(1, 2)  # (L, W, K), a view
-        return torch.cat([self.score(part) for part in windows.split(batch_size)])
+        return torch.cat([self.score(part, constants) for part in windows.split(batch_size)])
 
     def begin(self, n_streams: int) -> Tensors:
         """A ring (B, W, K) of what is kept of the last chunks."""
         shape = (n_streams, self.config.work_length, self.kept_width)
         return {"window": self.classifier.weight.new_zeros(shape)}
 
-    def advance(self, constants: None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+    def advance(self, constants: Any, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
         """Logits (B, 1 + n_ahead, C) of the next chunk of every stream, features (B, D), changing the ring.
 
         chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
@@ -66,7 +76,7 @@ class Windowed(Model):
         places = torch.from_numpy((chunks[:, None] + 1 + np.arange(W)) % W).to(ring.device)  # (B, W), the newest last
         streams = torch.arange(len(chunks), device=ring.device)
         ring[streams, places[:, -1]] = kept[:-1]
-        return self.score(ring[streams[:, None], places])
+        return self.score(ring[streams[:, None], places], constants)
 
 
 def newest_last(windows: Windows) -> Tensor:
