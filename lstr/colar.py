@@ -20,16 +20,17 @@ from torch import Tensor, nn
 
 from lstr.blocks import LinearHead
 from lstr.config import LSTRConfig
+from lstr.errors import CheckpointError
+from lstr.fixed_window import FixedWindow, newest_last
 from lstr.kind import Tensors
 from lstr.loss import Supervision, loss_mask
-from lstr.windowed import Windowed, newest_last
 from lstr.windows import Windows
 
 STATIC, DYNAMIC = 0.3, 0.7
 """Shares of the branches' logits in the score."""
 
 
-class Colar(Windowed):
+class Colar(FixedWindow):
     """Both branches, as wide as `config.d_model`; `config.exemplars` of each class."""
 
     exemplars: Tensor
@@ -119,8 +120,17 @@ def taken_up(keys: Tensor, values: Tensor) -> Tensor:
 
 
 def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published tensors of a Colar, with its exemplars, under our names and as wide as the dynamic branch."""
+    """The published tensors of a Colar, with its exemplars, under our names and as wide as the dynamic branch.
+
+    Raises CheckpointError where it has no exemplars, (classes of the static branch, any, D).
+    """
     static, dynamic = "model_static.", "model_dynamic."
+    if "exemplars" not in tensors:
+        raise CheckpointError(
+            "A published Colar has no exemplars in its file, and is nothing without them.",
+            "Save it once more with them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), of shape "
+            "(classes, exemplars, D); `lstr.colar.choose_exemplars` makes them of the features it was trained on.",
+        )
     heads = {
         "feature_head_work": [f"{branch}conv1_3_{part}" for branch in (static, dynamic) for part in ("k", "v")],
         "feature_head_long": [f"{static}conv1_3_Ek", f"{static}conv1_3_Ev"],

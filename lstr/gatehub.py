@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from lstr import memory
 from lstr.blocks import Block, CausalBlock, LinearHead
 from lstr.config import LSTRConfig
+from lstr.fixed_window import newest_last, of_present
 from lstr.kind import Model, Tensors
 from lstr.published_blocks import packed_blocks, with_prefixes
 from lstr.transformer import module_list
-from lstr.windowed import newest_last, of_present
 from lstr.windows import Outputs, Windows
 
 AT_ONCE = 8
@@ -286,5 +286,7 @@ def _pieces(length: int, batch_size: int) -> Iterator[NDArray[np.int64]]:
 def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The published tensors of a GateHUB under our names."""
     found = with_prefixes(tensors, PUBLISHED_NAMES)
-    latents = next(name for name in LATENTS if name in tensors)
-    return packed_blocks({**{k: v for k, v in found.items() if k not in LATENTS}, "latents": tensors[latents][0]})
+    for name in LATENTS:
+        if name in found:
+            found["latents"] = found.pop(name)[0]
+    return packed_blocks(found)

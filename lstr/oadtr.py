@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from lstr.blocks import CausalBlock, LinearHead
 from lstr.config import LSTRConfig
+from lstr.fixed_window import FixedWindow
 from lstr.published_blocks import packed_blocks, with_prefixes
 from lstr.transformer import module_list
-from lstr.windowed import Windowed
 
 PUBLISHED_NAMES = {
     "linear_encoding.": "feature_head_work.input_linear.0.",
@@ -60,7 +60,7 @@ class PreNormBlock(nn.Module):
         return x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(self.norm2(x))))))
 
 
-class OadTR(Windowed):
+class OadTR(FixedWindow):
     """`config.l_enc` encoder and `config.l_dec` decoder layers; a query for each of `config.n_ahead` chunks ahead."""
 
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:

@@ -17,7 +17,7 @@ from lstr.kind import Model, Tensors
 from lstr.windows import Outputs, Windows
 
 
-class Windowed(Model):
+class FixedWindow(Model):
     """A kind whose scores follow from something of each of the last `config.work_length` chunks, oldest first.
 
     A subclass has `of_chunk` and `score`; a stream keeps a ring of what `of_chunk` gives.
