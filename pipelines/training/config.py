@@ -25,6 +25,8 @@ class TrainConfig:
     """`adam` (paper), whose decay is part of the gradient, or `adamw`, whose decay is not."""
     warmup: float = 0.4
     """Share of all steps in which the rate rises."""
+    warmup_epochs: float = 0.0
+    """Epochs in which the rate rises, however many the run has (published code); 0 is as `warmup` says."""
     schedule: str = "paper"
     """`paper`: from 0 linearly to `lr`, then half a cosine to 0. `published` (code): half a cosine over all steps,
     times a rise from 0.3 to 1, so that `lr` itself is never reached. `constant`: `lr` at every step."""
@@ -33,6 +35,9 @@ class TrainConfig:
     `stride`-th chunk from a random offset (MiniROAD)."""
     stride: int = 4
     """Chunks between the ends of two windows, where `windows` is `every`."""
+    tails: bool = True
+    """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
+    does neither."""
     targets: str = "multi-hot"
     """Of a chunk with several actions: `multi-hot`, so that it weighs more (paper); `unit`: of length 1 (MiniROAD)."""
     ambiguous: str = "ignored"
@@ -72,7 +77,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every", "stride"), 1)
         least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
-        least |= dict.fromkeys(("save_seconds", "warmup", "hide_long", "average"), 0)
+        least |= dict.fromkeys(("save_seconds", "warmup", "warmup_epochs", "hide_long", "average"), 0)
         below = {"warmup": 1, "hide_long": 1, "average": 1}
         check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
@@ -99,7 +104,9 @@ MINIROAD = TrainConfig(
     targets="unit",
     ambiguous="class",
 )
-PUBLISHED = TrainConfig(lr=7e-5, schedule="published", windows="tiled", long_sampling="stretched")
+PUBLISHED = TrainConfig(
+    lr=7e-5, schedule="published", warmup_epochs=10, windows="tiled", tails=False, long_sampling="stretched"
+)
 PRESETS = {
     "thumos14": TrainConfig(),
     "tvseries": TrainConfig(metric="mcAP"),

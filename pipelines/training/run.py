@@ -20,8 +20,8 @@ from pipelines.training.log import Step, TrainLog, summary_of
 from pipelines.training.loop import Plan, Position, train_steps
 from pipelines.training.ranks import ALONE, Ranks
 from pipelines.training.run_folder import Saver, begin_run, restore, settings_of
-from pipelines.training.sampling import count_steps, draw_windows, feature_statistics
-from pipelines.training.schedule import learning_rate
+from pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
+from pipelines.training.schedule import rates
 from pipelines.training.step import Learner, deterministic
 
 
@@ -70,7 +70,7 @@ def train_model(
     steps = count_steps(split.videos, task.model, config)
     plan = Plan(
         steps,
-        lambda step: learning_rate(step, steps, config.lr, config.warmup, config.schedule),
+        rates(config, steps, epoch_steps(split.videos, task.model, config)),
         config.log_every,
         config.eval_every if task.validation else 0,
         config.patience,
