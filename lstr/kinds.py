@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from lstr.cmert import CMeRT
 from lstr.colar import Colar
 from lstr.config import LSTRConfig
 from lstr.feature_bank import LFB
 from lstr.gatehub import GateHUB
 from lstr.kind import Model
+from lstr.mat import MAT
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
 from lstr.oadtr import OadTR
@@ -23,6 +25,8 @@ CLASSES: dict[str, type[Model]] = {
     "gatehub": GateHUB,
     "oadtr": OadTR,
     "colar": Colar,
+    "cmert": CMeRT,
+    "mat": MAT,
 }
 """By the names of `lstr.config.KINDS`."""
 
