@@ -78,8 +78,16 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
 
 
 def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) -> dict[str, Tensor]:
-    """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ."""
+    """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ.
+
+    Features among them, a Colar's exemplars, become raw; those of a class that has none stay zeros.
+    """
     absorbed = dict(state)
+    if "exemplars" in state:
+        kept = state["exemplars"]
+        absorbed["exemplars"] = torch.where(
+            kept.any(dim=2, keepdim=True).any(dim=1, keepdim=True), kept * std + mean, 0
+        )
     for head in ("feature_head_long", "feature_head_work"):
         names = [f"{head}.{branch}_linear.0" for branch in ("visual", "motion")]  # of lstr.foresight.BranchHead
         names = [name for name in names if f"{name}.weight" in state] or [f"{head}.input_linear.0"]

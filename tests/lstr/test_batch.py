@@ -19,6 +19,9 @@ KINDS = [
     {"kind": "lfb"},
     {"kind": "testra", "decay": 0.9, "anticipation": 1},
     {"long_length": 0},
+    {"kind": "gatehub"},
+    {"kind": "oadtr", "anticipation": 1},
+    {"kind": "colar"},
 ]
 
 
