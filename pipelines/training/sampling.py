@@ -152,4 +152,5 @@ def hide_slots(windows: Windows, share: float) -> Windows:
     device = windows.long_mask.device
     if device.type == "cuda":
         kept = kept.pin_memory().to(device, non_blocking=True)
-    return replace(windows, long_mask=windows.long_mask & kept)
+    # zeros, for kinds that see hidden slots
+    return replace(windows, long_mask=windows.long_mask & kept, long=windows.long.masked_fill(~kept[..., None], 0))
