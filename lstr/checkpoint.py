@@ -219,7 +219,7 @@ def read(path: str | Path) -> Any:
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
     """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design shows both."""
     proposed = (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
-    if not proposed and config.kind not in ("miniroad", "testra", "gatehub", "oadtr", "colar"):
+    if not proposed and config.kind not in ("miniroad", "testra", "gatehub", "oadtr", "colar", "cmert", "mat"):
         return
     for name, value in shapes_of(tensors).items():
         if name == "n_classes":

@@ -34,6 +34,11 @@ class CMeRT(Foresight):
         layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
         super().__init__(config, n_classes, layer, layer, fusions=1)
 
+    @property
+    def has_idle_parameters(self) -> bool:
+        """Whether the tokens of the chunks to come have no part, because there are none."""
+        return not self.config.anticipation
+
     def outputs(self) -> Outputs:
         """The work slots and the chunks that follow, twice; then the chunks of the generated future.
 

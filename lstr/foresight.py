@@ -142,13 +142,12 @@ class Foresight(Model):
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + anticipation, C) of a video's features (L, D): chunk T has the newest output of its window."""
-        return self.dense_logits(features, batch_size, Prepared(self, self.asked()))
+        return torch.cat(self._of_windows(Prepared(self, self.asked()), features, _blocks(len(features), batch_size)))
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
-        """As `video_logits`."""
+        """As `video_logits`, with packed weights."""
         prepared = constants or self.constants()
-        ends = [np.arange(at, min(at + batch_size, len(features))) for at in range(0, len(features), batch_size)]
-        return torch.cat(self._of_windows(prepared, features, ends))
+        return torch.cat(self._of_windows(prepared, features, _blocks(len(features), batch_size)))
 
     def _of_windows(
         self, prepared: Prepared, features: Tensor, batches: Sequence[NDArray[np.int64]], together: bool = False
@@ -203,7 +202,8 @@ class Foresight(Model):
         if len(changed):
             long, visible = index.long_indices(chunks[changed], config)  # (U, n_long)
             places = at(changed[:, None], long // apart % rows)
-            past = model.remember(constants.asked, tensors[KEYS][places], tensors[VALUES][places], *at(visible))
+            mask = torch.from_numpy(visible).to(features.device)
+            past = model.remember(constants.asked, tensors[KEYS][places], tensors[VALUES][places], mask)
             for name in model.remembered():
                 tensors[name][at(changed)] = past[name].to(tensors[name])
         slots, present = _short_memory(chunks, config)
@@ -218,6 +218,11 @@ def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
         return x[:, W - 1 :]
     streams = torch.arange(len(x), device=x.device)
     return torch.cat([x[streams, present.sum(dim=1) - 1, None], x[:, W:]], dim=1)
+
+
+def _blocks(n_chunks: int, batch_size: int) -> list[NDArray[np.int64]]:
+    """The windows of a video by where they end, batch_size at a time."""
+    return [np.arange(at, min(at + batch_size, n_chunks)) for at in range(0, n_chunks, batch_size)]
 
 
 def _short_memory(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

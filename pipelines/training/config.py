@@ -138,6 +138,8 @@ TRN = TrainConfig(
     windows="tiled",
     tails=False,
 )
+CMERT = replace(PUBLISHED, lr=2e-4, batch_size=32, epochs=16, average=0.999)
+MAT = replace(PUBLISHED, average=0.999, seed=123456)
 PRESETS = {
     "thumos14": TrainConfig(),
     "tvseries": TrainConfig(metric="mcAP"),
@@ -152,6 +154,9 @@ PRESETS = {
     "oadtr-thumos14": OADTR,
     "colar-thumos14": replace(OADTR, lr=3e-4),
     "trn-thumos14": TRN,
+    "cmert-thumos14": CMERT,
+    "mat-thumos14": MAT,
+    "mat-tvseries": replace(MAT, epochs=20, warmup_epochs=8, metric="mcAP"),
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

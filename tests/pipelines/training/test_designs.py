@@ -29,6 +29,8 @@ DESIGNS = [
     {"kind": "miniroad"},
     {"kind": "testra", "grid": "anchored", "decay": "0.9"},
     {"kind": "testra", "anticipation": "2"},
+    {"kind": "cmert", "grid": "anchored", "context": "2", "anticipation": "2"},
+    {"kind": "mat", "grid": "sliding", "anticipation": "2"},
     {"kind": "rnn", "cell": "gru"},
     {"kind": "trn"},
     {"kind": "trn", "shared_classifier": "true", "decoder_from": "0", "d_token": "8"},
