@@ -21,6 +21,9 @@ KINDS = [
     {"kind": "cmert", "context": 2, "anticipation": 1},
     {"kind": "mat", "groups": 2, "anticipation": 1},
     {"long_length": 0},
+    {"kind": "gatehub"},
+    {"kind": "oadtr", "anticipation": 1},
+    {"kind": "colar"},
 ]
 
 

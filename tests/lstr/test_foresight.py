@@ -230,7 +230,7 @@ def test_presets_are_the_published_settings():
     assert (model.n_long, model.work_length, model.context, model.n_heads, model.dropout) == (256, 16, 2, 8, 0.0)
     assert (model.anticipation, model.future, model.n_generated) == (8, 48, 32)
     assert (train.lr, train.batch_size, train.epochs, train.average) == (2e-4, 32, 16, 0.999)
-    assert train.warmup * train.epochs == 10 and (train.windows, train.long_sampling) == ("tiled", "stretched")
+    assert train.warmup_epochs == 10 and (train.windows, train.long_sampling) == ("tiled", "stretched")
     for name, epochs, metric in (("mat-thumos14", 25, "mAP"), ("mat-tvseries", 20, "mcAP")):
         model, train = resolve(name, {}, (2048, 1024))
         assert (model.n_long, model.work_length, model.groups, model.n_heads, model.grouping) == (

@@ -56,6 +56,10 @@ FAMILIES = [
     {"kind": "miniroad", "anticipation": 2},
     {"kind": "testra", "grid": "anchored", "decay": 0.8, "anticipation": 2},
     {"kind": "lfb"},
+    {"kind": "trn", "anticipation": 2, "d_token": 6, "shared_classifier": True, "decoder_from": 0},
+    {"kind": "gatehub", "long_stride": 2},
+    {"kind": "oadtr", "anticipation": 2, "decoder_heads": 2, "decoder_feedforward": 8},
+    {"kind": "colar", "exemplars": 2},
     {"kind": "cmert", "grid": "anchored", "context": 2, "anticipation": 2},
     {"kind": "mat", "grid": "sliding", "long_stride": 2, "groups": 2, "anticipation": 2},
 ]
