@@ -98,12 +98,9 @@ class CMeRT(Foresight):
         self, asked: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
         """As `Foresight.decide`."""
-        K, W, ahead = self.config.context, self.config.work_length, self.config.anticipation
-        slots = torch.arange(K + W, device=work.device)
-        x = self.pos_encoding(work, slots)
-        if ahead:
-            coming = self.coming(W + torch.arange(ahead, device=work.device))
-            x = torch.cat([x, coming.expand(len(x), -1, -1)], dim=1)  # (B, K + W + A, d_model)
+        K, W = self.config.context, self.config.work_length
+        x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
+        x = self.with_coming(x, W)  # (B, K + W + A, d_model)
         mask, entered = self._mask(present, work.device), x
         for i, layer in enumerate(self.dec_modules.layers):
             x = layer.after_self(x, layer.self_attn(x, x, mask))

@@ -131,9 +131,14 @@ class Foresight(Model):
         keys, values = self.enc_modules[0].layers[0].multihead_attn.project(tokens, 1, 3).chunk(2, dim=-1)
         return keys, values
 
-    def coming(self, positions: Tensor) -> Tensor:
-        """Tokens (1, anticipation, d_model) of the chunks to come at `positions` (anticipation,)."""
-        return self.pos_encoding(self.final_query.weight[None, : self.config.anticipation], positions)
+    def with_coming(self, work: Tensor, first: int) -> Tensor:
+        """Work tokens (B, N, d_model), then those of the chunks to come, whose positions begin at `first`."""
+        ahead = self.config.anticipation
+        if not ahead:
+            return work
+        tokens = self.final_query.weight[:ahead].expand(len(work), -1, -1)
+        positions = first + torch.arange(ahead, device=work.device)
+        return torch.cat([work, self.pos_encoding(tokens, positions)], dim=1)  # (B, N + anticipation, d_model)
 
     def stretched(self, future: Tensor) -> Tensor:
         """Generated tokens (B, n_generated, d_model) as (B, future, d_model), each repeated for its share of them."""

@@ -153,6 +153,7 @@ def test_stream_equals_batch_with_the_published_work_memory(grid):
         {"kind": "cmert", "work_length": 1, "long_length": 4, "l_gen": 1, "flow_dim": 0, "rgb_dim": 8},
         {"kind": "mat", "grid": "anchored", "work_length": 2, "long_length": 16, "long_stride": 2, "groups": 2},
         {"kind": "mat", "work_length": 1, "long_length": 4, "l_dec": 1, "flow_dim": 0, "rgb_dim": 8},
+        {"kind": "mat", "refinements": 4, "future": 5, "anticipation": 2},
         {"rgb_dim": 0, "flow_dim": 8},
     ],
     ids=str,
