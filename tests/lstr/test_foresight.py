@@ -321,7 +321,7 @@ def test_a_third_refinement_goes_on_as_published():
 @pytest.mark.parametrize("kind", GRIDS)
 def test_streams_of_any_age_are_saved_and_go_on_to_the_bit(kind, tmp_path):
     model = tiny(kind=kind, grid=GRIDS[kind], anticipation=2, **({"context": 2} if kind == "cmert" else {"groups": 2}))
-    rows = torch.stack([video(40), video(40, 1)], dim=1)  # (T, 2, D)
+    rows = torch.stack([video(29), video(29, 1)], dim=1)  # (T, 2, D)
     state = streaming.create(model, 2)
     for row in rows[:9]:
         streaming.step_some(model, state, [1], row[1:, :5], row[1:, 5:])
