@@ -123,8 +123,8 @@ class MAT(Foresight):
             tuple(parts),
         )
 
-    def asked(self, n_windows: int = 1) -> Tensors:
-        """As `Foresight.asked`."""
+    def learned(self, n_windows: int = 1) -> Tensors:
+        """As `Foresight.learned`."""
         stacks = {"stage1": self.enc_modules[0], "generated": self.gen_layer, "future": self.fut_fusions[0]}
         queries = self.enc_queries[0], self.gen_query, self.final_query
         made = {}
@@ -153,7 +153,7 @@ class MAT(Foresight):
             hidden = hidden.sum().expand(len(mask))
         return hidden < self.config.groups
 
-    def remember(self, asked: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
         """As `Foresight.remember`."""
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
         grouped = self.grouped(mask, together)
@@ -165,11 +165,11 @@ class MAT(Foresight):
             some, every = bool(grouped.any()), bool(grouped.all())
         whole = runs = None
         if not every:
-            whole = F.pad(self._sum_up(asked, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
+            whole = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
         if some:
             shown = mask | ~grouped[:, None]  # a run of nothing but hidden slots is NaN, even where it is not taken
             parts = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values, shown))
-            runs = self._sum_up(asked, *parts).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
+            runs = self._sum_up(learned, *parts).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
             runs = F.pad(runs, (0, 0, 0, n - n_groups))
         if whole is None or runs is None:
             tokens = runs if whole is None else whole
@@ -180,12 +180,12 @@ class MAT(Foresight):
             tokens = layer.look(tokens, counted)
         return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
 
-    def _sum_up(self, asked: Tensors, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """Stage 1 of runs of slots, keys and values (R, n, D), mask (R, n): (R, n0, D)."""
         stack = self.enc_modules[0]
         layer = stack.layers[0]
         cross = layer.multihead_attn
-        queries, start = cross.queries(asked["stage1"]), asked["stage1"]
+        queries, start = cross.queries(learned["stage1"]), learned["stage1"]
         if 1 < len(start) < len(keys):  # those of each window, for each of its runs
             queries, start = (t.repeat_interleave(len(keys) // len(t), dim=0) for t in (queries, start))
         seen = mask[:, None, None, :]
@@ -193,7 +193,7 @@ class MAT(Foresight):
         return stack.norm(layer.after_cross(start, attended))
 
     def decide(
-        self, asked: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
+        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
         """As `Foresight.decide`."""
         W, ahead = self.config.work_length, self.config.anticipation
@@ -212,7 +212,7 @@ class MAT(Foresight):
             x = layer.after_self(x, attend_to_best(layer.self_attn, x, x, causal, counted))
             x = layer.look(x, memory, None, m_counted)
         stages = [self.dec_modules.norm(x)]
-        futures = [_foresee(self.gen_layer, asked["generated"], *with_memory(stages[0]))]
+        futures = [_foresee(self.gen_layer, learned["generated"], *with_memory(stages[0]))]
         for i, stack in enumerate(self.work_fusions):
             x, future, last = stages[-1], futures[-1], i + 1 == len(self.work_fusions)
             asking, own = x, causal
@@ -227,7 +227,7 @@ class MAT(Foresight):
             if not last:
                 tokens, exist = with_memory(stages[-1], future)
                 foresee = _foresee_again if i else _foresee
-                futures.append(foresee(self.fut_fusions[i], future if i else asked["future"], tokens, exist))
+                futures.append(foresee(self.fut_fusions[i], future if i else learned["future"], tokens, exist))
         if not whole:
             return self.classifier(stages[-1])
         return self.classifier(torch.cat([*stages, self.stretched(futures[0]), *futures[1:]], dim=1))
@@ -242,9 +242,9 @@ class MAT(Foresight):
         return torch.cat(self._of_windows(constants or self.constants(), features, batches, together=True))
 
 
-def _foresee(stack: Stack, asked: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
+def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
     """What a stack makes of queries after its first self-attention, (1 or B, n, D), and of a memory: (B, n, D)."""
-    x = stack.layers[0].look(asked.expand(len(memory), -1, -1), memory, None, counted)
+    x = stack.layers[0].look(learned.expand(len(memory), -1, -1), memory, None, counted)
     for layer in stack.layers[1:]:
         x = layer.look(layer.after_self(x, attend_to_best(layer.self_attn, x, x)), memory, None, counted)
     return stack.norm(x)

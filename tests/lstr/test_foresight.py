@@ -27,11 +27,11 @@ GRIDS = {"cmert": "anchored", "mat": "sliding"}
 
 def golden(folder, kind, **changes):
     about = json.loads((folder / f"{kind}_small.json").read_text())
-    said = about["config"]
-    settings = {"n_heads": said["NUM_HEADS"], "work_length": said["WORK_MEMORY_LENGTH"]}
-    settings |= {"long_length": said["LONG_MEMORY_LENGTH"], "long_stride": said["LONG_MEMORY_SAMPLE_RATE"]}
-    settings |= {"anticipation": said["ANTICIPATION_LENGTH"]}
-    settings |= {"context": about["context"]} if kind == "cmert" else {"groups": said["GROUPS"]}
+    named = about["config"]
+    settings = {"n_heads": named["NUM_HEADS"], "work_length": named["WORK_MEMORY_LENGTH"]}
+    settings |= {"long_length": named["LONG_MEMORY_LENGTH"], "long_stride": named["LONG_MEMORY_SAMPLE_RATE"]}
+    settings |= {"anticipation": named["ANTICIPATION_LENGTH"]}
+    settings |= {"context": about["context"]} if kind == "cmert" else {"groups": named["GROUPS"]}
     loaded = checkpoint.load(folder / f"{kind}_small.pth", settings | changes)
     with np.load(folder / f"{kind}_small.npz") as file:
         arrays = {key: file[key] for key in file.files}
@@ -209,8 +209,8 @@ def test_features_may_be_standardised_in_training(kind, missing):
 def test_dropout_differs_from_window_to_window(kind):
     """Queries that are learned are dropped out for each window, not once for a batch of them."""
     model = tiny(kind=kind, dropout=0.5).train()
-    assert model.asked(3)["stage1"].shape[0] == 3
-    assert not torch.equal(*model.asked(2)["stage1"])
+    assert model.learned(3)["stage1"].shape[0] == 3
+    assert not torch.equal(*model.learned(2)["stage1"])
     windows = gather(video(60), [50, 50], model.config)
     logits = model(windows)
     assert logits.isfinite().all() and not torch.allclose(logits[0], logits[1])
