@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from lstr.cmert import CMeRT
+from lstr.colar import Colar
 from lstr.config import LSTRConfig
 from lstr.feature_bank import LFB
+from lstr.gatehub import GateHUB
 from lstr.kind import Model
+from lstr.mat import MAT
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
+from lstr.oadtr import OadTR
 from lstr.recurrent import RNN, TRN
 from lstr.testra import TeSTra
 
@@ -17,6 +22,11 @@ CLASSES: dict[str, type[Model]] = {
     "lfb": LFB,
     "miniroad": MiniROAD,
     "testra": TeSTra,
+    "gatehub": GateHUB,
+    "oadtr": OadTR,
+    "colar": Colar,
+    "cmert": CMeRT,
+    "mat": MAT,
 }
 """By the names of `lstr.config.KINDS`."""
 

@@ -18,11 +18,15 @@ from lstr_cli.options import data_options, device_option, set_option
     type=click.Choice(
         ["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published"]
         + ["miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14", "small"]
+        + ["gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"]
+        + ["cmert-thumos14", "mat-thumos14", "mat-tvseries"]
     ),
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
     "published code. miniroad-thumos14, miniroad-tvseries: of MiniROAD's. "
     "testra-thumos14, testra-laplace-thumos14: of TeSTra's, with its two kernels. "
+    "gatehub-thumos14, oadtr-thumos14, colar-thumos14, trn-thumos14: of those models' published code. "
+    "cmert-thumos14: of CMeRT's. mat-thumos14, mat-tvseries: of MAT's. "
     "small: for little video.  [default: small up to an hour of training video, else thumos14]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")

@@ -25,14 +25,21 @@ class TrainConfig:
     """`adam` (paper), whose decay is part of the gradient, or `adamw`, whose decay is not."""
     warmup: float = 0.4
     """Share of all steps in which the rate rises."""
+    warmup_epochs: float = 0.0
+    """Epochs in which the rate rises, however many the run has (published code); 0 is as `warmup` says."""
     schedule: str = "paper"
     """`paper`: from 0 linearly to `lr`, then half a cosine to 0. `published` (code): half a cosine over all steps,
-    times a rise from 0.3 to 1, so that `lr` itself is never reached. `constant`: `lr` at every step."""
+    times a rise from 0.3 to 1, so that `lr` itself is never reached. `onecycle`: half a cosine from a 25th of `lr` to
+    it, then one to nearly 0 (GateHUB). `tenths`: `lr` in the first epoch, in each other a tenth of that before (OadTR,
+    Colar). `constant`: `lr` at every step."""
     windows: str = "random"
     """`random` end times (paper); `tiled`: back to back from a random offset (published code); `every`: at each
     `stride`-th chunk from a random offset (MiniROAD)."""
     stride: int = 4
     """Chunks between the ends of two windows, where `windows` is `every`."""
+    tails: bool = True
+    """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
+    does neither."""
     targets: str = "multi-hot"
     """Of a chunk with several actions: `multi-hot`, so that it weighs more (paper); `unit`: of length 1 (MiniROAD)."""
     ambiguous: str = "ignored"
@@ -48,6 +55,9 @@ class TrainConfig:
     their long memory: this lessens it, and no long memory (`model.long_length=0`) ends it."""
     clip: float = 0.0
     """Norm that gradients are cut to; 0 leaves them as they are."""
+    average: float = 0.0
+    """What a step leaves of the moving average of the weights, which evaluation and checkpoints then have in their
+    place: 0.999 as published of MAT and CMeRT; 0 for the weights themselves."""
     precision: str = "float32"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32."""
     max_steps: int = 0
@@ -69,8 +79,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every", "stride"), 1)
         least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
-        least |= dict.fromkeys(("save_seconds", "warmup", "hide_long"), 0)
-        below = {"warmup": 1, "hide_long": 1}
+        least |= dict.fromkeys(("save_seconds", "warmup", "warmup_epochs", "hide_long", "average"), 0)
+        below = {"warmup": 1, "hide_long": 1, "average": 1}
         check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
             raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
@@ -78,7 +88,7 @@ class TrainConfig:
 
 CHOICES = {
     "optimiser": ("adam", "adamw"),
-    "schedule": ("paper", "published", "constant"),
+    "schedule": ("paper", "published", "onecycle", "tenths", "constant"),
     "windows": ("random", "tiled", "every"),
     "targets": ("multi-hot", "unit"),
     "ambiguous": ("ignored", "class"),
@@ -96,7 +106,40 @@ MINIROAD = TrainConfig(
     targets="unit",
     ambiguous="class",
 )
-PUBLISHED = TrainConfig(lr=7e-5, schedule="published", windows="tiled", long_sampling="stretched")
+PUBLISHED = TrainConfig(
+    lr=7e-5, schedule="published", warmup_epochs=10, windows="tiled", tails=False, long_sampling="stretched"
+)
+GATEHUB = TrainConfig(
+    epochs=10,
+    batch_size=50,
+    lr=1.2e-4,
+    warmup=0.25,
+    schedule="onecycle",
+    windows="every",
+    stride=1,
+    clip=1.0,
+)
+OADTR = TrainConfig(
+    epochs=4,
+    batch_size=128,
+    lr=1e-4,
+    weight_decay=1e-4,
+    schedule="tenths",
+    windows="every",
+    stride=1,
+    clip=1.0,
+)
+TRN = TrainConfig(
+    epochs=21,
+    batch_size=32,
+    lr=5e-4,
+    weight_decay=5e-4,
+    schedule="constant",
+    windows="tiled",
+    tails=False,
+)
+CMERT = replace(PUBLISHED, lr=2e-4, batch_size=32, epochs=16, average=0.999)
+MAT = replace(PUBLISHED, average=0.999, seed=123456)
 PRESETS = {
     "thumos14": TrainConfig(),
     "tvseries": TrainConfig(metric="mcAP"),
@@ -107,6 +150,13 @@ PRESETS = {
     "miniroad-tvseries": replace(MINIROAD, batch_size=64, metric="mcAP"),
     "testra-thumos14": PUBLISHED,
     "testra-laplace-thumos14": PUBLISHED,
+    "gatehub-thumos14": GATEHUB,
+    "oadtr-thumos14": OADTR,
+    "colar-thumos14": replace(OADTR, lr=3e-4),
+    "trn-thumos14": TRN,
+    "cmert-thumos14": CMERT,
+    "mat-thumos14": MAT,
+    "mat-tvseries": replace(MAT, epochs=20, warmup_epochs=8, metric="mcAP"),
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

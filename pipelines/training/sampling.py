@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.config import LSTRConfig
-from lstr.memory import tile, window_ends
+from lstr.errors import ConfigError
+from lstr.memory import offsets, window_ends
 from lstr.windows import Outputs, Windows, gather, join
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.training.config import TrainConfig
@@ -23,7 +24,8 @@ def draw_windows(
     """(video, end chunk) of every window of an epoch, shuffled; a pure function of the seed and the epoch.
 
     A video of L chunks gives ceil(L / work_length) windows, one shorter than the work memory one, not full; or, with
-    windows at every stride-th chunk, about L / stride, the first of them not full.
+    windows at every stride-th chunk, about L / stride, the first of them not full. Without `tails` a tiled video gives
+    the windows that end before its last chunk, which may be none.
     """
     random = np.random.default_rng([train.seed, epoch])
     work = model.work_length
@@ -31,7 +33,7 @@ def draw_windows(
     for v, video in enumerate(videos):
         length = len(video.features)
         if train.windows == "tiled":
-            ends = window_ends(length, int(random.integers(tile(model))), model)
+            ends = window_ends(length, int(random.integers(offsets(model))), model, train.tails)
         elif train.windows == "every":
             ends = np.arange(random.integers(min(train.stride, length)), length, train.stride)
         else:
@@ -41,13 +43,24 @@ def draw_windows(
 
 
 def count_steps(videos: list[LabelledVideo], model: LSTRConfig, train: TrainConfig) -> int:
-    """Optimiser steps of a whole run."""
+    """Optimiser steps of a whole run. Raises ConfigError where an epoch has none."""
     steps = 0
     for epoch in range(train.epochs):
-        steps += math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size)
+        more = epoch_steps(videos, model, train, epoch)
+        if not more:
+            raise ConfigError(
+                f"No window of {model.work_length} chunks fits into a video in epoch {epoch + 1}.",
+                "give --set train.tails=true, which takes videos to their ends and those that are shorter.",
+            )
+        steps += more
         if 0 < train.max_steps <= steps:
             return train.max_steps
     return steps
+
+
+def epoch_steps(videos: list[LabelledVideo], model: LSTRConfig, train: TrainConfig, epoch: int = 0) -> int:
+    """Optimiser steps of one epoch."""
+    return math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size)
 
 
 def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
@@ -65,14 +78,29 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
 
 
 def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) -> dict[str, Tensor]:
-    """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ."""
+    """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ.
+
+    Features among them, a Colar's exemplars, become raw; those of a class that has none stay zeros.
+    """
     absorbed = dict(state)
+    if "exemplars" in state:
+        kept = state["exemplars"]
+        absorbed["exemplars"] = torch.where(
+            kept.any(dim=2, keepdim=True).any(dim=1, keepdim=True), kept * std + mean, 0
+        )
     for head in ("feature_head_long", "feature_head_work"):
-        name = f"{head}.input_linear.0"
-        if f"{name}.weight" in state:
-            weight = state[f"{name}.weight"] / std
-            absorbed[f"{name}.weight"] = weight
-            absorbed[f"{name}.bias"] = state[f"{name}.bias"] - (weight * mean).sum(1)
+        names = [f"{head}.{branch}_linear.0" for branch in ("visual", "motion")]  # of lstr.foresight.BranchHead
+        names = [name for name in names if f"{name}.weight" in state] or [f"{head}.input_linear.0"]
+        start = 0
+        for name in names:
+            if f"{name}.weight" in state:
+                weight = state[f"{name}.weight"]
+                part = slice(start, start + weight.shape[1])
+                shift, scale = (of_all if len(of_all) == 1 else of_all[part] for of_all in (mean, std))
+                weight = weight / scale
+                absorbed[f"{name}.weight"] = weight
+                absorbed[f"{name}.bias"] = state[f"{name}.bias"] - (weight * shift).sum(1)
+                start = part.stop
     return absorbed
 
 
@@ -81,7 +109,8 @@ def make_batch(
 ) -> tuple[Windows, Tensor, Tensor]:
     """Windows (B), the targets (B, N, C) of a model's N outputs, and which of them count (B, N).
 
-    An output counts when its slot is filled and the chunk that it is about is in the video.
+    An output counts when its slot is filled and the chunk that it is about is in the video, or has the last one's
+    target there.
     """
     windows = []
     for v, end in drawn:
@@ -94,13 +123,15 @@ def make_targets(
     videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs
 ) -> tuple[Tensor, Tensor]:
     """The targets (B, N, C) of windows, and which of them count (B, N); as `make_batch`."""
-    targets, counts = [], []
+    targets, counts, repeats_last = [], [], outputs.repeats_last
     for v, end in drawn:
         video = videos[v]
         start = max(0, end - config.work_length + 1)
         at = np.where(outputs.slots < 0, end, start + outputs.slots)  # (N,)
         about = at + outputs.ahead
-        exists = (at <= end) & (about < len(video.targets))
+        last = len(video.targets) - 1
+        about = np.where(repeats_last, np.minimum(about, last), about)
+        exists = (at <= end) & (about <= last)
         targets.append(torch.from_numpy(video.targets[np.where(exists, about, 0)].astype(np.float32)))  # (N, C)
         counts.append(torch.from_numpy(exists))
     return torch.stack(targets), torch.stack(counts)
@@ -108,7 +139,7 @@ def make_targets(
 
 def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:
     """Windows of features brought to zero mean and unit variance by mean (D,) and std (D,)."""
-    scaled = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older")}
+    scaled = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older", "context")}
     return replace(windows, **scaled)
 
 
@@ -121,4 +152,5 @@ def hide_slots(windows: Windows, share: float) -> Windows:
     device = windows.long_mask.device
     if device.type == "cuda":
         kept = kept.pin_memory().to(device, non_blocking=True)
-    return replace(windows, long_mask=windows.long_mask & kept)
+    # zeros, for kinds that see hidden slots
+    return replace(windows, long_mask=windows.long_mask & kept, long=windows.long.masked_fill(~kept[..., None], 0))

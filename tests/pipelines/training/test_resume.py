@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from lstr.checkpoint import load
+from lstr.errors import CheckpointError
 from pipelines.datasets.dataset import read_split
 from pipelines.training.config import resolve
 from pipelines.training.run import Task, train_model
@@ -98,6 +100,26 @@ def test_a_real_kill(split, feature_set, tmp_path, how):
     assert same(run, tmp_path / "whole") and len(log(run)) == 72
 
 
+def test_an_average_of_the_weights_goes_on_to_the_bit(split, tmp_path):
+    """It is what the checkpoint has; the weights beside it go on as if there were none."""
+    plain = {**SETTINGS, "train.epochs": "1", "model.dropout": "0"}
+    model, config = resolve("small", {**plain, "train.average": "0.9"}, split.dims)
+    list(train_model(Task(split, model, config), tmp_path / "whole"))
+    stopped = train_model(Task(split, model, config), tmp_path / "parts")
+    list(islice(stopped, 5))
+    stopped.close()
+    list(train_model(Task(split, model, config), tmp_path / "parts", resume=True))
+    assert same(tmp_path / "whole", tmp_path / "parts")
+
+    list(train_model(Task(split, model, replace(config, average=0.0)), tmp_path / "none"))
+    states = [torch.load(tmp_path / name / "resume.pt", weights_only=True) for name in ("whole", "none")]
+    assert all(torch.equal(tensor, states[1]["model"][name]) for name, tensor in states[0]["model"].items())
+    saved = load(tmp_path / "whole" / "checkpoint.pt").model.state_dict()
+    own = load(tmp_path / "none" / "checkpoint.pt").model.state_dict()
+    assert not torch.equal(saved["classifier.weight"], own["classifier.weight"])
+    assert torch.equal(saved["classifier.weight"], states[0]["average"]["classifier.weight"])
+
+
 def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
     model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
     running = train_model(Task(split, model, config), tmp_path)
@@ -109,6 +131,21 @@ def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
     for _ in train_model(Task(split, model, config), tmp_path, resume=True):
         pass
     assert [line["step"] for line in log(tmp_path)] == list(range(1, 13))
+
+
+def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
+    model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
+    running = train_model(Task(split, model, config), tmp_path)
+    list(islice(running, 3))
+    running.close()
+    state = torch.load(tmp_path / "resume.pt", weights_only=True)
+    settings = json.loads(state["settings"])
+    del settings["train"]["average"], settings["model"]["context"]
+    torch.save(state | {"settings": json.dumps(settings)}, tmp_path / "resume.pt")
+    averaged = replace(config, average=0.5)
+    with pytest.raises(CheckpointError, match=r"train\.average was 0\.0, is 0\.5"):
+        list(train_model(Task(split, model, averaged), tmp_path, resume=True))
+    assert list(train_model(Task(split, model, config), tmp_path, resume=True))[-1].step == 12
 
 
 def test_how_often_it_is_saved_may_change(split, tmp_path):
