@@ -30,18 +30,28 @@ POINT = "live"
 AGAINST = "lstr"
 SETS = {"ut_interaction": "UT-Interaction", "urfall": "UR Fall Detection"}
 
-MINIROAD = {"model.kind": "miniroad", "train.windows": "every", "train.targets": "unit"}
 LONG = {"model.long_length": "64", "model.long_stride": "4"}
+FUTURE = {**LONG, "model.future": "8", "model.n_generated": "8", "model.anticipation": "2"}
+MINIROAD = {"train.windows": "every", "train.targets": "unit"}
 CANDIDATES: dict[str, list[Settings]] = {
     "linear": [{"penalty": "1e4", "chunks": "1"}, {"penalty": "1e4", "chunks": "4"}],
     "lstr": [{}, {"model.work_length": "16"}, LONG],
-    "rnn": [{"model.kind": "rnn"}, {"model.kind": "rnn", "model.work_length": "32"}],
-    "trn": [{"model.kind": "trn"}, {"model.kind": "trn", "model.work_length": "32"}],
-    "lfb": [{"model.kind": "lfb", **LONG}],
+    "rnn": [{}, {"model.work_length": "32"}],
+    "trn": [{}, {"model.work_length": "32"}],
     "miniroad": [{**MINIROAD, "model.work_length": "16"}, {**MINIROAD, "model.work_length": "64"}],
-    "testra": [{"model.kind": "testra", **LONG}, {"model.kind": "testra", **LONG, "model.decay": "0.8"}],
+    "testra": [LONG, {**LONG, "model.decay": "0.8"}],
+    "cmert": [FUTURE, {**FUTURE, "train.average": "0.98"}],
+    "mat": [FUTURE, {**FUTURE, "train.average": "0.98"}],
+    "gatehub": [{"model.long_length": "24", "model.long_stride": "1"}, {**LONG, "model.long_stride": "1"}],
+    "oadtr": [{"model.work_length": "16", "model.anticipation": "2"}, {"model.work_length": "32"}],
+    "colar": [{"model.work_length": "8"}, {"model.work_length": "16"}],
+    "lfb": [LONG],
 }
 """By kind, what is tried on top of the preset."""
+CANDIDATES = {
+    kind: [settings if kind == "linear" else {"model.kind": kind, **settings} for settings in candidates]
+    for kind, candidates in CANDIDATES.items()
+}
 
 
 def score(held: list[HeldOut], folds: list[list[str]], candidates: list[Settings], seeds: int) -> tuple[list, dict]:
