@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError, LstrError
+from lstr.loss import Supervision, loss_of
 from lstr.windows import Outputs, Windows
 
 Tensors = dict[str, Tensor]
@@ -38,13 +39,26 @@ class Model(nn.Module, ABC):
         self.config = config
         self.n_classes = n_classes
 
+    @property
+    def has_idle_parameters(self) -> bool:
+        """Whether some may have no part in the loss of a batch, which training by several processes has to know."""
+        return self.config.gru
+
     @abstractmethod
     def outputs(self) -> Outputs:
         """Which chunks the N outputs of a window are about."""
 
     @abstractmethod
-    def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, N, C) of B windows, for training."""
+    def forward(self, windows: Windows) -> Any:
+        """Logits (B, N, C) of B windows, for training; a tuple of tensors where `loss` takes more than those."""
+
+    def loss(self, forwarded: Any, windows: Windows, supervision: Supervision) -> Tensor:
+        """The loss, a scalar, of what `forward` gave of windows, in float32: each part's cross entropy, weighted.
+
+        A kind whose loss is another overrides this, with terms that are sums over these windows divided by what the
+        whole batch has (`Supervision`).
+        """
+        return loss_of(forwarded, self.outputs(), supervision)
 
     @abstractmethod
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:

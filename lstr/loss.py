@@ -2,10 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.errors import LstrError
+from lstr.windows import Outputs, Part
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """What the N outputs of B windows are held against."""
+
+    targets: Tensor
+    """(B, N, C), multi-hot or scaled"""
+    counts: Tensor
+    """(B, N) bool: outputs that count. A window in which none does stands in for one of another process."""
+    ignore: int | None = None
+    """Column of the ambiguous class; None where it is a class like any other"""
+    totals: Sequence[float] | None = None
+    """How many outputs of each part count in the whole batch, where these windows are but a piece of it; `totals_of`"""
+    n_windows: float | None = None
+    """Windows of the whole batch, likewise"""
+
+    def part(self, index: int, rows: NDArray[np.int64]) -> Supervision:
+        """That of the outputs `rows` (n,) alone, which are the part with this index."""
+        totals = None if self.totals is None else [self.totals[index]]
+        targets, counts = chosen(self.targets, rows), chosen(self.counts, rows)
+        return Supervision(targets, counts, self.ignore, totals, self.n_windows)
+
+
+def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tensor:
+    """The sum over parts of their weight times the mean of their cross entropy: a scalar, of logits (B, N, C)."""
+    total = logits.new_zeros(())
+    for part, logit, one in by_part(logits, outputs, supervision):
+        size = None if one.totals is None else max(1.0, one.totals[0])
+        total = total + part.weight * multi_hot_cross_entropy(logit, one.targets, one.ignore, one.counts, size)
+    return total
+
+
+def by_part(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Iterator[tuple[Part, Tensor, Supervision]]:
+    """Each part with its logits (B, n, C), of logits (B, N, C), and its own supervision, whose `totals` is one number.
+
+    A loss of another kind that is a mean divides by max(1, that number), not by the outputs here.
+    """
+    for i, part in enumerate(outputs.parts):
+        yield part, chosen(logits, part.rows), supervision.part(i, part.rows)
+
+
+def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | None) -> list[float]:
+    """How many outputs of each part take part in the loss, of targets (B, N, C) and counts (B, N)."""
+    keep = loss_mask(targets, ignore, counts)  # (B, N)
+    return [float(keep[:, torch.from_numpy(part.rows)].sum()) for part in outputs.parts]
+
+
+def chosen(tensor: Tensor, rows: NDArray[np.int64]) -> Tensor:
+    """(B, n, ...) of the outputs `rows` (n,); neighbours without an index, which a GPU would wait for."""
+    first, end = int(rows[0]), int(rows[-1]) + 1
+    if end - first == len(rows):
+        return tensor[:, first:end]
+    return torch.cat([tensor[:, at : at + 1] for at in rows.tolist()], 1)
 
 
 def multi_hot_cross_entropy(

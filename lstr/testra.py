@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lstr.config import LSTRConfig
 from lstr.model import LSTR
-from lstr.windows import Outputs
+from lstr.windows import Outputs, Part
 
 PUBLISHED_NAMES = {"dec_query.": "future_tokens."}
 """First part of a published tensor's name to ours, where they differ."""
@@ -47,4 +48,5 @@ class TeSTra(LSTR):
 
     def outputs(self) -> Outputs:
         """Every work slot, then the chunks that follow the newest; the loss is one mean over all of them."""
-        return replace(super().outputs(), together=True)
+        outputs = super().outputs()
+        return replace(outputs, parts=(Part(np.arange(len(outputs.slots))),))

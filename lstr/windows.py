@@ -20,15 +20,38 @@ OLDER_CHUNKS = 512
 
 
 @dataclass(frozen=True)
+class Part:
+    """Outputs whose losses are averaged together."""
+
+    rows: NDArray[np.int64]
+    """(n,) which of the N outputs, in order"""
+    weight: float = 1.0
+    """Of that mean in the sum that is the loss"""
+    repeats_last: bool = False
+    """Whether an output about a chunk past the end of the video has the last chunk's target; else it has no loss"""
+
+
+@dataclass(frozen=True)
 class Outputs:
-    """What the N outputs of a window are about, for targets and loss."""
+    """What the N outputs of a window are about, for targets and loss; several may be about the same chunk."""
 
     slots: NDArray[np.int64]
     """(N,) work slot an output stands at; -1 for the newest that is present"""
     ahead: NDArray[np.int64]
     """(N,) chunks from that slot's chunk to the one predicted; 0 is detection"""
-    together: bool = False
-    """Whether the loss is one mean over all outputs; else it is that of detection plus that of anticipation"""
+    parts: tuple[Part, ...] = ()
+    """The loss is the weighted sum of their means. Unless stated, detection is one part and anticipation another."""
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            rows = (np.flatnonzero(self.ahead == 0), np.flatnonzero(self.ahead > 0))
+            object.__setattr__(self, "parts", tuple(Part(these) for these in rows if len(these)))
+
+    @property
+    def repeats_last(self) -> NDArray[np.bool_]:
+        """(N,) whether an output about a chunk past the end of the video has the last chunk's target."""
+        rows = [part.rows for part in self.parts if part.repeats_last]
+        return np.isin(np.arange(len(self.slots)), np.concatenate(rows) if rows else [])
 
 
 @dataclass(frozen=True)

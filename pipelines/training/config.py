@@ -48,6 +48,9 @@ class TrainConfig:
     their long memory: this lessens it, and no long memory (`model.long_length=0`) ends it."""
     clip: float = 0.0
     """Norm that gradients are cut to; 0 leaves them as they are."""
+    average: float = 0.0
+    """What a step leaves of the moving average of the weights, which evaluation and checkpoints then have in their
+    place: 0.999 as published of MAT and CMeRT; 0 for the weights themselves."""
     precision: str = "float32"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32."""
     max_steps: int = 0
@@ -69,8 +72,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every", "stride"), 1)
         least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
-        least |= dict.fromkeys(("save_seconds", "warmup", "hide_long"), 0)
-        below = {"warmup": 1, "hide_long": 1}
+        least |= dict.fromkeys(("save_seconds", "warmup", "hide_long", "average"), 0)
+        below = {"warmup": 1, "hide_long": 1, "average": 1}
         check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
             raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")

@@ -93,6 +93,9 @@ def restore(state: dict, learner: Learner) -> Position:
     """Bring weights and optimiser back; returns the position that they were saved at."""
     learner.model.load_state_dict(state["model"])
     learner.optimiser.load_state_dict(state["optimiser"])
+    if learner.average:
+        for name, tensor in learner.average.tensors.items():
+            tensor.copy_(state["average"][name])
     return Position(**json.loads(state["position"]))
 
 
@@ -121,6 +124,7 @@ class Saver:
                     "optimiser": learner.optimiser.state_dict(),
                     "mean": learner.mean,
                     "std": learner.std,
+                    "average": learner.average.tensors if learner.average else {},
                 },
                 temporary,
             )
@@ -128,8 +132,9 @@ class Saver:
         self._took = self._last - start
 
     def export(self, learner: Learner) -> Model:
-        """The model as others use it: on the CPU, for raw features."""
-        raw = {name: tensor.detach().cpu() for name, tensor in learner.model.state_dict().items()}
+        """The model as others use it: on the CPU, for raw features, its weights averaged where the run does that."""
+        averaged = learner.average.tensors if learner.average else {}
+        raw = {name: averaged.get(name, t).detach().cpu() for name, t in learner.model.state_dict().items()}
         exported = copy.deepcopy(learner.model).cpu().eval()
         exported.load_state_dict(absorb_statistics(raw, learner.mean.cpu(), learner.std.cpu()))
         return exported

@@ -81,7 +81,8 @@ def make_batch(
 ) -> tuple[Windows, Tensor, Tensor]:
     """Windows (B), the targets (B, N, C) of a model's N outputs, and which of them count (B, N).
 
-    An output counts when its slot is filled and the chunk that it is about is in the video.
+    An output counts when its slot is filled and the chunk that it is about is in the video, or has the last one's
+    target there.
     """
     windows = []
     for v, end in drawn:
@@ -94,13 +95,15 @@ def make_targets(
     videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs
 ) -> tuple[Tensor, Tensor]:
     """The targets (B, N, C) of windows, and which of them count (B, N); as `make_batch`."""
-    targets, counts = [], []
+    targets, counts, repeats_last = [], [], outputs.repeats_last
     for v, end in drawn:
         video = videos[v]
         start = max(0, end - config.work_length + 1)
         at = np.where(outputs.slots < 0, end, start + outputs.slots)  # (N,)
         about = at + outputs.ahead
-        exists = (at <= end) & (about < len(video.targets))
+        last = len(video.targets) - 1
+        about = np.where(repeats_last, np.minimum(about, last), about)
+        exists = (at <= end) & (about <= last)
         targets.append(torch.from_numpy(video.targets[np.where(exists, about, 0)].astype(np.float32)))  # (N, C)
         counts.append(torch.from_numpy(exists))
     return torch.stack(targets), torch.stack(counts)

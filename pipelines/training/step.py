@@ -6,7 +6,6 @@ from contextlib import contextmanager, nullcontext
 from inspect import unwrap
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -16,55 +15,11 @@ from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels import AMBIGUOUS
-from lstr.loss import loss_mask, multi_hot_cross_entropy
-from lstr.windows import Outputs
+from lstr.loss import Supervision, totals_of
 from pipelines.training.batches import Batch, Piece
 from pipelines.training.config import TrainConfig
 from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from pipelines.training.sampling import hide_slots, standardise
-
-
-def loss_of(
-    logits: Tensor,
-    targets: Tensor,
-    counts: Tensor,
-    outputs: Outputs,
-    ignore: int | None,
-    totals: Sequence[float] | None = None,
-) -> Tensor:
-    """Loss of detection, plus that of anticipation where the model anticipates, each a mean over its outputs.
-
-    With `outputs.together` it is one mean over both. logits and targets (B, N, C), counts (B, N). totals: outputs of
-    each part to divide by, where these are but a part of a batch.
-    """
-    total = logits.new_zeros(())
-    for i, part in enumerate(_parts(outputs)):
-        if len(part):
-            logit, target, count = (_chosen(tensor, part) for tensor in (logits, targets, counts))
-            size = max(1.0, totals[i]) if totals else None
-            total = total + multi_hot_cross_entropy(logit, target, ignore, count, size)
-    return total
-
-
-def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | None) -> list[float]:
-    """How many outputs `loss_of` counts: of detection and of anticipation, or of both together."""
-    keep = loss_mask(targets, ignore, counts)  # (B, N)
-    return [float(keep[:, torch.from_numpy(part)].sum()) for part in _parts(outputs)]
-
-
-def _parts(outputs: Outputs) -> tuple[np.ndarray, ...]:
-    """Which outputs detect, and which anticipate; all of them where they are together."""
-    if outputs.together:
-        return (np.arange(len(outputs.ahead)),)
-    return np.flatnonzero(outputs.ahead == 0), np.flatnonzero(outputs.ahead > 0)
-
-
-def _chosen(tensor: Tensor, part: np.ndarray) -> Tensor:
-    """(B, N, ...) of the outputs `part`; all of them, or neighbours, without an index, which a GPU would wait for."""
-    first, end = int(part[0]), int(part[-1]) + 1
-    if end - first == len(part):
-        return tensor[:, first:end]
-    return torch.cat([tensor[:, at : at + 1] for at in part.tolist()], 1)
 
 
 class Adam(torch.optim.Adam):
@@ -91,6 +46,22 @@ class Adam(torch.optim.Adam):
         return unwrap(torch.optim.Adam.step)(self, closure)
 
 
+class Average:
+    """Exponential moving average of a model's parameters over steps (published code of MAT and CMeRT).
+
+    It begins as the weights before the first step, and a step leaves `share` of what it was.
+    """
+
+    def __init__(self, model: torch.nn.Module, share: float):
+        self.share = share
+        self.tensors = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: torch.nn.Module) -> None:
+        """Take the weights after a step in."""
+        torch._foreach_lerp_(list(self.tensors.values()), list(model.parameters()), 1 - self.share)
+
+
 class Learner:
     """A model, its optimiser, and all that one step of training needs besides the batch."""
 
@@ -113,7 +84,8 @@ class Learner:
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
         decay = {"adamw": "apart", "adam": "weight_decay"}[config.optimiser]
         self.optimiser = Adam(self.model.parameters(), lr=config.lr, fused=True, **{decay: config.weight_decay})
-        self._joined = distributed_model(self.model, ranks, unused=model_config.gru)
+        self._joined = distributed_model(self.model, ranks, unused=self.model.has_idle_parameters)
+        self.average = Average(self.model, config.average) if config.average else None
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
         """Take one step: this process's part of the loss, and the norm of the gradient before clipping.
@@ -133,7 +105,7 @@ class Learner:
             for i, piece in enumerate(batch.pieces):
                 joined, last = self._joined, i + 1 == len(batch.pieces)
                 with joined.no_sync() if isinstance(joined, DistributedDataParallel) and not last else nullcontext():
-                    part = self._loss(piece, totals)
+                    part = self._loss(piece, totals, batch.n_windows)
                     (part * self.ranks.size).backward()  # gradients are averaged over processes; this is a sum
                 losses.append(part.detach())
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf)
@@ -142,21 +114,24 @@ class Learner:
             self._refuse(loss, "loss", number, batch)
             self._refuse(length, "gradient's norm", number, batch)
             self.optimiser.step()
+            if self.average:
+                self.average.update(self.model)
         return loss, length
 
     def _totals(self, piece: Piece) -> list[float]:
         return totals_of(piece.targets, piece.counts, self.outputs, self.ignore)
 
-    def _loss(self, piece: Piece, totals: list[float]) -> Tensor:
+    def _loss(self, piece: Piece, totals: list[float], n_windows: int) -> Tensor:
         windows, targets, counts = piece.to(self.device)
         if self.config.standardise:
             windows = standardise(windows, self.mean, self.std)
         windows = hide_slots(windows, self.config.hide_long)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-            logits = self._joined(windows)
+            forwarded = self._joined(windows)
         if self.config.targets == "unit":
             targets = torch.nn.functional.normalize(targets, dim=-1)
-        return loss_of(logits.float(), targets, counts, self.outputs, self.ignore, totals)
+        whole = tuple(map(Tensor.float, forwarded)) if isinstance(forwarded, tuple) else forwarded.float()
+        return self.model.loss(whole, windows, Supervision(targets, counts, self.ignore, totals, n_windows))
 
     def _refuse(self, value: float, what: str, number: int, batch: Batch) -> None:
         if not math.isfinite(value):

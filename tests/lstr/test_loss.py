@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from lstr.errors import LstrError
-from lstr.loss import multi_hot_cross_entropy
+from lstr.loss import Supervision, loss_of, multi_hot_cross_entropy, totals_of
+from lstr.windows import Outputs, Part
 
 
 def test_one_class_a_chunk_is_cross_entropy():
@@ -104,3 +106,36 @@ def test_nothing_to_learn_gives_zero_and_not_nan(ignore, valid):
 def test_other_shapes_are_refused():
     with pytest.raises(LstrError, match="shape"):
         multi_hot_cross_entropy(torch.zeros(3, 4), torch.zeros(3, 5))
+
+
+LOGITS, TARGETS = torch.randn(2, 3, 4), torch.eye(4)[torch.tensor([[0, 1, 2], [3, 0, 1]])]
+COUNTS = torch.tensor([[True, True, True], [True, False, False]])
+SLOTS, AHEAD = np.array([0, 1, -1]), np.array([0, 0, 1])
+
+
+def test_the_loss_is_detection_plus_anticipation():
+    expected = multi_hot_cross_entropy(LOGITS[:, :2], TARGETS[:, :2], None, COUNTS[:, :2])
+    expected = expected + multi_hot_cross_entropy(LOGITS[:1, 2], TARGETS[:1, 2])
+    outputs = Outputs(SLOTS, AHEAD)
+    assert torch.allclose(loss_of(LOGITS, outputs, Supervision(TARGETS, COUNTS)), expected)
+    assert totals_of(TARGETS, COUNTS, outputs, None) == [3.0, 1.0]
+
+
+def test_parts_share_a_mean_and_have_a_weight():
+    """One part for all is a TeSTra's; apart from that any rows may be a part, with any weight."""
+    whole = Outputs(SLOTS, AHEAD, (Part(np.arange(3)),))
+    expected = multi_hot_cross_entropy(LOGITS, TARGETS, None, COUNTS)
+    assert torch.allclose(loss_of(LOGITS, whole, Supervision(TARGETS, COUNTS)), expected)
+    assert totals_of(TARGETS, COUNTS, whole, None) == [4.0]
+    parts = Outputs(SLOTS, AHEAD, (Part(np.array([0, 2])), Part(np.array([1]), 0.25)))
+    rows = multi_hot_cross_entropy(LOGITS[:, [0, 2]], TARGETS[:, [0, 2]], None, COUNTS[:, [0, 2]])
+    expected = rows + 0.25 * multi_hot_cross_entropy(LOGITS[:, 1], TARGETS[:, 1], None, COUNTS[:, 1])
+    assert torch.allclose(loss_of(LOGITS, parts, Supervision(TARGETS, COUNTS)), expected)
+
+
+def test_the_losses_of_pieces_sum_to_that_of_the_batch():
+    outputs = Outputs(SLOTS, AHEAD, (Part(np.array([0, 1])), Part(np.array([2]), 0.5)))
+    totals = totals_of(TARGETS, COUNTS, outputs, 3)
+    pieces = [Supervision(TARGETS[[i]], COUNTS[[i]], 3, totals, 2.0) for i in range(2)]
+    summed = sum(loss_of(LOGITS[[i]], outputs, piece) for i, piece in enumerate(pieces))
+    assert torch.allclose(summed, loss_of(LOGITS, outputs, Supervision(TARGETS, COUNTS, 3)))

@@ -12,11 +12,11 @@ from lstr.batch import predict_ahead
 from lstr.config import PRESETS, LSTRConfig, override
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model
+from lstr.loss import Supervision
 from lstr.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.sampling import draw_windows
-from pipelines.training.step import loss_of
 from tests.support.tiny_models import unsettled, video
 
 SETS = ["testra_box_small", "testra_laplace_small", "testra_anticipation_small"]
@@ -82,10 +82,10 @@ def test_training_is_the_published_one(published):
     """Loss and gradient of a batch, by the function that training uses."""
     about, loaded, arrays, features = published
     model = loaded.model.train()
-    logits = model(gather(features, arrays["train_start"] + loaded.config.work_length - 1, loaded.config, True))
+    windows = gather(features, arrays["train_start"] + loaded.config.work_length - 1, loaded.config, True)
     targets = torch.from_numpy(arrays["train_target"]).float()
     counts = torch.ones(targets.shape[:2], dtype=torch.bool)
-    loss = loss_of(logits, targets, counts, model.outputs(), about["ambiguous"])
+    loss = model.loss(model(windows), windows, Supervision(targets, counts, about["ambiguous"]))
     assert loss.item() == pytest.approx(about["train_loss"], rel=1e-5)
     loss.backward()
     names = {"future_tokens.weight": "dec_query.weight"}

@@ -8,8 +8,7 @@ import torch
 
 from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
-from lstr.loss import multi_hot_cross_entropy
-from lstr.windows import Outputs
+from lstr.windows import Outputs, Part
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import open_sources
@@ -19,7 +18,6 @@ from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.run import Task, train_model
 from pipelines.training.sampling import make_batch
 from pipelines.training.schedule import learning_rate
-from pipelines.training.step import loss_of, totals_of
 from tests.support.detections import decisions_of
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
@@ -114,24 +112,13 @@ def test_targets_of_the_future():
     assert targets.argmax(-1)[2, 4:].tolist() == [2, 3, 0], "the newest is chunk 1, wherever its slot"
 
 
-def test_loss_is_detection_plus_anticipation():
-    outputs = Outputs(np.array([0, 1, -1]), np.array([0, 0, 1]))
-    logits, targets = torch.randn(2, 3, 4), torch.eye(4)[torch.tensor([[0, 1, 2], [3, 0, 1]])]
-    counts = torch.tensor([[True, True, True], [True, False, False]])
-    expected = multi_hot_cross_entropy(logits[:, :2], targets[:, :2], None, counts[:, :2])
-    expected = expected + multi_hot_cross_entropy(logits[:1, 2], targets[:1, 2])
-    assert torch.allclose(loss_of(logits, targets, counts, outputs, None), expected)
-
-
-def test_loss_of_outputs_that_are_together_is_one_mean():
-    """A TeSTra's: whatever is about the present or the future weighs the same."""
-    outputs = Outputs(np.array([0, 1, -1]), np.array([0, 0, 1]), together=True)
-    logits, targets = torch.randn(2, 3, 4), torch.eye(4)[torch.tensor([[0, 1, 2], [3, 0, 1]])]
-    counts = torch.tensor([[True, True, True], [True, False, False]])
-    assert torch.allclose(
-        loss_of(logits, targets, counts, outputs, None), multi_hot_cross_entropy(logits, targets, None, counts)
-    )
-    assert totals_of(targets, counts, outputs, None) == [4.0]
+def test_targets_past_the_end_may_repeat_the_last():
+    model, _ = resolve("small", {"model.work_length": "2"}, (1, 1))
+    parts = Part(np.array([0, 2])), Part(np.array([1, 3]), 0.5, repeats_last=True)
+    outputs = Outputs(np.array([1, -1, -1, 0]), np.array([0, 3, 4, 9]), parts)
+    _, targets, counts = make_batch([numbered(10)], [(0, 8)], model, outputs, False)
+    assert targets.argmax(-1)[0, [0, 1, 3]].tolist() == [0, 1, 1]
+    assert counts.tolist() == [[True, True, False, True]]
 
 
 def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, monkeypatch):

@@ -8,13 +8,14 @@ import torch
 
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
+from lstr.loss import Supervision, loss_of
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.batches import PieceMaker
 from pipelines.training.config import TrainConfig
 from pipelines.training.kept_features import SHARE, KeptFeatures, fit_on
 from pipelines.training.ranks import Ranks
 from pipelines.training.sampling import draw_windows, hide_slots
-from pipelines.training.step import Learner, loss_of
+from pipelines.training.step import Learner
 
 MODEL = LSTRConfig(
     rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=16, work_length=6, long_length=16, long_stride=2, n0=3
@@ -87,7 +88,7 @@ def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     meta = torch.device("meta")
     windows = replace(windows, long_mask=hide_slots(windows, 0.5).long_mask).to(meta)
     logits = model.to(meta)(windows)
-    loss = loss_of(logits, targets.to(meta), counts.to(meta), outputs, ignore=2, totals=[5.0, 3.0])
+    loss = model.loss(logits, windows, Supervision(targets.to(meta), counts.to(meta), 2, [5.0, 3.0], 2.0))
     loss.backward()
     assert loss.device == meta and loss.shape == ()
 
@@ -102,8 +103,9 @@ def test_the_loss_without_waiting_is_the_loss():
     class Elsewhere(torch.Tensor):
         device = torch.device("cuda")
 
-    exact = loss_of(logits, targets, counts, outputs, 2, [7.0, 0.0])
-    ours = loss_of(logits.as_subclass(Elsewhere), targets, counts, outputs, 2, [7.0, 0.0])
+    supervision = Supervision(targets, counts, 2, [7.0, 0.0])
+    exact = loss_of(logits, outputs, supervision)
+    ours = loss_of(logits.as_subclass(Elsewhere), outputs, supervision)
     assert float(exact) == pytest.approx(float(ours), rel=1e-6) and float(exact) > 0
 
 

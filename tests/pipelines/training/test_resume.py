@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -96,6 +97,26 @@ def test_a_real_kill(split, feature_set, tmp_path, how):
         steps = list(train_model(Task(split, model, config), folder, resume=resumed))
         assert (len(steps) < 72) == resumed
     assert same(run, tmp_path / "whole") and len(log(run)) == 72
+
+
+def test_an_average_of_the_weights_goes_on_to_the_bit(split, tmp_path):
+    """It is what the checkpoint has; the weights beside it go on as if there were none."""
+    plain = {**SETTINGS, "train.epochs": "1", "model.dropout": "0"}
+    model, config = resolve("small", {**plain, "train.average": "0.9"}, split.dims)
+    list(train_model(Task(split, model, config), tmp_path / "whole"))
+    stopped = train_model(Task(split, model, config), tmp_path / "parts")
+    list(islice(stopped, 5))
+    stopped.close()
+    list(train_model(Task(split, model, config), tmp_path / "parts", resume=True))
+    assert same(tmp_path / "whole", tmp_path / "parts")
+
+    list(train_model(Task(split, model, replace(config, average=0.0)), tmp_path / "none"))
+    states = [torch.load(tmp_path / name / "resume.pt", weights_only=True) for name in ("whole", "none")]
+    assert all(torch.equal(tensor, states[1]["model"][name]) for name, tensor in states[0]["model"].items())
+    saved = load(tmp_path / "whole" / "checkpoint.pt").model.state_dict()
+    own = load(tmp_path / "none" / "checkpoint.pt").model.state_dict()
+    assert not torch.equal(saved["classifier.weight"], own["classifier.weight"])
+    assert torch.equal(saved["classifier.weight"], states[0]["average"]["classifier.weight"])
 
 
 def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
