@@ -21,6 +21,7 @@ MOST = 2**20 + 1
 """That no size or length of a model reaches: three days of memory, in chunks."""
 
 CELLS = ("lstm", "gru")
+SUPERVISIONS = ("segment", "video")
 GRIDS = ("fixed", "sliding", "anchored")
 POSITIONS = ("slot", "distance")
 ENCODERS = (
@@ -55,6 +56,9 @@ KINDS = {
     "lfb": Uses(),
     "miniroad": Uses(long_memory=False, anticipation=True),
     "testra": Uses(anticipation=True),
+    "idn": Uses(long_memory=False),
+    "fats": Uses(long_memory=False),
+    "woad": Uses(long_memory=False),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -143,10 +147,19 @@ class LSTRConfig:
     """Chunks ahead to predict, each from a learned token after the work memory (paper, action anticipation)."""
     cell: str = "lstm"
     """Cell of kind rnn."""
+    generated: int = 12
+    """Chunks whose features kind fats imagines."""
+    runs: int = 4
+    """Beginnings that kind fats averages over."""
+    unroll: int = 64
+    """Chunks that kind woad trains its LSTM through, from a state of zeros."""
+    supervision: str = "segment"
+    """What kind woad learns from: segment, the labels of chunks; video, which classes are in a window and no more."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride"), 1)
         least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
+        least |= dict.fromkeys(("generated", "runs", "unroll"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
         below = dict.fromkeys(least, MOST) | {"dropout": 1}
         check_range(self, least=least, above={"decay": 0}, below=below, choices=CHOICES)
@@ -197,6 +210,16 @@ class LSTRConfig:
                         f"{name} is {getattr(self, name)!r} and kind is testra.", f"Kind testra has {name} {value}."
                     )
 
+        if self.kind == "fats" and self.work_length % self.runs:
+            raise ConfigError(
+                f"work_length is {self.work_length}, which runs {self.runs} does not divide.",
+                f"Use a work_length that is a multiple of {self.runs}.",
+            )
+        if self.supervision != "segment" and self.kind != "woad":
+            raise ConfigError(
+                f"supervision is {self.supervision!r} and kind is {self.kind}.", "Only kind woad learns from videos."
+            )
+
     @property
     def n_long(self) -> int:
         """Slots of the long memory; a recurrent kind has none."""
@@ -225,11 +248,15 @@ CHOICES: dict[str, Iterable[str]] = {
     "encoder": ENCODERS,
     "integration": INTEGRATIONS,
     "cell": CELLS,
+    "supervision": SUPERVISIONS,
 }
 
 PUBLISHED = LSTRConfig(grid="sliding")
 MINIROAD = LSTRConfig(kind="miniroad", d_feedforward=2048, work_length=128)
 TESTRA = LSTRConfig(kind="testra", grid="anchored")
+IDN = LSTRConfig(kind="idn", flow_dim=2048, d_model=512, dropout=0.5, work_length=16)
+FATS = LSTRConfig(kind="fats", flow_dim=0, d_model=4096, dropout=0.0)
+WOAD = LSTRConfig(kind="woad", rgb_dim=1024, d_model=4096, d_feedforward=2048, dropout=0.1, work_length=750)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
@@ -240,6 +267,10 @@ PRESETS = {
     "miniroad-tvseries": MINIROAD,
     "testra-thumos14": TESTRA,
     "testra-laplace-thumos14": dataclasses.replace(TESTRA, decay=0.97),
+    "idn-thumos14": IDN,
+    "fats-thumos14": FATS,
+    "woad-thumos14": WOAD,
+    "woad-video-thumos14": dataclasses.replace(WOAD, supervision="video"),
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from lstr.config import LSTRConfig
+from lstr.fats import FATS
 from lstr.feature_bank import LFB
+from lstr.idn import IDN
 from lstr.kind import Model
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
 from lstr.recurrent import RNN, TRN
 from lstr.testra import TeSTra
+from lstr.woad import WOAD
 
 CLASSES: dict[str, type[Model]] = {
     "lstr": LSTR,
@@ -17,6 +20,9 @@ CLASSES: dict[str, type[Model]] = {
     "lfb": LFB,
     "miniroad": MiniROAD,
     "testra": TeSTra,
+    "idn": IDN,
+    "fats": FATS,
+    "woad": WOAD,
 }
 """By the names of `lstr.config.KINDS`."""
 

@@ -100,6 +100,7 @@ MINIROAD = TrainConfig(
     ambiguous="class",
 )
 PUBLISHED = TrainConfig(lr=7e-5, schedule="published", windows="tiled", long_sampling="stretched")
+WOAD = TrainConfig(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
 PRESETS = {
     "thumos14": TrainConfig(),
     "tvseries": TrainConfig(metric="mcAP"),
@@ -110,6 +111,12 @@ PRESETS = {
     "miniroad-tvseries": replace(MINIROAD, batch_size=64, metric="mcAP"),
     "testra-thumos14": PUBLISHED,
     "testra-laplace-thumos14": PUBLISHED,
+    "idn-thumos14": TrainConfig(
+        lr=1e-4, weight_decay=0.0, batch_size=128, schedule="constant", windows="every", stride=1
+    ),
+    "fats-thumos14": TrainConfig(epochs=200, lr=5e-5, weight_decay=0.0, batch_size=32, schedule="constant"),
+    "woad-thumos14": WOAD,
+    "woad-video-thumos14": WOAD,
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

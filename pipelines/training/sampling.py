@@ -72,7 +72,8 @@ def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) ->
         if f"{name}.weight" in state:
             weight = state[f"{name}.weight"] / std
             absorbed[f"{name}.weight"] = weight
-            absorbed[f"{name}.bias"] = state[f"{name}.bias"] - (weight * mean).sum(1)
+            shift = weight * mean if weight.ndim == 1 else (weight * mean).sum(1)  # of FATS, a number per feature
+            absorbed[f"{name}.bias"] = state[f"{name}.bias"] - shift
     return absorbed
 
 
