@@ -19,11 +19,12 @@ from torch import Tensor
 from lstr import __version__
 from lstr.atomic import replacing
 from lstr.checkpoint_entries import check_entries, is_tables, is_tensor
-from lstr.config import LSTRConfig, from_json, override, to_json
+from lstr.config import LSTRConfig, from_json, override
 from lstr.errors import CheckpointError
 from lstr.kind import Model
 from lstr.kinds import make_model
-from lstr.published import published_classes, published_config, renamed, shapes_of, told_by_names, unknown_of
+from lstr.published import published_classes, published_config, renamed, shapes_of, tables_of, told_by_names, unknown_of
+from lstr.settings import to_json
 
 FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
@@ -130,8 +131,9 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     """A checkpoint from what `read` gives of its file; `path` is for messages. Raises as `load`."""
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
-    if tensors is None and isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values()):
-        content = {TENSORS: (tensors := content)}  # the bare weights, as MiniROAD's code saves them
+    bare = tables_of(content)
+    if tensors is None and isinstance(bare, dict) and all(isinstance(t, Tensor) for t in bare.values()):
+        content = {TENSORS: (tensors := bare)}  # the weights alone, as MiniROAD's code saves them
     if not isinstance(tensors, dict) or not tensors or not all(is_tensor(*t) for t in tensors.items()):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
@@ -217,7 +219,7 @@ def read(path: str | Path) -> Any:
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
     """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design shows both."""
     proposed = (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
-    if not proposed and config.kind not in ("miniroad", "testra"):
+    if not proposed and config.kind not in ("miniroad", "testra", "gatehub", "oadtr", "colar", "idn", "fats", "woad"):
         return
     for name, value in shapes_of(tensors).items():
         if name == "n_classes":

@@ -16,6 +16,8 @@ at test time; here those are probabilities both times.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -25,7 +27,24 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.kind import Model, Tensors
 from lstr.loss import Supervision, loss_mask
+from lstr.published_blocks import with_prefixes
 from lstr.windows import Outputs, Windows
+
+
+PUBLISHED_NAMES = {
+    "fc_feature.": "imagined.",
+    "fc_action1.": "action_head.0.",
+    "fc_action2.": "classifier.",
+    "attention1.": "gate.0.",
+    "attention2.": "gate.2.",
+}
+"""First part of a published tensor's name to ours, where they differ."""
+
+
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Published tensors under our names, with the scale that leaves features as they are."""
+    scale = Scaled(tensors["fc_feature.weight"].shape[0]).state_dict(prefix="feature_head_work.input_linear.0.")
+    return {**with_prefixes(tensors, PUBLISHED_NAMES), **scale}
 
 
 class Scaled(nn.Module):
@@ -114,8 +133,8 @@ class FATS(Model):
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1, C) of a video's features (L, D): all beginnings side by side, then the mixing in order."""
         rows, length = self.feature_head_work(features), len(features)
-        W, offset = self.config.work_length, self.config.work_length // self.config.runs
-        starts = [list(range(run * offset, length, W)) for run in range(self.config.runs)]
+        W = self.config.work_length
+        starts = [list(range(first, length, W)) for first in self.beginnings]
         each = rows.new_zeros(length, self.config.runs, self.n_classes)
         for run, firsts in enumerate(starts):
             for at in range(0, len(firsts), batch_size):
@@ -141,10 +160,14 @@ class FATS(Model):
             logits.append(self.decide(ahead, action))
         return torch.stack(logits, dim=1)
 
+    @property
+    def beginnings(self) -> NDArray[np.int64]:
+        """The first chunk of each run (R,)."""
+        return np.arange(self.config.runs) * self.config.work_length // self.config.runs
+
     def active(self, chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which runs (B, R) have begun at chunks (B,)."""
-        offset = self.config.work_length // self.config.runs
-        return chunks[:, None] >= offset * np.arange(self.config.runs)
+        return chunks[:, None] >= self.beginnings
 
     def begin(self, n_streams: int) -> Tensors:
         """States (B, R, d_model) of both GRUs of each run, and what the chunk before left (B, C)."""
@@ -158,7 +181,7 @@ class FATS(Model):
         chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
         """
         W, R, device = self.config.work_length, self.config.runs, features.device
-        place = (chunks[:, None] - W // R * np.arange(R)) % W  # (B, R) chunks since the run began
+        place = (chunks[:, None] - self.beginnings) % W  # (B, R) chunks since the run began
         active = torch.from_numpy(self.active(chunks)).to(device)
         fresh = torch.from_numpy(place == 0).to(device) | ~active
         first = torch.from_numpy(chunks % W == 0).to(device)[:, None]

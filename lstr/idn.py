@@ -47,7 +47,7 @@ DENSE = {
 """Published layers to ours."""
 
 
-def from_published(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of a TensorFlow checkpoint by its variable names, under our names; what the network never uses is left.
 
     TensorFlow keeps matrices as (in, out).

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from lstr.colar import Colar
 from lstr.config import LSTRConfig
 from lstr.fats import FATS
 from lstr.feature_bank import LFB
+from lstr.gatehub import GateHUB
 from lstr.idn import IDN
 from lstr.kind import Model
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
+from lstr.oadtr import OadTR
 from lstr.recurrent import RNN, TRN
 from lstr.testra import TeSTra
 from lstr.woad import WOAD
@@ -20,6 +23,9 @@ CLASSES: dict[str, type[Model]] = {
     "lfb": LFB,
     "miniroad": MiniROAD,
     "testra": TeSTra,
+    "gatehub": GateHUB,
+    "oadtr": OadTR,
+    "colar": Colar,
     "idn": IDN,
     "fats": FATS,
     "woad": WOAD,

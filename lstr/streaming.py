@@ -21,9 +21,10 @@ from torch import Tensor
 
 from lstr import checkpoint
 from lstr.arrays import tensor_of
-from lstr.config import LSTRConfig, from_json, to_json
+from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, LstrError
 from lstr.kind import Advance, Model, Tensors
+from lstr.settings import to_json
 
 STATE_FORMAT = "lstr-stream/2"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lstr import memory
 from lstr.arrays import tensor_of
-from lstr.config import LSTRConfig
+from lstr.config import KINDS, LSTRConfig
 from lstr.errors import LstrError
 
 OLDER_CHUNKS = 512
@@ -59,7 +59,7 @@ class Windows:
     """B windows of one fixed shape, as every model's `forward` takes them."""
 
     long: Tensor
-    """(B, n_long, D)"""
+    """(B, n_long, D), zero in hidden slots"""
     long_mask: Tensor
     """(B, n_long) bool, True = visible"""
     work: Tensor
@@ -138,6 +138,7 @@ class WindowIndices:
         made = Windows(long, self.long_mask, work, self.work_mask, self.distances, older, self.older_count)
         made = made.to(work.device)
         made.work.masked_fill_(~made.work_mask[..., None], 0)
+        made.long.masked_fill_(~made.long_mask[..., None], 0)
         places = torch.arange(older.shape[1], device=older.device)
         made.older.masked_fill_((places >= made.older_count[:, None])[..., None], 0)
         return made
@@ -146,6 +147,8 @@ class WindowIndices:
 def window_indices(ends: NDArray[np.int64], config: LSTRConfig, stretched: bool = False) -> WindowIndices:
     """The indices of windows that end at chunks `ends` (B,), each of its own video; `stretched` as for `gather`."""
     long, long_mask = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
+    if KINDS[config.kind].padded:  # chunk 0 is in no history before it leaves the work memory
+        long_mask = long_mask & (memory.work_start(ends, config) > 0)[:, None]
     work, work_mask = memory.work_indices(ends, config)
     older, older_count = _older_indices(ends, config)
     distances = memory.long_distances(ends, config, stretched)

@@ -12,7 +12,7 @@ every two videos of a batch that share a class are compared, for batches are not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from lstr.config import LSTRConfig
 from lstr.kind import Tensors
 from lstr.loss import Supervision, loss_mask, multi_hot_cross_entropy
 from lstr.network import FeatureHead
+from lstr.published_blocks import with_prefixes
 from lstr.recurrent import Recurrent
 from lstr.windows import Outputs, Windows
 from lstr.woad_labels import pseudo_targets
@@ -48,6 +49,11 @@ PUBLISHED_NAMES = {
     "model.classifier.": "video_classifier.",
 }
 """First part of a published tensor's name to ours."""
+
+
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Published tensors under our names; those that are to learn from videos begin to count again."""
+    return {**with_prefixes(tensors, PUBLISHED_NAMES), "batches": torch.zeros((), dtype=torch.int64)}
 
 
 class WOAD(Recurrent):

@@ -1,0 +1,154 @@
+"""Colar (Yang et al., CVPR 2022): a chunk is compared with exemplars of every class, and with the chunks before it.
+
+The static branch weighs the exemplars of each class by their cosine to the newest chunk, the classes by a layer, and
+classifies the chunk beside what comes out. The dynamic branch lets the newest chunk take up the chunks of the window by
+their cosine to it, twice, the second time after convolutions over three chunks. The score is the softmax of 0.3 of the
+one's logits and 0.7 of the other's; a class without exemplars, as the ambiguous one, scores 0.
+
+The exemplars are features of training chunks: those nearest to the k-means centres of their class. They are part of the
+checkpoints written here, and of no published file: `lstr.colar.published` says what to add to one. The published code
+scores no chunk before its window is full, nor a video's last; here every chunk is scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lstr.blocks import LinearHead
+from lstr.config import LSTRConfig
+from lstr.errors import CheckpointError
+from lstr.fixed_window import FixedWindow, newest_last
+from lstr.kind import Tensors
+from lstr.loss import Supervision, loss_mask
+from lstr.windows import Windows
+
+STATIC, DYNAMIC = 0.3, 0.7
+"""Shares of the branches' logits in the score."""
+
+
+class Colar(FixedWindow):
+    """Both branches, as wide as `config.d_model`; `config.exemplars` of each class."""
+
+    exemplars: Tensor
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.kept_width = 4 * d_model
+        self.feature_head_work = LinearHead(config.input_dim, 4 * d_model)
+        self.feature_head_long = LinearHead(config.input_dim, 2 * d_model)
+        # drawn like weights until training chooses them; zeros for a class that has none
+        self.register_buffer("exemplars", torch.randn(n_classes, config.exemplars, config.input_dim))
+        self.class_weight = nn.Linear(d_model, 1)
+        self.static_classifier = nn.Linear(2 * d_model, n_classes)
+        self.keys = nn.Conv1d(d_model, d_model, 3, padding=1)
+        self.values = nn.Conv1d(d_model, d_model, 3, padding=1)
+        self.classifier = nn.Linear(d_model, n_classes)
+
+    def of_chunk(self, features: Tensor) -> Tensor:
+        """Keys and values (..., 4 * d_model) of chunks: of the static branch, then of the dynamic."""
+        return self.feature_head_work(features)
+
+    def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
+        """Logits (B, C) of the static and of the dynamic branch."""
+        kept = self.of_chunk(newest_last(windows))
+        return self.static(kept[:, -1], self.of_exemplars()), self.dynamic(kept)
+
+    def score(self, kept: Tensor, constants: Tensors | None = None) -> Tensor:
+        """Logits (B, 1, C) of the newest chunk, from keys and values (B, W, 4 * d_model) of a window."""
+        static = self.static(kept[:, -1], constants or self.of_exemplars())
+        return (STATIC * static + DYNAMIC * self.dynamic(kept))[:, None]
+
+    @torch.no_grad()
+    def constants(self, precision: str = "float32") -> Tensors:
+        """As `Model.constants`."""
+        super().constants(precision)
+        return self.of_exemplars()
+
+    def of_exemplars(self) -> Tensors:
+        """Keys, of length 1, and values (C, K, d_model) of the exemplars, and which classes (C,) have any."""
+        keys, values = self.feature_head_long(self.exemplars).chunk(2, dim=-1)
+        return {"keys": F.normalize(keys, dim=-1), "values": values, "known": self.exemplars.any(dim=2).any(dim=1)}
+
+    def static(self, kept: Tensor, exemplars: Tensors) -> Tensor:
+        """Logits (B, C) of chunks by the exemplars, -inf for a class without any; kept (B, 4 * d_model)."""
+        key, value, _, _ = kept.chunk(4, dim=-1)  # (B, d_model) each
+        likeness = torch.einsum("bd,cnd->bcn", F.normalize(key, dim=-1), exemplars["keys"])
+        found = torch.einsum("bcn,cnd->bcd", likeness.softmax(dim=-1), exemplars["values"])  # (B, C, d_model)
+        unknown = ~exemplars["known"]
+        weights = self.class_weight(found).masked_fill(unknown[:, None], -torch.inf).softmax(dim=1)  # (B, C, 1)
+        seen = torch.cat([value, (weights * found).sum(dim=1)], dim=-1)  # (B, 2 * d_model)
+        return self.static_classifier(seen.relu()).masked_fill(unknown, -torch.inf)
+
+    def dynamic(self, kept: Tensor) -> Tensor:
+        """Logits (B, C) of the newest chunk by the others of its window, kept (B, W, 4 * d_model)."""
+        _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
+        seen = taken_up(keys, values).relu().transpose(1, 2)  # (B, d_model, W)
+        keys, values = self.keys(seen).transpose(1, 2), self.values(seen).transpose(1, 2)
+        return self.classifier(taken_up(keys, values)[:, -1].relu())
+
+    def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
+        """Cross entropy of both branches against the first of a chunk's classes, and what the published code adds.
+
+        That is named a KL divergence, in both directions, but is computed on probabilities where logarithms belong,
+        so that it can be below 0. Windows whose newest chunk is ambiguous have no loss.
+        """
+        targets, counts = supervision.targets[:, 0], supervision.counts[:, 0]
+        keep = loss_mask(targets, supervision.ignore, counts)  # (B,)
+        size = keep.sum().clamp(min=1) if supervision.totals is None else max(1.0, supervision.totals[0])
+        label = targets.argmax(dim=-1, keepdim=True)
+        unknown = ~self.exemplars.any(dim=2).any(dim=1)  # (C,)
+        losses, logs = torch.zeros_like(targets[:, 0]), []
+        for logits in forwarded:
+            losses = losses - logits.log_softmax(dim=-1).gather(1, label)[:, 0]
+            logs.append(logits.masked_fill(unknown, -torch.inf).log_softmax(dim=-1))
+        for log, other in (logs, logs[::-1]):
+            terms = other.exp() * (other.masked_fill(unknown, 0) - log.exp())  # (B, C)
+            losses = losses + terms.sum(dim=-1) / (~unknown).sum()
+        return torch.where(keep, losses, 0).sum() / size
+
+
+def taken_up(keys: Tensor, values: Tensor) -> Tensor:
+    """Values (B, W, D) of which the newest has added those of the window, by the cosine of their keys to its own."""
+    likeness = F.cosine_similarity(keys, keys[:, -1:], dim=-1).softmax(dim=1)  # (B, W)
+    newest = values[:, -1] + (likeness[:, None] @ values)[:, 0]  # (B, D)
+    return torch.cat([values[:, :-1], newest[:, None]], dim=1)
+
+
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The published tensors of a Colar, with its exemplars, under our names and as wide as the dynamic branch.
+
+    Raises CheckpointError where it has no exemplars, (classes of the static branch, any, D).
+    """
+    static, dynamic = "model_static.", "model_dynamic."
+    if "exemplars" not in tensors:
+        raise CheckpointError(
+            "A published Colar has no exemplars in its file, and is nothing without them.",
+            "Save it once more with them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), of shape "
+            "(classes, exemplars, D); `lstr.colar.choose_exemplars` makes them of the features it was trained on.",
+        )
+    heads = {
+        "feature_head_work": [f"{branch}conv1_3_{part}" for branch in (static, dynamic) for part in ("k", "v")],
+        "feature_head_long": [f"{static}conv1_3_Ek", f"{static}conv1_3_Ev"],
+    }
+    found = {}
+    for what in ("weight", "bias"):
+        for head, parts in heads.items():
+            tensor = torch.cat([tensors[f"{part}.{what}"] for part in parts])
+            found[f"{head}.input_linear.0.{what}"] = tensor[..., 0] if what == "weight" else tensor
+        for ours, theirs in (("keys", "conv2_3_k"), ("values", "conv2_3_v")):
+            found[f"{ours}.{what}"] = tensors[f"{dynamic}{theirs}.{what}"]
+        linear = {"class_weight": f"{static}conv2_1_W", "static_classifier": f"{static}conv2_1"}
+        for ours, theirs in (linear | {"classifier": f"{dynamic}conv3_1"}).items():
+            tensor = tensors[f"{theirs}.{what}"]
+            found[f"{ours}.{what}"] = tensor[..., 0] if what == "weight" else tensor
+    unscored = len(found["classifier.bias"]) - len(found["static_classifier.bias"])
+    found["exemplars"] = tensors["exemplars"]
+    for name in ("static_classifier.weight", "static_classifier.bias", "exemplars"):
+        tensor = found[name]
+        found[name] = torch.cat([tensor, tensor.new_zeros(unscored, *tensor.shape[1:])])
+    return found
