@@ -57,6 +57,10 @@ KINDS = {
     "idn": Uses(long_memory=False),
     "fats": Uses(long_memory=False),
     "woad": Uses(long_memory=False),
+    "efc": Uses(long_memory=False, anticipation=True, ahead=8),
+    "ed": Uses(long_memory=False, anticipation=True, ahead=8),
+    "red": Uses(long_memory=False, anticipation=True, ahead=8),
+    "ttm": Uses(long_memory=False, anticipation=True, ahead=8),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -201,7 +205,6 @@ class LSTRConfig:
                         f"{name} is {getattr(self, name)!r} and kind is testra.", f"Kind testra has {name} {value}."
                     )
 
-
     @property
     def n_long(self) -> int:
         """Slots of the long memory; a recurrent kind has none."""
@@ -257,6 +260,8 @@ TRN = LSTRConfig(
 )
 IDN = LSTRConfig(kind="idn", flow_dim=2048, d_model=512, dropout=0.5, work_length=16)
 FATS = LSTRConfig(kind="fats", flow_dim=0, d_model=4096, dropout=0.0)
+ED = LSTRConfig(kind="ed", d_model=4096, dropout=0.0, work_length=16)
+TTM = LSTRConfig(kind="ttm", n_heads=4, dropout=0.1, work_length=16)
 WOAD = LSTRConfig(kind="woad", rgb_dim=1024, d_model=4096, d_feedforward=2048, dropout=0.1, work_length=750)
 PRESETS = {
     "thumos14": LSTRConfig(),
@@ -276,6 +281,10 @@ PRESETS = {
     "fats-thumos14": FATS,
     "woad-thumos14": WOAD,
     "woad-video-thumos14": dataclasses.replace(WOAD, supervision="video"),
+    "efc-thumos14": dataclasses.replace(ED, kind="efc"),
+    "ed-thumos14": ED,
+    "red-thumos14": dataclasses.replace(ED, kind="red"),
+    "ttm-thumos14": TTM,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

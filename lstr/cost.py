@@ -26,7 +26,7 @@ def cost_of(config: LSTRConfig, n_classes: int) -> Cost:
     """The cost of a model, counted on tensors without contents: no weights are made."""
     age = 2 * (config.long_length + config.work_length * config.long_stride)  # a multiple of the stride
     with torch.device("meta"), torch.no_grad():
-        model = make_model(config, n_classes).eval()
+        model = make_model(config, n_classes).eval().requires_grad_(False)  # gradients would be tracked
         constants, tensors = model.constants(), model.begin(1)
         with FlopCounterMode(display=False) as counter:
             for chunk in range(age, age + config.long_stride):

@@ -30,7 +30,6 @@ from lstr.loss import Supervision, loss_mask
 from lstr.published_blocks import with_prefixes
 from lstr.windows import Outputs, Windows
 
-
 PUBLISHED_NAMES = {
     "fc_feature.": "imagined.",
     "fc_action1.": "action_head.0.",

@@ -67,6 +67,13 @@ def hard_sigmoid(x: Tensor) -> Tensor:
 class IDN(Windowed):
     """An information discrimination unit of `config.d_model` over the embeddings of `config.work_length` chunks."""
 
+    reset_hidden: nn.Linear
+    reset_newest: nn.Linear
+    update_token: nn.Linear
+    update_newest: nn.Linear
+    candidate_token: nn.Linear
+    candidate_hidden: nn.Linear
+
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
@@ -88,7 +95,7 @@ class IDN(Windowed):
         embedded = self.feature_head_work(features)
         return torch.cat([embedded, self.update_token(embedded), self.candidate_token(embedded)], dim=-1)
 
-    def decide(self, tokens: Tensor, newest: Tensor) -> Tensor:
+    def decide(self, tokens: Tensor, newest: Tensor, constants: None) -> Tensor:
         """Logits (B, 1, C) of the newest slot of windows of tokens (B, W, 3 * d_model)."""
         embedded, update, candidate = tokens.chunk(3, dim=-1)  # (B, W, d_model) each
         now = at_slot(embedded, newest)  # (B, d_model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lstr.colar import Colar
 from lstr.config import LSTRConfig
+from lstr.encoder_decoder import EncoderDecoder
 from lstr.fats import FATS
 from lstr.feature_bank import LFB
 from lstr.gatehub import GateHUB
@@ -14,6 +15,7 @@ from lstr.model import LSTR
 from lstr.oadtr import OadTR
 from lstr.recurrent import RNN, TRN
 from lstr.testra import TeSTra
+from lstr.ttpp import TTPP
 from lstr.woad import WOAD
 
 CLASSES: dict[str, type[Model]] = {
@@ -29,6 +31,10 @@ CLASSES: dict[str, type[Model]] = {
     "idn": IDN,
     "fats": FATS,
     "woad": WOAD,
+    "efc": EncoderDecoder,
+    "ed": EncoderDecoder,
+    "red": EncoderDecoder,
+    "ttm": TTPP,
 }
 """By the names of `lstr.config.KINDS`."""
 

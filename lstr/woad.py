@@ -12,7 +12,9 @@ every two videos of a batch that share a class are compared, for batches are not
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,7 +114,7 @@ class WOAD(Recurrent):
         scores = logits[0].softmax(dim=-1)
         return begun(scores, starts[0].softmax(dim=-1))
 
-    def forward(self, windows: Windows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(self, windows: Windows) -> Any:
         """Logits (B, T, C) and of starts (B, T, 2); of whole videos (B, W, C - 1); tokens (B, W, d_feedforward).
 
         T is the largest multiple of `unroll` in W: what is left over has no loss of chunks, as published.
@@ -175,7 +177,7 @@ def begun(scores: Tensor, starts: Tensor) -> Tensor:
 
 
 def video_loss(activity: Tensor, labels: Tensor, present: Tensor) -> Tensor:
-    """Cross entropy of videos (B) with their classes (B, K), by the mean of each class's highest chunks of (B, L, K)."""
+    """Cross entropy of videos with their classes (B, K), by the mean of each class's highest chunks (B, L, K)."""
     rows = []
     for one, those, chunks in zip(activity, labels, present, strict=True):
         if those.any():
@@ -202,8 +204,7 @@ def likeness_loss(
         highs.append(weights.T @ one[chunks])  # (K, F)
         lows.append((1 - weights).T @ one[chunks] / max(1, int(chunks.sum()) - 1))
     total, count = activity.sum() * 0, labels.new_zeros(())
-    n = len(labels)
-    for i, j in pairs if pairs is not None else ((i, j) for i in range(n) for j in range(i + 1, n)):
+    for i, j in itertools.combinations(range(len(labels)), 2) if pairs is None else pairs:
         shared = (labels[i] > 0) * (labels[j] > 0) * labels.new_ones(())  # (K,)
         if not shared.any():
             continue

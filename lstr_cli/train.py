@@ -18,13 +18,15 @@ from lstr_cli.options import data_options, device_option, set_option
     type=click.Choice(
         ["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published"]
         + ["miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"]
-        + ["idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14", "small"]
+        + ["idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14"]
+        + ["efc-thumos14", "ed-thumos14", "red-thumos14", "ttm-thumos14", "small"]
     ),
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
     "published code. miniroad-thumos14, miniroad-tvseries: of MiniROAD's. "
     "testra-thumos14, testra-laplace-thumos14: of TeSTra's, with its two kernels. "
     "idn-thumos14, fats-thumos14, woad-thumos14, woad-video-thumos14: of IDN's, FATS' and WOAD's. "
+    "efc-thumos14, ed-thumos14, red-thumos14, ttm-thumos14: sizes of those papers. "
     "small: for little video.  [default: small up to an hour of training video, else thumos14]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")

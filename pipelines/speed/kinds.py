@@ -99,7 +99,7 @@ def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None
         del model
         if options.training:
             preset = row["preset"]
-            row["training"] = training_speed(config, PRESETS[preset] if preset else TrainConfig(), options.seconds)
+            row["training"] = training_speed(config, PRESETS.get(preset, TrainConfig()), options.seconds)
             yield
         found[kind] = row
 
@@ -135,7 +135,7 @@ def random_videos(config: LSTRConfig, n_chunks: int) -> list[LabelledVideo]:
     for name in range(VIDEOS):
         widths = config.rgb_dim, config.flow_dim
         rgb, flow = (random.standard_normal((n_chunks, width), dtype=np.float32) for width in widths)
-        targets = np.eye(len(THUMOS_CLASSES), dtype=np.float32)[random.integers(0, 21, n_chunks)]
+        targets = np.eye(len(THUMOS_CLASSES), dtype=np.uint8)[random.integers(0, 21, n_chunks)]
         videos.append(LabelledVideo(str(name), TwoStreamArray(rgb, flow), targets))
     return videos
 
@@ -159,7 +159,6 @@ def training_speed(config: LSTRConfig, train: TrainConfig, seconds: float) -> di
             break
         learner.step(batch, steps + 1, train.lr)
         steps += 1
-    batches.close()
     took, processor = perf_counter() - begun, process_time() - used
     return {
         "steps_per_second": round(steps / took, 3),

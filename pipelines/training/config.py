@@ -100,6 +100,7 @@ MINIROAD = TrainConfig(
     ambiguous="class",
 )
 PUBLISHED = TrainConfig(lr=7e-5, schedule="published", windows="tiled", long_sampling="stretched")
+AHEAD = TrainConfig(lr=1e-4, weight_decay=0.0, schedule="constant")  # what EFC, ED, RED and TTPP had is not known
 WOAD = TrainConfig(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
 PRESETS = {
     "thumos14": TrainConfig(),
@@ -117,6 +118,10 @@ PRESETS = {
     "fats-thumos14": TrainConfig(epochs=200, lr=5e-5, weight_decay=0.0, batch_size=32, schedule="constant"),
     "woad-thumos14": WOAD,
     "woad-video-thumos14": WOAD,
+    "efc-thumos14": AHEAD,
+    "ed-thumos14": AHEAD,
+    "red-thumos14": AHEAD,
+    "ttm-thumos14": AHEAD,
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

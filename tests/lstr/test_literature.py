@@ -6,7 +6,8 @@ import torch
 from lstr.config import KINDS, PRESETS, LSTRConfig
 from lstr.cost import cost_of
 from lstr.kinds import make_model
-from lstr.literature import DESCRIPTION, PUBLICATIONS, SAME, presets_of, published_size
+from lstr.literature import PUBLICATIONS, presets_of, published_size
+from lstr.publication import DESCRIPTION, SAME
 from tests.support.tiny_models import TINY
 
 
