@@ -16,6 +16,7 @@ from lstr import streaming
 from lstr.config import KINDS, LSTRConfig
 from lstr.cost import cost_of
 from lstr.errors import ConfigError
+from lstr.fewer_bits import PRECISIONS
 from lstr.kind import Model
 from lstr.labels import THUMOS_CLASSES
 from lstr.literature import presets_of, published_size
@@ -96,6 +97,7 @@ def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None
         for n in cores:
             torch.set_num_threads(n)
             row["stream"][str(n)] = yield from stream_speed(model, lstr, options.seconds)
+        row["precisions"] = yield from precision_speeds(model, lstr, options.seconds)
         del model
         if options.training:
             preset = row["preset"]
@@ -118,9 +120,22 @@ class Meter:
         self.steps += 1
 
 
-def stream_speed(model: Model, lstr: Model, seconds: float) -> Measuring[dict]:
+def precision_speeds(model: Model, lstr: Model, seconds: float) -> Measuring[dict[str, dict]]:
+    """As `stream_speed` on one core, by each other precision that the kind has."""
+    torch.set_num_threads(1)
+    found = {}
+    for precision in PRECISIONS[1:]:
+        try:
+            streaming.create(model, precision=precision)
+        except ConfigError:
+            continue
+        found[precision] = yield from stream_speed(model, lstr, seconds, precision)
+    return found
+
+
+def stream_speed(model: Model, lstr: Model, seconds: float, precision: str = "float32") -> Measuring[dict]:
     """One stream of a model, in turns with one of an LSTR."""
-    meter = Meter(stream_row(model, filled(streaming.create(model))))
+    meter = Meter(stream_row(model, filled(streaming.create(model, precision=precision))))
     reference = stream_row(lstr, filled(streaming.create(lstr)))
     rows = {"lstr": reference, "own": Row(meter.step, meter.row.burst)}
     taken = yield from interleave(rows, seconds, ROUNDS, "cpu")
