@@ -18,6 +18,11 @@ KINDS = [
     {"kind": "trn", "anticipation": 2},
     {"kind": "lfb"},
     {"kind": "testra", "decay": 0.9, "anticipation": 1},
+    {"kind": "idn"},
+    {"kind": "fats", "generated": 2},
+    {"kind": "woad"},
+    {"kind": "ed", "anticipation": 1},
+    {"kind": "ttm", "anticipation": 1},
     {"long_length": 0},
 ]
 
