@@ -54,10 +54,12 @@ def published_per_stage(
     """As `per_stage` by the published evaluation, scores and targets (N, C) of all videos one after the other.
 
     There the last chunk of a run is in no tenth, every run gives at least one chunk to each, bounds are cut to whole
-    chunks, runs join where one video's last action meets the next one's first, and ambiguous chunks stay.
+    chunks, and runs join where one video's last action meets the next one's first, or where only ambiguous chunks lie
+    between two, for these are left out first.
     """
     on = np.asarray(targets) > 0
-    return _collect(_published_portions(np.asarray(scores), on, classes))
+    keep = counted(on, classes)
+    return _collect(_published_portions(np.asarray(scores)[keep], on[keep], classes))
 
 
 def _published_portions(

@@ -6,12 +6,13 @@ their cosine to it, twice, the second time after convolutions over three chunks.
 one's logits and 0.7 of the other's; a class without exemplars, as the ambiguous one, scores 0.
 
 The exemplars are features of training chunks: those nearest to the k-means centres of their class. They are part of the
-checkpoints written here, and of no published file: `lstr.colar.published` says what to add to one. The published code
-scores no chunk before its window is full, nor a video's last; here every chunk is scored.
+checkpoints written here, and of no published file: its code reads them from another. `renamed` says how to add them.
+The published code scores no chunk before its window is full, nor a video's last; here every chunk is scored.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import torch
@@ -119,6 +120,24 @@ def taken_up(keys: Tensor, values: Tensor) -> Tensor:
     return torch.cat([values[:, :-1], newest[:, None]], dim=1)
 
 
+def choose_exemplars(features: Tensor, n: int, seed: int = 0) -> Tensor:
+    """The exemplars (n, D) of a class: of its chunks with features (N, D), those nearest to n k-means centres.
+
+    Where the class has fewer chunks they are repeated, and where it has none the exemplars are zeros.
+    """
+    if len(features) == 0:
+        return features.new_zeros(n, features.shape[1])
+    if len(features) <= n:
+        return features[torch.arange(n) % len(features)]
+    from sklearn.cluster import KMeans  # late, for it takes a second to import
+
+    with warnings.catch_warnings():  # fewer centres than asked for, where chunks are alike: some are then the same
+        warnings.simplefilter("ignore")
+        centres = KMeans(n, n_init=1, random_state=seed).fit(features.numpy()).cluster_centers_
+    apart = torch.cdist(torch.from_numpy(centres).to(features), features)  # (n, N)
+    return features[apart.argmin(dim=1)]
+
+
 def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The published tensors of a Colar, with its exemplars, under our names and as wide as the dynamic branch.
 
@@ -129,7 +148,8 @@ def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         raise CheckpointError(
             "A published Colar has no exemplars in its file, and is nothing without them.",
             "Save it once more with them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), of shape "
-            "(classes, exemplars, D); `lstr.colar.choose_exemplars` makes them of the features it was trained on.",
+            "(classes, exemplars, D). They are another file of its authors; of a class's training chunks "
+            "`lstr.colar.choose_exemplars` makes them.",
         )
     heads = {
         "feature_head_work": [f"{branch}conv1_3_{part}" for branch in (static, dynamic) for part in ("k", "v")],

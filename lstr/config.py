@@ -28,6 +28,7 @@ ENCODERS = (
     "none",
     "joined",
 )
+GROUPINGS = ("window", "batch")
 INTEGRATIONS = ("cross-attention", "average", "concatenation", "mlp")
 
 
@@ -54,6 +55,8 @@ KINDS = {
     "gatehub": Uses(padded=True),
     "oadtr": Uses(long_memory=False, anticipation=True, ahead=8),
     "colar": Uses(long_memory=False),
+    "cmert": Uses(anticipation=True),
+    "mat": Uses(anticipation=True),
     "idn": Uses(long_memory=False),
     "fats": Uses(long_memory=False),
     "woad": Uses(long_memory=False),
@@ -77,7 +80,7 @@ class LSTRConfig:
 
     kind: str = "lstr"
     """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
-    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`)."""
+    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`), cmert (`lstr.cmert`), mat (`lstr.mat`)."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -131,6 +134,19 @@ class LSTRConfig:
     """Heads of the decoder of kind oadtr; 0 is n_heads."""
     decoder_feedforward: int = 0
     """Width inside the feed-forward layers of the decoder of kind oadtr; 0 is d_feedforward."""
+    context: int = 0
+    """Chunks before the work memory that the decoder sees too, in kind cmert."""
+    future: int = 48
+    """Chunks that the generated tokens stand for in training, in kinds cmert and mat; at least `anticipation`."""
+    n_generated: int = 32
+    """Queries of the tokens of the future that kinds cmert and mat generate."""
+    l_gen: int = 2
+    """Layers that generate those."""
+    groups: int = 0
+    """Runs that kind mat sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
+    grouping: str = "window"
+    """Whose hidden slots are counted for `groups`, in kind mat. window: those of each window; batch (published code):
+    those of all windows of a batch, in training and for whole videos, where batches are of 16; a stream has windows."""
     generated: int = 12
     """Chunks whose features kind fats imagines."""
     runs: int = 4
@@ -146,6 +162,7 @@ class LSTRConfig:
         least |= dict.fromkeys(("generated", "runs", "unroll"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
         least |= dict.fromkeys(("decoder_heads", "decoder_feedforward", "d_token", "decoder_from"), 0)
+        least |= dict.fromkeys(("future", "n_generated", "l_gen"), 1) | dict.fromkeys(("context", "groups"), 0)
         below = dict.fromkeys(least, MOST) | {"dropout": 1, "decoder_from": 2}
         check_range(self, least=least, above={"decay": 0}, below=below, choices=CHOICES)
         for name in ("gru", "shared_classifier"):
@@ -197,13 +214,40 @@ class LSTRConfig:
             value, plain = getattr(self, name), getattr(type(self), name)
             if value != plain and self.kind != kind:
                 raise ConfigError(f"{name} is {value} and kind is {self.kind}.", f"Only kind {kind} has it.")
-        if self.kind == "testra":
+        if self.kind in ("testra", "cmert", "mat"):
             only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
             for name, value in only.items():
                 if getattr(self, name) != value:
                     raise ConfigError(
-                        f"{name} is {getattr(self, name)!r} and kind is testra.", f"Kind testra has {name} {value}."
+                        f"{name} is {getattr(self, name)!r} and kind is {self.kind}.",
+                        f"Kind {self.kind} has {name} {value}.",
                     )
+        self._check_foresight()
+
+    def _check_foresight(self) -> None:
+        """Raise ConfigError for what kinds cmert and mat cannot have, and for what they alone have."""
+        for name, plain, kind in (("context", 0, "cmert"), ("groups", 0, "mat"), ("grouping", "window", "mat")):
+            if getattr(self, name) != plain and self.kind != kind:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)} and kind is {self.kind}.", f"Only kind {kind} has {name}."
+                )
+        if self.kind not in ("cmert", "mat"):
+            return
+        if not self.long_length:
+            raise ConfigError(
+                f"long_length is 0 and kind is {self.kind}.",
+                "Give it a long memory, for example --set model.long_length=64: it generates the future from that.",
+            )
+        if self.anticipation > self.future:
+            raise ConfigError(
+                f"anticipation is {self.anticipation} and future {self.future}.",
+                f"Give a future of at least {self.anticipation}.",
+            )
+        if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
+            raise ConfigError(
+                f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
+                "Give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
+            )
 
     @property
     def n_long(self) -> int:
@@ -237,6 +281,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "encoder": ENCODERS,
     "integration": INTEGRATIONS,
     "cell": CELLS,
+    "grouping": GROUPINGS,
     "supervision": SUPERVISIONS,
 }
 
@@ -258,6 +303,10 @@ TRN = LSTRConfig(
     decoder_from=0,
     anticipation=7,
 )
+CMERT = LSTRConfig(
+    kind="cmert", grid="anchored", n_heads=8, dropout=0.0, work_length=16, long_length=1024, context=2, anticipation=8
+)
+MAT = LSTRConfig(kind="mat", grid="sliding", n_heads=4, dropout=0.0, long_length=1024, groups=8, anticipation=8)
 IDN = LSTRConfig(kind="idn", flow_dim=2048, d_model=512, dropout=0.5, work_length=16)
 FATS = LSTRConfig(kind="fats", flow_dim=0, d_model=4096, dropout=0.0)
 ED = LSTRConfig(kind="ed", d_model=4096, dropout=0.0, work_length=16)
@@ -277,6 +326,9 @@ PRESETS = {
     "oadtr-thumos14": OADTR,
     "colar-thumos14": COLAR,
     "trn-thumos14": TRN,
+    "cmert-thumos14": CMERT,
+    "mat-thumos14": MAT,
+    "mat-tvseries": MAT,
     "idn-thumos14": IDN,
     "fats-thumos14": FATS,
     "woad-thumos14": WOAD,

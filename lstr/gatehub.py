@@ -31,12 +31,18 @@ from lstr.blocks import Block, CausalBlock, LinearHead
 from lstr.config import LSTRConfig
 from lstr.fixed_window import newest_last, of_present
 from lstr.kind import Model, Tensors
+from lstr.loss import Supervision, loss_mask
 from lstr.published_blocks import packed_blocks, with_prefixes
 from lstr.transformer import module_list
 from lstr.windows import Outputs, Windows
 
 AT_ONCE = 8
 """Windows whose history is gathered together: enough to be quick, few enough for little memory."""
+ALPHA = 0.75
+GAMMA = {"action": 0.05, "background": 0.1}
+"""Of the focal loss, as the published code has them; its page says that the paper prints others."""
+SMALL = 1e-12
+"""That 1 - p is at least: of an exponent below 1 the slope at 0 has no bound."""
 ANEW = 2**20
 """Multiply-adds of a history's projections up to which a stream computes them anew with every chunk."""
 
@@ -120,6 +126,22 @@ class GateHUB(Model):
         """Whether a stream keeps what chunks add to scores, gates and values."""
         config = self.config
         return 2 * (config.n_long + config.work_length) * config.d_model**2 > ANEW
+
+    def loss(self, forwarded: Tensor, windows: Windows, supervision: Supervision) -> Tensor:
+        """The focal loss of the work slots (section 3.4): sum over classes of -t (1 - p)^gamma log p, their mean.
+
+        Where the paper has one exponent for action and another for background, so has this (`GAMMA`, of the code).
+        """
+        targets, ignore = supervision.targets, supervision.ignore
+        keep = loss_mask(targets, ignore, supervision.counts)  # (B, W)
+        if ignore is not None:
+            forwarded = torch.cat([forwarded[..., :ignore], forwarded[..., ignore + 1 :]], dim=-1)
+            targets = torch.cat([targets[..., :ignore], targets[..., ignore + 1 :]], dim=-1)
+        log = forwarded.log_softmax(dim=-1)  # (B, W, C)
+        gamma = torch.where(targets[..., :1] > 0, GAMMA["background"], GAMMA["action"])
+        losses = -ALPHA * (targets * (1 - log.exp()).clamp(min=SMALL) ** gamma * log).sum(dim=-1)  # (B, W)
+        size = keep.sum().clamp(min=1) if supervision.totals is None else max(1.0, supervision.totals[0])
+        return torch.where(keep, losses, 0).sum() / size
 
     def encode(self, latents: Tensor) -> Tensor:
         """The queries (B, n0, d_model) that have seen the history, among themselves: (B, n0, d_model)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lstr.cmert import CMeRT
 from lstr.colar import Colar
 from lstr.config import LSTRConfig
 from lstr.encoder_decoder import EncoderDecoder
@@ -10,6 +11,7 @@ from lstr.feature_bank import LFB
 from lstr.gatehub import GateHUB
 from lstr.idn import IDN
 from lstr.kind import Model
+from lstr.mat import MAT
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
 from lstr.oadtr import OadTR
@@ -28,6 +30,8 @@ CLASSES: dict[str, type[Model]] = {
     "gatehub": GateHUB,
     "oadtr": OadTR,
     "colar": Colar,
+    "cmert": CMeRT,
+    "mat": MAT,
     "idn": IDN,
     "fats": FATS,
     "woad": WOAD,

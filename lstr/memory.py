@@ -64,7 +64,11 @@ def stretched_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArra
     oldest, newest = start - config.long_length, start - 1
     if config.grid != "anchored":
         oldest = np.maximum(oldest, 0)
-    spread = np.linspace(oldest, newest, config.n_long, axis=-1)  # (..., n_long)
+    # np.linspace multiplies in another order where one range of several is empty: others are then a chunk off
+    step = (newest - oldest) / max(config.n_long - 1, 1)  # (...)
+    spread = np.arange(config.n_long) * step[..., None] + oldest[..., None]  # (..., n_long)
+    if config.n_long > 1:
+        spread[..., -1] = newest
     indices = np.maximum(spread.astype(np.int64), 0)
     last_zero = config.n_long - 1 - (indices[..., ::-1] == 0).argmax(axis=-1)
     first = np.where((indices == 0).any(axis=-1), last_zero, 0)
@@ -101,21 +105,37 @@ def work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
     return np.where(mask, indices, 0), mask
 
 
+def context_indices(T: ArrayLike, config: LSTRConfig) -> Indices:
+    """Chunks of the context before the work memory at T, oldest first: (context,) or (B, context).
+
+    What is before the video is chunk 0, which is visible (published code of CMeRT).
+    """
+    before = np.arange(-config.context, 0, dtype=np.int64)
+    return np.maximum(work_start(T, config)[..., None] + before, 0)
+
+
 def tile(config: LSTRConfig) -> int:
-    """Chunks from one tiled training window to the next: in TeSTra a window's chunks of the future belong to it."""
-    return config.work_length + (config.anticipation if config.kind == "testra" else 0)
+    """Chunks from one tiled training window to the next: in TeSTra and MAT a window's future belongs to it."""
+    return config.work_length + (config.anticipation if config.kind in ("testra", "mat") else 0)
 
 
-def window_ends(n_chunks: int, offset: int, config: LSTRConfig) -> Indices:
+def offsets(config: LSTRConfig) -> int:
+    """How many offsets of the first tiled window there are, from 0 on: those of the work memory alone in MAT."""
+    return config.work_length if config.kind == "mat" else tile(config)
+
+
+def window_ends(n_chunks: int, offset: int, config: LSTRConfig, tails: bool = True) -> Indices:
     """Ends T of the training windows of one video: back to back, the first starting at chunk `offset`.
 
-    Published training draws `offset` anew each epoch in [0, tile(config)) and drops what is left over at the end.
-    Here the left-over chunks get a window of their own that overlaps the one before, and a video shorter than
-    a window gets one that is not full, so that every chunk from `offset` on is supervised.
+    With `tails` the chunks left over at the end get a window of their own that overlaps the one before, and a video
+    shorter than a window gets one that is not full, so that every chunk from `offset` on is supervised. The published
+    loader drops both, and the window that ends with the video too: the last chunk is in none.
     """
     if n_chunks <= 0:
         return np.zeros(0, dtype=np.int64)
     width = config.work_length
+    if not tails:
+        return np.arange(offset + width - 1, n_chunks - 1 - tile(config) + width, tile(config), dtype=np.int64)
     if n_chunks <= width:
         return np.array([n_chunks - 1], dtype=np.int64)
     ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, tile(config), dtype=np.int64)

@@ -22,7 +22,8 @@ def per_frame(
 
     scores (N, C) and multi-hot targets (N, C). Each entry of per_class has "AP", "cAP" and "positives" (chunks).
     Background and classes without a positive chunk are left out, and so are the class `ignore` and the chunks
-    that carry it. Chunks of equal score count together; a class that is on in every chunk has 1. The means are NaN
+    that carry it, as in the published evaluation of THUMOS'14, of AP and cAP alike. Chunks of equal score count
+    together, which the published cAP orders arbitrarily; a class that is on in every chunk has 1. The means are NaN
     when no class is left. Raises LstrError when shapes differ or a score is NaN.
     """
     scores, on = _scored(scores, targets, classes, ignore)
@@ -34,19 +35,6 @@ def per_frame(
             "positives": int(on[:, column].sum()),
         }
     return {"mAP": mean_of(per_class, "AP"), "mcAP": mean_of(per_class, "cAP"), "per_class": per_class}
-
-
-def published_per_frame(scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
-    """As `per_frame` by the convention of the published evaluation: its AP leaves out ambiguous chunks, its cAP none.
-
-    It also orders chunks of equal score arbitrarily; here they count together, as in `per_frame`.
-    """
-    without, with_all = per_frame(scores, targets, classes), per_frame(scores, targets, classes, ignore=None)
-    per_class = {
-        name: without["per_class"].get(name, {"AP": float("nan"), "positives": 0}) | {"cAP": entry["cAP"]}
-        for name, entry in with_all["per_class"].items()
-    }
-    return {"mAP": without["mAP"], "mcAP": with_all["mcAP"], "per_class": per_class}
 
 
 def _scored(

@@ -12,6 +12,7 @@ video's end, and takes its softmax without the ambiguous class; here every chunk
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from lstr.config import LSTRConfig
 from lstr.fixed_window import FixedWindow
 from lstr.published_blocks import packed_blocks, with_prefixes
 from lstr.transformer import module_list
+from lstr.windows import Outputs
 
 PUBLISHED_NAMES = {
     "linear_encoding.": "feature_head_work.input_linear.0.",
@@ -81,6 +83,11 @@ class OadTR(FixedWindow):
         self.dropout = nn.Dropout(dropout)
         self.now = nn.Linear(2 * d_model, n_classes)
         self.classifier = nn.Linear(d_model, n_classes)
+
+    def outputs(self) -> Outputs:
+        """The newest chunk and the chunks after it, whose mean weighs half as much in the loss."""
+        outputs = super().outputs()
+        return replace(outputs, parts=(outputs.parts[0], replace(outputs.parts[1], weight=0.5)))
 
     def of_chunk(self, features: Tensor) -> Tensor:
         """Tokens (..., d_model) of chunks with features (..., D), without positions."""

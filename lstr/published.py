@@ -9,7 +9,21 @@ from typing import Any
 from torch import Tensor
 
 from lstr import colar, fats, gatehub, idn, oadtr, woad
-from lstr.config import COLAR, FATS, GATEHUB, IDN, MINIROAD, OADTR, TESTRA, TRN, WOAD, LSTRConfig, override
+from lstr.config import (
+    CMERT,
+    COLAR,
+    FATS,
+    GATEHUB,
+    IDN,
+    MAT,
+    MINIROAD,
+    OADTR,
+    TESTRA,
+    TRN,
+    WOAD,
+    LSTRConfig,
+    override,
+)
 from lstr.errors import CheckpointError, ConfigError
 from lstr.labels import BACKGROUND, THUMOS_CLASSES
 from lstr.miniroad import PUBLISHED_NAMES as MINIROAD_NAMES
@@ -27,6 +41,14 @@ LSTR_SIZES = {
     "n1": ("enc_queries.1.weight", 0),
     "anticipation": ("future_tokens.weight", 0),
 }
+FORESIGHT_SIZES = {
+    "rgb_dim": ("feature_head_work.visual_linear.0.weight", 1),
+    "flow_dim": ("feature_head_work.motion_linear.0.weight", 1),
+    "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
+    "n0": ("enc_queries.0.weight", 0),
+    "future": ("final_query.weight", 0),
+    "n_generated": ("gen_query.weight", 0),
+}
 SIZES = {
     "lstr": LSTR_SIZES,
     "testra": LSTR_SIZES,
@@ -39,6 +61,8 @@ SIZES = {
     "oadtr": {"d_feedforward": ("encoder.0.linear1.weight", 0), "n_ahead": ("queries", 0)},
     "colar": {"exemplars": ("exemplars", 1)},
     "trn": {"d_token": ("feature_head_work.input_linear.0.weight", 0)},
+    "cmert": FORESIGHT_SIZES | {"n1": ("enc_queries.1.weight", 0)},
+    "mat": FORESIGHT_SIZES,
     "idn": {},
     "fats": {"d_model": ("action_cell.weight_hh", 1), "input_dim": ("action_cell.weight_ih", 1)},
     "woad": {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)},
@@ -49,6 +73,7 @@ NEEDED["testra"] = NEEDED["lstr"]
 NEEDED |= {"gatehub": ("d_feedforward", "n0", "work_length", "n_long"), "colar": ("exemplars",), "trn": ("d_token",)}
 NEEDED |= {"idn": (), "fats": (), "woad": ("d_feedforward",)}
 NEEDED["oadtr"] = ("d_feedforward", "n_ahead", "work_length")
+NEEDED["cmert"] = NEEDED["mat"] = ("d_feedforward", "l_dec", "l_enc", "n0", "future", "n_generated")
 UNKNOWN: dict[str, tuple[str, ...]] = {
     "lstr": ("n_heads", "work_length", "long_length", "long_stride"),
     "testra": ("n_heads", "work_length", "long_length", "long_stride", "decay"),
@@ -57,6 +82,8 @@ UNKNOWN: dict[str, tuple[str, ...]] = {
     "oadtr": ("n_heads", "decoder_heads"),
     "colar": ("work_length",),
     "trn": ("anticipation",),
+    "cmert": ("n_heads", "work_length", "long_length", "long_stride", "context", "anticipation"),
+    "mat": ("n_heads", "work_length", "long_length", "long_stride", "groups", "anticipation"),
     "idn": ("work_length",),
     "fats": ("work_length", "generated", "runs"),
     "woad": (),
@@ -127,13 +154,16 @@ def kind_of(tensors: Mapping[str, Tensor]) -> str:
 
     Those of a TeSTra are named and shaped as an LSTR's, so nothing does but what `told_by_names` finds.
     """
+    if "gen_query.weight" in tensors:
+        return "cmert" if "enc_queries.1.weight" in tensors else "mat"
     return next((kind for own, kind in OWN_TENSORS.items() if own in tensors), "lstr")
 
 
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Configuration that follows from the shapes of tensors: those of d_model, input_dim, n_classes and of `SIZES`
-    whose tensors exist; of an LSTR or a TeSTra also l_enc, l_dec, and long_memory, 1 or 0; of a MiniROAD also
-    anticipation; of a GateHUB or an OadTR l_enc and l_dec, of the one n_long, of the other work_length."""
+    whose tensors exist; of an LSTR or a TeSTra also l_enc, l_dec, and long_memory, 1 or 0; of a CMeRT or a MAT l_enc,
+    l_dec and l_gen; of a MiniROAD also anticipation; of a GateHUB or an OadTR l_enc and l_dec, of the one n_long, of
+    the other work_length."""
     kind = kind_of(tensors)
     sizes = {
         "n_classes": ("classifier.weight", 0),
@@ -147,7 +177,10 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     if kind == "miniroad":
         ahead = len(tensors["anticipate.weight"]) if "anticipate.weight" in tensors else 0
         return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}
-    stacks = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers."}
+    if kind in ("cmert", "mat"):
+        found = {"rgb_dim": 0, "flow_dim": 0} | found
+        found["input_dim"] = found["rgb_dim"] + found["flow_dim"]
+    stacks = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers.", "l_gen": "gen_layer.layers."}
     if kind in ("gatehub", "oadtr"):
         stacks = {"l_enc": "encoder.", "l_dec": "decoder."}
     for name, prefix in stacks.items():
@@ -178,7 +211,9 @@ def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mappi
         name: value for name, value in found.items() if name not in ("n_classes", "input_dim", "long_memory")
     }
     input_dim = found["input_dim"]
-    if input_dim in INPUT_DIMS:
+    if "rgb_dim" in found:
+        pass  # as two branches tell
+    elif input_dim in INPUT_DIMS:
         known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
     elif not {"rgb_dim", "flow_dim"} <= set(overrides):
         raise CheckpointError(
@@ -190,7 +225,7 @@ def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mappi
     if not found.get("long_memory", 1):
         known["long_length"] = 0
     base = {"lstr": LSTRConfig(), "miniroad": MINIROAD, "testra": TESTRA, "gatehub": GATEHUB, "oadtr": OADTR}
-    base |= {"colar": COLAR, "trn": TRN, "idn": IDN, "fats": FATS, "woad": WOAD}
+    base |= {"colar": COLAR, "trn": TRN, "cmert": CMERT, "mat": MAT, "idn": IDN, "fats": FATS, "woad": WOAD}
     if kind == "gatehub":
         stride = override(GATEHUB, {n: v for n, v in overrides.items() if n == "long_stride"}).long_stride
         known["long_length"] = known.pop("n_long") * stride

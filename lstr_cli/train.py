@@ -17,14 +17,18 @@ from lstr_cli.options import data_options, device_option, set_option
     "--preset",
     type=click.Choice(
         ["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published"]
-        + ["miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"]
+        + ["miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14", "small"]
+        + ["gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"]
+        + ["cmert-thumos14", "mat-thumos14", "mat-tvseries"]
         + ["idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14"]
-        + ["efc-thumos14", "ed-thumos14", "red-thumos14", "ttm-thumos14", "small"]
+        + ["efc-thumos14", "ed-thumos14", "red-thumos14", "ttm-thumos14"]
     ),
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
     "published code. miniroad-thumos14, miniroad-tvseries: of MiniROAD's. "
     "testra-thumos14, testra-laplace-thumos14: of TeSTra's, with its two kernels. "
+    "gatehub-thumos14, oadtr-thumos14, colar-thumos14, trn-thumos14: of those models' published code. "
+    "cmert-thumos14: of CMeRT's. mat-thumos14, mat-tvseries: of MAT's. "
     "idn-thumos14, fats-thumos14, woad-thumos14, woad-video-thumos14: of IDN's, FATS' and WOAD's. "
     "efc-thumos14, ed-thumos14, red-thumos14, ttm-thumos14: sizes of those papers. "
     "small: for little video.  [default: small up to an hour of training video, else thumos14]",

@@ -1,6 +1,6 @@
 """What scores show beyond their mean: by convention, tenth of an action, start, delay, class and video."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,26 +49,23 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
 def conventions(evaluation: Evaluation) -> dict[str, Any]:
     """mAP, mcAP, videos and chunks by the corrected and by the published convention, of the videos that were scored.
 
-    Corrected: every video, chunks labelled ambiguous left out. Published: videos that fill a work memory, and mcAP
-    keeps ambiguous chunks; its values are None when no video does. `seen` counts the videos that networks of their
-    features have seen, if they have.
+    Corrected: every video. Published: videos that fill a work memory; its values are None when no video does. Both
+    leave out chunks labelled ambiguous. `seen` counts the videos that networks of their features have seen, if they
+    have.
     """
     split, scores = evaluation.split, evaluation.scores
     by_id = {video.id: rows for video, rows in zip(split.videos, scores, strict=True)}
     work = evaluation.loaded.config.work_length
-    sets: dict[str, tuple[Callable, list[LabelledVideo]]] = {
-        "corrected": (metrics.per_frame, split.videos),
-        "published": (metrics.published_per_frame, [v for v in split.videos if len(v.features) >= work]),
-    }
+    sets = {"corrected": split.videos, "published": [v for v in split.videos if len(v.features) >= work]}
     found = {}
-    for name, (measure, videos) in sets.items():
+    for name, videos in sets.items():
         counts = {"videos": len(videos), "chunks": sum(len(video.features) for video in videos)}
         seen = sum(video.id in evaluation.document.get("seen", ()) for video in videos)
         if seen:
             counts["seen"] = seen
         if videos:
             rows, truth = np.concatenate([by_id[v.id] for v in videos]), np.concatenate([v.targets for v in videos])
-            result = measure(rows, truth, split.labels.classes)
+            result = metrics.per_frame(rows, truth, split.labels.classes)
         found[name] = {mean: result[mean] if videos else None for mean in MEANS} | counts
     return found
 
@@ -78,10 +75,9 @@ def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
     split = evaluation.split
     scored = (evaluation.scores, [video.targets for video in split.videos], split.labels.classes)
     draws = bootstrap.draw(len(split.videos), resamples)
-    kept = None if evaluation.document["convention"] == "published" else AMBIGUOUS
     return {
         "mAP": bootstrap.resampled_means(*scored, draws),
-        "mcAP": bootstrap.resampled_means(*scored, draws, calibrated=True, ignore=kept),
+        "mcAP": bootstrap.resampled_means(*scored, draws, calibrated=True),
     }
 
 

@@ -14,9 +14,9 @@ from pipelines.evaluation.wording import figure_text, interval_text, videos_text
 from pipelines.reports.page import build_page
 
 CONVENTIONS = (
-    "Each chunk counts once, of all videos together. Corrected: every video is scored, and chunks that are labelled "
-    "ambiguous are not. Published: as the LSTR paper was scored, without videos shorter than the work memory, and mcAP "
-    "with the ambiguous chunks. Compare with published results by the published rows only."
+    "Each chunk counts once, of all videos together, but for those that are labelled ambiguous. Corrected: every video "
+    "is scored. Published: as the LSTR paper was scored, without videos shorter than the work memory. Compare with "
+    "published results by the published rows only."
 )
 EVENTS = (
     "What lstr detect announces with the checkpoint's thresholds. A label is found by a detection of its class with an "

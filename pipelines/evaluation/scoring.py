@@ -30,7 +30,7 @@ class Scoring:
     mode: Literal["batch", "stream"] = "batch"
     """Many windows at once, or one chunk at a time as `lstr detect` does; the scores are the same"""
     published: bool = False
-    """The videos and the convention of the published evaluation"""
+    """The videos of the published evaluation"""
     allow_mismatch: bool = False
     """Features of another recipe than the checkpoint's"""
     allow_seen: bool = False
@@ -120,7 +120,7 @@ def score_split(
     anticipation = [_ahead(split, scores, ahead) for ahead in range(1, loaded.config.n_ahead + 1)]
     now = [video[:, 0] for video in scores]
     document = {
-        **pooled_metrics(split, {"lstr": now}, scoring.published),
+        **pooled_metrics(split, {"lstr": now}),
         **({"anticipation": anticipation} if anticipation else {}),
         "convention": "published" if scoring.published else "corrected",
         "mode": scoring.mode,
@@ -147,13 +147,13 @@ def published_set(split: Split, config: LSTRConfig) -> Split:
     return replace(split, videos=long_enough)
 
 
-def pooled_metrics(split: Split, systems: dict[str, list[Scores]], published: bool = False) -> dict[str, Any]:
+def pooled_metrics(split: Split, systems: dict[str, list[Scores]]) -> dict[str, Any]:
     """{system: {mAP, mcAP, per_class}} over all chunks of the split together, the two baselines added."""
-    measure = metrics.published_per_frame if published else metrics.per_frame
     truth = np.concatenate([video.targets for video in split.videos])
     lengths = [len(video.features) for video in split.videos]
     systems = systems | baseline_scores(split.labels, lengths)
-    return {name: measure(np.concatenate(scores), truth, split.labels.classes) for name, scores in systems.items()}
+    classes = split.labels.classes
+    return {name: metrics.per_frame(np.concatenate(scores), truth, classes) for name, scores in systems.items()}
 
 
 def _scores_of(loaded: Checkpoint, split: Split, mode: str) -> Iterator[Scores]:

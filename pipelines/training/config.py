@@ -25,14 +25,21 @@ class TrainConfig:
     """`adam` (paper), whose decay is part of the gradient, or `adamw`, whose decay is not."""
     warmup: float = 0.4
     """Share of all steps in which the rate rises."""
+    warmup_epochs: float = 0.0
+    """Epochs in which the rate rises, however many the run has (published code); 0 is as `warmup` says."""
     schedule: str = "paper"
     """`paper`: from 0 linearly to `lr`, then half a cosine to 0. `published` (code): half a cosine over all steps,
-    times a rise from 0.3 to 1, so that `lr` itself is never reached. `constant`: `lr` at every step."""
+    times a rise from 0.3 to 1, so that `lr` itself is never reached. `onecycle`: half a cosine from a 25th of `lr` to
+    it, then one to nearly 0 (GateHUB). `tenths`: `lr` in the first epoch, in each other a tenth of that before (OadTR,
+    Colar). `constant`: `lr` at every step."""
     windows: str = "random"
     """`random` end times (paper); `tiled`: back to back from a random offset (published code); `every`: at each
     `stride`-th chunk from a random offset (MiniROAD)."""
     stride: int = 4
     """Chunks between the ends of two windows, where `windows` is `every`."""
+    tails: bool = True
+    """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
+    does neither."""
     targets: str = "multi-hot"
     """Of a chunk with several actions: `multi-hot`, so that it weighs more (paper); `unit`: of length 1 (MiniROAD)."""
     ambiguous: str = "ignored"
@@ -72,7 +79,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every", "stride"), 1)
         least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
-        least |= dict.fromkeys(("save_seconds", "warmup", "hide_long", "average"), 0)
+        least |= dict.fromkeys(("save_seconds", "warmup", "warmup_epochs", "hide_long", "average"), 0)
         below = {"warmup": 1, "hide_long": 1, "average": 1}
         check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
@@ -81,7 +88,7 @@ class TrainConfig:
 
 CHOICES = {
     "optimiser": ("adam", "adamw"),
-    "schedule": ("paper", "published", "constant"),
+    "schedule": ("paper", "published", "onecycle", "tenths", "constant"),
     "windows": ("random", "tiled", "every"),
     "targets": ("multi-hot", "unit"),
     "ambiguous": ("ignored", "class"),
@@ -99,7 +106,40 @@ MINIROAD = TrainConfig(
     targets="unit",
     ambiguous="class",
 )
-PUBLISHED = TrainConfig(lr=7e-5, schedule="published", windows="tiled", long_sampling="stretched")
+PUBLISHED = TrainConfig(
+    lr=7e-5, schedule="published", warmup_epochs=10, windows="tiled", tails=False, long_sampling="stretched"
+)
+GATEHUB = TrainConfig(
+    epochs=10,
+    batch_size=50,
+    lr=1.2e-4,
+    warmup=0.25,
+    schedule="onecycle",
+    windows="every",
+    stride=1,
+    clip=1.0,
+)
+OADTR = TrainConfig(
+    epochs=4,
+    batch_size=128,
+    lr=1e-4,
+    weight_decay=1e-4,
+    schedule="tenths",
+    windows="every",
+    stride=1,
+    clip=1.0,
+)
+TRN = TrainConfig(
+    epochs=21,
+    batch_size=32,
+    lr=5e-4,
+    weight_decay=5e-4,
+    schedule="constant",
+    windows="tiled",
+    tails=False,
+)
+CMERT = replace(PUBLISHED, lr=2e-4, batch_size=32, epochs=16, average=0.999)
+MAT = replace(PUBLISHED, average=0.999, seed=123456)
 AHEAD = TrainConfig(lr=1e-4, weight_decay=0.0, schedule="constant")  # what EFC, ED, RED and TTPP had is not known
 WOAD = TrainConfig(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
 PRESETS = {
@@ -112,6 +152,13 @@ PRESETS = {
     "miniroad-tvseries": replace(MINIROAD, batch_size=64, metric="mcAP"),
     "testra-thumos14": PUBLISHED,
     "testra-laplace-thumos14": PUBLISHED,
+    "gatehub-thumos14": GATEHUB,
+    "oadtr-thumos14": OADTR,
+    "colar-thumos14": replace(OADTR, lr=3e-4),
+    "trn-thumos14": TRN,
+    "cmert-thumos14": CMERT,
+    "mat-thumos14": MAT,
+    "mat-tvseries": replace(MAT, epochs=20, warmup_epochs=8, metric="mcAP"),
     "idn-thumos14": TrainConfig(
         lr=1e-4, weight_decay=0.0, batch_size=128, schedule="constant", windows="every", stride=1
     ),

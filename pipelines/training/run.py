@@ -15,13 +15,14 @@ from pipelines.provenance import make_reproducible, provenance
 from pipelines.training.batches import Batch, PieceMaker, default_readers, read_ahead
 from pipelines.training.config import TrainConfig
 from pipelines.training.curves import draw_curves
+from pipelines.training.exemplars import give_exemplars
 from pipelines.training.kept_features import KeptFeatures, fit_on
 from pipelines.training.log import Step, TrainLog, summary_of
 from pipelines.training.loop import Plan, Position, train_steps
 from pipelines.training.ranks import ALONE, Ranks
 from pipelines.training.run_folder import Saver, begin_run, restore, settings_of
-from pipelines.training.sampling import count_steps, draw_windows, feature_statistics
-from pipelines.training.schedule import learning_rate
+from pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
+from pipelines.training.schedule import rates
 from pipelines.training.step import Learner, deterministic
 
 
@@ -70,13 +71,15 @@ def train_model(
     steps = count_steps(split.videos, task.model, config)
     plan = Plan(
         steps,
-        lambda step: learning_rate(step, steps, config.lr, config.warmup, config.schedule),
+        rates(config, steps, epoch_steps(split.videos, task.model, config)),
         config.log_every,
         config.eval_every if task.validation else 0,
         config.patience,
     )
     with deterministic(config.deterministic):
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
+        if not state:
+            give_exemplars(learner, split.videos)
         position = restore(state, learner) if state else Position()
         with TrainLog(folder, position.step) if ranks.first else nullcontext() as log:
             saver = Saver(folder, task.split, settings)

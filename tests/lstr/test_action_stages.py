@@ -54,10 +54,14 @@ def test_runs_end_with_their_video():
     assert [row["per_class"]["A"]["positives"] for row in joined] == [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]  # the last is lost
 
 
-def test_ambiguous_chunks_count_in_the_published_convention_alone():
-    on = targets(*[1] * 10, *[0] * 10, ambiguous=range(15, 20))
-    scores = falling(20)[::-1].copy()
-    assert per_stage([scores], [on], CLASSES)[0]["mAP"] > published_per_stage(scores, on, CLASSES)[0]["mAP"]
+def test_ambiguous_chunks_are_left_out_and_published_runs_join_across_them():
+    on = targets(*[1] * 10, *[0] * 5, *[1] * 10, *[0] * 10, ambiguous=range(10, 15))
+    scores = np.random.default_rng(0).random((35, 4))
+    rows = published_per_stage(scores, on, CLASSES)
+    keep = np.r_[0:10, 15:35]
+    assert rows == published_per_stage(scores[keep], on[keep], CLASSES)
+    assert [row["per_class"]["A"]["positives"] for row in rows] == [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+    assert [row["per_class"]["A"]["positives"] for row in per_stage([scores], [on], CLASSES)] == [2] * 10
 
 
 def test_no_class_gives_nan():

@@ -28,7 +28,8 @@ DESIGNS = [
     {"encoder": "self-attention", "integration": "mlp"},
     {"long_length": 0},
     *({"kind": "rnn", "cell": cell} for cell in ("lstm", "gru")),
-    *({"kind": kind} for kind in ("trn", "lfb", "miniroad", "testra")),
+    *({"kind": kind} for kind in ("trn", "lfb", "miniroad", "testra", "gatehub", "oadtr", "colar")),
+    {"kind": "trn", "d_token": 6, "shared_classifier": True, "decoder_from": 0},
 ]
 
 

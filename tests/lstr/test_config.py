@@ -208,9 +208,7 @@ def test_json_from_before_there_were_designs():
     }
     old |= {"long_length": 64, "long_stride": 2, "n0": 4, "n1": 8, "n_heads": 4, "positions": "distance"}
     old |= {"rgb_dim": 16, "work_length": 8}
-    new = {"kind", "encoder", "integration", "gru", "anticipation", "cell", "decay"}
-    new |= {"d_token", "shared_classifier", "decoder_from", "exemplars", "decoder_heads", "decoder_feedforward"}
-    assert set(old) | new == {field.name for field in dataclasses.fields(LSTRConfig)}
+    assert set(old) < {field.name for field in dataclasses.fields(LSTRConfig)}
     assert from_json(json.dumps(old)) == LSTRConfig(**old)
 
 

@@ -168,6 +168,19 @@ def test_distances_are_to_the_newest_chunk_and_stay_in_the_table(grid, stretched
         assert 0 <= distances.min() and distances.max() < config.work_length + config.long_length
 
 
+@pytest.mark.parametrize("grid", ["sliding", "anchored"])
+def test_stretched_slots_are_those_of_each_window_alone(grid):
+    """np.linspace over many windows was, with an empty range among them, a chunk off in some."""
+    config = LSTRConfig(grid=grid)
+    ends = np.arange(0, 2300)
+    indices, _ = memory.stretched_indices(ends, config)
+    for T, row in zip(ends, indices, strict=True):
+        start = max(0, T - 31)
+        oldest = start - 2048 if grid == "anchored" else max(0, start - 2048)
+        alone = np.linspace(oldest, start - 1, 512).astype(np.int64).clip(0)  # as the published loader takes them
+        np.testing.assert_array_equal(row, alone)
+
+
 def test_no_long_memory():
     indices, mask = memory.long_indices(5, LSTRConfig(**{**SMALL, "long_length": 0}))
     assert indices.shape == mask.shape == (0,)
@@ -183,6 +196,16 @@ def test_training_windows_supervise_every_chunk():
             seen = {chunk for T in ends for chunk in present(T, config)}
             assert seen == set(range(first, n_chunks))
     assert len(memory.window_ends(0, 0, config)) == 0
+
+
+def test_windows_without_tails_are_those_of_the_published_loader():
+    config = LSTRConfig(long_stride=4, **SMALL)
+    for n_chunks in range(30):
+        for offset in range(config.work_length):
+            firsts = range(offset, n_chunks, config.work_length)
+            after = range(offset + config.work_length, n_chunks, config.work_length)  # never the video's end
+            ends = memory.window_ends(n_chunks, offset, config, tails=False)
+            assert ends.tolist() == [first + config.work_length - 1 for first, _ in zip(firsts, after, strict=False)]
 
 
 def test_a_negative_chunk_is_refused():

@@ -12,7 +12,6 @@ from lstr.metrics import (
     calibrated_average_precision,
     chance,
     per_frame,
-    published_per_frame,
     time_prior,
 )
 
@@ -53,14 +52,6 @@ def test_order_of_tied_chunks_does_not_matter():
     assert len(values) == 1
     assert calibrated_average_precision(np.ones(200), on) == pytest.approx(0.5)
     assert calibrated_average_precision(scores, np.ones(200, dtype=bool)) == pytest.approx(1.0)
-
-
-def test_the_published_convention_keeps_ambiguous_chunks_in_the_calibrated_precision_alone():
-    scores = np.array([[0, 0.9, 0, 0], [0, 0.8, 0, 0], [0, 0.1, 0, 0]])
-    targets = np.array([[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]])
-    result = published_per_frame(scores, targets, CLASSES)
-    assert result["mAP"] == per_frame(scores, targets, CLASSES)["mAP"] == 1.0
-    assert result["mcAP"] == per_frame(scores, targets, CLASSES, ignore=None)["mcAP"] == pytest.approx(2 / 3)
 
 
 def test_absent_classes_are_in_no_mean_and_an_all_positive_one_is_perfect():

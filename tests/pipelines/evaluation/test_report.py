@@ -13,7 +13,7 @@ import pytest
 
 from lstr.config import LSTRConfig
 from lstr.labels import THUMOS_CLASSES, Labels, VideoLabels, targets
-from lstr.metrics import per_frame, published_per_frame
+from lstr.metrics import per_frame
 from lstr.segment import Segment
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluation.analysis import analyse, compare, resample
@@ -72,7 +72,7 @@ def test_both_conventions_are_named():
     assert found["corrected"] == {**_means(everything), "videos": 4, "chunks": 192}
     rows = np.concatenate([scores[i] for i in (0, 1, 3)])
     truth = np.concatenate([videos[i].targets for i in (0, 1, 3)])
-    assert found["published"] == {**_means(published_per_frame(rows, truth, CLASSES)), "videos": 3, "chunks": 180}
+    assert found["published"] == {**_means(per_frame(rows, truth, CLASSES)), "videos": 3, "chunks": 180}
     assert entry.document["absent_classes"] == ["never"]
     assert {len(rows) for rows in entry.document["stages"].values()} == {10}
     short = judged(lengths=(8, 12))

@@ -1,6 +1,8 @@
 """Every kind and design is trained, evaluated and run on a stream by the same commands."""
 
 import json
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +18,8 @@ from pipelines.evaluation.scoring import Scoring, score_split
 from pipelines.progress import result_of
 from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.run import Task, train_model
-from pipelines.training.sampling import make_batch
-from pipelines.training.schedule import learning_rate
+from pipelines.training.sampling import count_steps, draw_windows, make_batch
+from pipelines.training.schedule import rates
 from tests.support.detections import decisions_of
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
@@ -27,8 +29,14 @@ DESIGNS = [
     {"kind": "miniroad"},
     {"kind": "testra", "grid": "anchored", "decay": "0.9"},
     {"kind": "testra", "anticipation": "2"},
+    {"kind": "cmert", "grid": "anchored", "context": "2", "anticipation": "2"},
+    {"kind": "mat", "grid": "sliding", "anticipation": "2"},
     {"kind": "rnn", "cell": "gru"},
     {"kind": "trn"},
+    {"kind": "trn", "shared_classifier": "true", "decoder_from": "0", "d_token": "8"},
+    {"kind": "gatehub", "work_length": "4"},
+    {"kind": "oadtr", "anticipation": "2", "decoder_heads": "4", "decoder_feedforward": "8"},
+    {"kind": "colar", "exemplars": "3"},
     {"kind": "lfb"},
     {"encoder": "one-stage"},
     {"encoder": "stage2-self-attention"},
@@ -140,12 +148,44 @@ def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, mo
     assert json.dumps(result)
 
 
-def test_published_schedule_peaks_where_it_was_measured():
-    """Peak 4.64e-5 at epoch 8.7, start 2.1e-5, 4.58e-5 at epoch 10 (facts on the published code, loss and schedule)."""
-    _, config = resolve("thumos14-published", {}, (2048, 1024))
-    rates = [learning_rate(step, 2500, config.lr, config.warmup, config.schedule) for step in range(2500)]
-    assert rates[0] == pytest.approx(2.1e-5) and rates[1000] == pytest.approx(4.58e-5, rel=1e-2)
-    assert max(rates) == pytest.approx(4.64e-5, rel=1e-3) and np.argmax(rates) / 100 == pytest.approx(8.7, abs=0.1)
+def published_rate(step, epochs, epoch_steps):
+    """The published scheduler steps once when it is made, so the first step of training has its second rate."""
+    at, warm = step + 1, 10 * epoch_steps
+    rise = min(1, 0.3 * (1 - at / warm) + at / warm)
+    return 7e-5 * rise * 0.5 * (1 + math.cos(math.pi * at / (epochs * epoch_steps)))
+
+
+@pytest.mark.parametrize("epochs", [25, 4])
+def test_published_schedule_is_that_of_the_published_code(epochs):
+    """Peak 4.64e-5 at epoch 8.7, 4.58e-5 at epoch 10 of 25 (measured); the rise takes ten epochs of any number."""
+    _, config = resolve("thumos14-published", {"train.epochs": str(epochs)}, (2048, 1024))
+    rate = rates(config, 100 * epochs + 3, epoch_steps=100)
+    found = [rate(step) for step in range(100 * epochs)]
+    np.testing.assert_allclose(found, [published_rate(k, epochs, 100) for k in range(100 * epochs)], rtol=1e-9)
+    assert found[0] > 2.1e-5 and found[-1] == 0
+    if epochs == 25:
+        assert found[999] == pytest.approx(4.58e-5, rel=1e-2) and max(found) == pytest.approx(4.64e-5, rel=1e-3)
+        assert np.argmax(found) / 100 == pytest.approx(8.7, abs=0.1)
+
+
+def test_published_presets_draw_the_windows_of_the_published_loader(shared):
+    """6,155 on THUMOS'14, where whole tiles and their ends would be a window a video more (measured)."""
+    lengths = [len(np.load(path)) for path in sorted(shared.glob("data/thumos14/target_perframe/*validation*.npy"))]
+    if not lengths:
+        pytest.skip("no target_perframe of THUMOS'14 in the shared data")
+    videos = [SimpleNamespace(features=range(length)) for length in lengths]
+    model, config = resolve("thumos14-published", {}, (2048, 1024))
+    drawn = [len(draw_windows(videos, model, config, epoch)) for epoch in range(8)]
+    assert np.mean(drawn) == pytest.approx(6155, abs=15)
+    _, config = resolve("thumos14-published", {"train.tails": "true"}, (2048, 1024))
+    assert len(draw_windows(videos, model, config, 0)) == pytest.approx(6355, abs=30)
+
+
+def test_videos_too_short_for_a_published_window_are_no_endless_run():
+    model, config = resolve("thumos14-published", {}, (3, 2))
+    with pytest.raises(ConfigError, match="No window of 32 chunks") as caught:
+        count_steps([numbered(20)], model, config)
+    assert "train.tails" in caught.value.hint
 
 
 def test_presets_choose_the_switches():

@@ -1,0 +1,140 @@
+"""The cue task: whether a model finds, long after, what decides how an action is called.
+
+A video is white noise, a cue of 6 s that points to one of two classes, more noise, and an action of 2 s whose own
+features say that it happens and nothing of its class. So the class is known from the cue or by chance. Each video is
+new, so that none can be learnt by heart. With two cues the first always points to the other class, and the later
+counts: a model that knows which cues there were, but not their order, is left with chance.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lstr import streaming
+from lstr.config import FEATURES_PER_SECOND, KINDS, LSTRConfig
+from lstr.kind import Model
+from lstr.labels import BACKGROUND
+from lstr.windows import gather, join
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from pipelines.training.batches import PieceMaker
+from pipelines.training.config import TrainConfig
+from pipelines.training.ranks import ALONE
+from pipelines.training.schedule import rates
+from pipelines.training.step import Learner
+
+CLASSES = (BACKGROUND, "A", "B")
+FIRST = 1  # column of A, before B's
+WIDTH = 8  # features of each of the two streams
+NOTHING = torch.zeros(1), torch.ones(1)  # statistics that change no feature
+
+
+@dataclass(frozen=True)
+class CueTask:
+    """How videos are made. Times are in seconds, lengths of evidence in standard deviations of the noise."""
+
+    cue: float = 6.0
+    action: float = 2.0
+    strength: float = 3.0
+    gaps: tuple[float, float] = (4.0, 500.0)
+    """From the cue's end to the action's start, drawn log-uniformly between these"""
+    lead: float = 50.0
+    """Noise before the first cue, at most"""
+    cues: int = 1
+    apart: tuple[float, float] = (4.0, 32.0)
+    """From the first cue's end to the second's start, where there are two"""
+    seed: int = 0
+    """Of the directions that cues and action have"""
+
+    def video(self, random: np.random.Generator, gap: float | None = None) -> LabelledVideo:
+        """A new video, which ends with its action; `gap` is drawn where it is not named."""
+        right = int(random.integers(2))
+        parts: list[tuple[float, int | None]] = [(random.uniform(0, self.lead), None)]
+        if self.cues == 2:
+            parts += [(self.cue, 1 - right), (_log_uniform(random, self.apart), None)]
+        parts += [(self.cue, right), (gap or _log_uniform(random, self.gaps), None), (self.action, 2)]
+        means = np.concatenate([self._means(*part) for part in parts])
+        rows = (means + random.standard_normal(means.shape)).astype(np.float32)  # (L, 2 * WIDTH)
+        targets = np.zeros((len(rows), len(CLASSES)), np.uint8)
+        begin = len(rows) - chunks_of(self.action)
+        targets[:begin, 0] = 1
+        targets[begin:, FIRST + right] = 1
+        return LabelledVideo("cue", TwoStreamArray(rows[:, :WIDTH], rows[:, WIDTH:]), targets)
+
+    def _means(self, seconds: float, direction: int | None) -> np.ndarray:
+        rows = np.zeros((chunks_of(seconds), 2 * WIDTH))
+        if direction is not None:
+            drawn = np.random.default_rng(self.seed).standard_normal((2 * WIDTH, 2 * WIDTH))
+            rows += self.strength * np.linalg.qr(drawn)[0][direction]
+        return rows
+
+    def sees(self, config: LSTRConfig, gap: float) -> bool | None:
+        """Whether all of the later cue is in a window at the action's last chunk, None where it is in part.
+
+        What a recurrent model carries on has no such bound: it is then always True.
+        """
+        if not KINDS[config.kind].long_memory:
+            return True
+        newest = chunks_of(gap) + chunks_of(self.action)  # chunks from the cue's last one to the window's newest
+        reach = config.work_length + config.long_length
+        if newest >= reach:
+            return False
+        return True if newest + chunks_of(self.cue) <= reach else None
+
+
+def chunks_of(seconds: float) -> int:
+    """Whole chunks."""
+    return round(seconds * FEATURES_PER_SECOND)
+
+
+def _log_uniform(random: np.random.Generator, bounds: tuple[float, float]) -> float:
+    return float(np.exp(random.uniform(*np.log(bounds))))
+
+
+def train_on(task: CueTask, model: LSTRConfig, config: TrainConfig) -> tuple[Model, list[float]]:
+    """A model after `config.max_steps` steps, each on new videos and windows that end in their actions; and its losses.
+
+    The videos follow from the seed alone: every model sees the same.
+    """
+    random = np.random.default_rng([task.seed, config.seed, 0])
+    learner = Learner(model, config, CLASSES, NOTHING, "cpu", ALONE)
+    rate = rates(config, config.max_steps, config.max_steps)
+    losses = []
+    for step in range(config.max_steps):
+        videos = [task.video(random) for _ in range(config.batch_size)]
+        back = random.integers(chunks_of(task.action), size=len(videos))
+        drawn = [(v, len(video.features) - 1 - int(back[v])) for v, video in enumerate(videos)]
+        make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
+        losses.append(learner.step(make(drawn), step, rate(step))[0])
+    return learner.model.eval(), losses
+
+
+@torch.no_grad()
+def last_scores(model: Model, videos: Sequence[LabelledVideo]) -> Tensor:
+    """Scores (B, C) of the last chunk of each video, as a stream has them."""
+    if KINDS[model.config.kind].long_memory:  # they depend on one window alone
+        windows = join([gather(video.features[:], [len(video.features) - 1], model.config) for video in videos])
+        outputs = model.outputs()
+        newest = (outputs.slots == -1) | (outputs.slots == model.config.work_length - 1)
+        place = np.flatnonzero(newest & (outputs.ahead == 0))[-1]
+        return model(windows)[:, place].softmax(dim=-1)
+    longest = max(len(video.features) for video in videos)
+    rows = [np.pad(video.features[:], ((longest - len(video.features), 0), (0, 0))) for video in videos]
+    state = streaming.create(model, len(videos))
+    for chunk in range(longest):
+        begins = [i for i, video in enumerate(videos) if longest - len(video.features) == chunk]
+        if begins:
+            streaming.reset(state, begins)
+        features = np.stack([row[chunk] for row in rows])
+        scores = streaming.step(model, state, features[:, :WIDTH], features[:, WIDTH:])
+    return scores
+
+
+def accuracy(model: Model, task: CueTask, gap: float, videos: int, seed: int = 0) -> float:
+    """Share of new videos of one gap whose action is called right at its last chunk, of the two classes of actions."""
+    random = np.random.default_rng([task.seed, seed, 1, chunks_of(gap)])
+    drawn = [task.video(random, gap) for _ in range(videos)]
+    found = last_scores(model, drawn)[:, FIRST:].argmax(dim=1).numpy()
+    return float(np.mean(found == [int(video.targets[-1, FIRST:].argmax()) for video in drawn]))
