@@ -73,7 +73,11 @@ def _show_one(console, one: dict) -> None:
 
 def _headline(one: dict, of: str) -> str:
     """The first published number of a data set, with its fellow readers' caveat left to `lstr models KIND`."""
-    return next((f"{result['value']:.1f}" for result in one["results"] if result["of"].startswith(of)), "–")
+    return next((f"{result['value']:.1f}" for result in one["results"] if _is_detection(result, of)), "–")
+
+
+def _is_detection(result: dict, of: str) -> bool:
+    return result["of"].startswith(of) and "ahead" not in result["of"]
 
 
 def _speeds(one: dict) -> tuple[str, str]:
