@@ -197,7 +197,7 @@ class LSTRConfig:
             value, plain = getattr(self, name), getattr(type(self), name)
             if value != plain and self.kind != kind:
                 raise ConfigError(f"{name} is {value} and kind is {self.kind}.", f"Only kind {kind} has it.")
-        if self.kind in ("testra", "cmert", "mat"):
+        if self.kind in ("testra", "cmert", "mat", "gatehub"):
             only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
             for name, value in only.items():
                 if getattr(self, name) != value:
