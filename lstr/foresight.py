@@ -205,7 +205,7 @@ class Foresight(Model):
             mask = torch.from_numpy(visible).to(features.device)
             past = model.remember(constants.asked, tensors[KEYS][places], tensors[VALUES][places], mask)
             for name in model.remembered():
-                tensors[name][at(changed)] = past[name].to(tensors[name])
+                tensors[name][at(changed)] = past[name]
         slots, present = _short_memory(chunks, config)
         shown = None if present.all() else at(present)[0]
         work = tensors["work"][at(streams[:, None], slots % ring)]  # (B, K + W, d_model)

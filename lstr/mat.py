@@ -134,6 +134,11 @@ class MAT(Foresight):
         n = max(self.config.n0, self.config.groups)
         return {"memory": (n, self.config.d_model), "counted": (n,)}
 
+    def begin(self, n_streams: int) -> Tensors:
+        """As `Foresight.begin`."""
+        tensors = super().begin(n_streams)
+        return tensors | {"counted": torch.ones_like(tensors["counted"], dtype=torch.bool)}
+
     def grouped(self, mask: Tensor, together: bool = False) -> Tensor:
         """(B,) which of the windows with this mask (B, n_long) have their long memory summed up in groups.
 
@@ -193,7 +198,7 @@ class MAT(Foresight):
         if ahead:
             x = torch.cat([x, self.coming(slots[W:]).expand(len(x), -1, -1)], dim=1)  # (B, N, d_model)
         B, N, _ = x.shape
-        memory, m_counted = past["memory"], past["counted"].bool()
+        memory, m_counted = past["memory"], past["counted"]
         counted = m_counted.new_ones(B, N) if present is None else F.pad(present, (0, ahead), value=True)  # (B, N)
         causal = torch.ones(N, N, dtype=torch.bool, device=x.device).tril()
         past_and_work = F.pad(causal, (memory.shape[1], 0), value=True)
