@@ -72,7 +72,8 @@ class LSTRConfig:
 
     kind: str = "lstr"
     """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
-    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`), cmert (`lstr.cmert`), mat (`lstr.mat`)."""
+    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`), cmert (`lstr.cmert`), mat (`lstr.mat`),
+    gatehub (`lstr.gatehub`), oadtr (`lstr.oadtr`), colar (`lstr.colar`)."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -85,7 +86,8 @@ class LSTRConfig:
     work_length: int = 32
     """Chunks of short-term memory, all of them seen."""
     long_length: int = 2048
-    """Chunks of long-term memory before the work memory; 0 leaves it out."""
+    """Chunks of long-term memory before the work memory, and in kind gatehub of its history without the newest chunks;
+    0 leaves it out."""
     long_stride: int = 4
     """Distance in chunks between two samples of the long memory."""
     grid: str = "fixed"
@@ -97,11 +99,11 @@ class LSTRConfig:
     positions: str = "slot"
     """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
     n0: int = 16
-    """Queries of encoder stage 1, which has one layer."""
+    """Queries of encoder stage 1, which has one layer; the latent queries of kind gatehub."""
     n1: int = 32
     """Queries of encoder stage 2."""
     l_enc: int = 2
-    """Layers of encoder stage 2."""
+    """Layers of encoder stage 2, of the latent queries of kind gatehub, of the encoder of kind oadtr."""
     l_dec: int = 2
     encoder: str = "two-stage"
     """How the long memory is compressed; `lstr.network.Network` has a line for each choice."""
