@@ -132,6 +132,7 @@ def work(words: list[str], log: str, home: str) -> None:
     from lstr_cli.main import main
 
     os.setsid()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests run under nohup
     os.environ["LSTR_HOME"], os.environ["OMP_NUM_THREADS"] = home, "1"
     torch.set_num_threads(1)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
