@@ -135,7 +135,8 @@ def window_ends(n_chunks: int, offset: int, config: LSTRConfig, tails: bool = Tr
         return np.zeros(0, dtype=np.int64)
     width = config.work_length
     if not tails:
-        return np.arange(offset + width - 1, n_chunks - 1 - tile(config) + width, tile(config), dtype=np.int64)
+        after = 2 * config.anticipation if config.kind == "cmert" else tile(config) - width  # chunks that must follow
+        return np.arange(offset + width - 1, n_chunks - 1 - after, tile(config), dtype=np.int64)
     if n_chunks <= width:
         return np.array([n_chunks - 1], dtype=np.int64)
     ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, tile(config), dtype=np.int64)

@@ -288,6 +288,13 @@ def test_windows_of_mat_are_tiled_with_their_future():
     assert set(np.diff(sorted(end for _, end in epochs[0]))[:-1]) == {7}
 
 
+def test_windows_of_cmert_leave_room_for_what_they_anticipate_twice():
+    """As published, where windows are back to back without their future."""
+    config = override(CONFIG, {"kind": "cmert", "anticipation": 3})
+    assert memory.window_ends(40, 1, config, tails=False).tolist() == [4, 8, 12, 16, 20, 24, 28, 32]
+    assert memory.window_ends(40, 2, config, tails=False).tolist()[-1] == 29
+
+
 def test_a_head_of_two_branches_takes_appearance_first():
     head = BranchHead(replace(CONFIG, d_model=16))
     features = video(3)
