@@ -53,8 +53,8 @@ def command(print_config, make_default, **options):
 
     RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, curves.png, events
     for TensorBoard, and resume.pt, from which a run that was stopped anywhere goes on with --resume. Settings choose
-    the model: its kind (`lstr models` lists them), each design the paper compares, anticipation. Started by torchrun, the
-    same command trains on several GPUs or machines.
+    the model: its kind (`lstr models` lists them), each design the paper compares, anticipation. Started by torchrun,
+    the same command trains on several GPUs or machines.
 
     \b
     Examples:
