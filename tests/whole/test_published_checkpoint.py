@@ -75,6 +75,7 @@ def test_a_testra_is_run_by_naming_its_kind(lstr, shared, tmp_path):
     np.testing.assert_allclose(scores, expected / expected.sum(axis=1, keepdims=True), atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "said"),
     [
