@@ -79,9 +79,7 @@ class LSTRConfig:
     """
 
     kind: str = "lstr"
-    """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
-    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`), cmert (`lstr.cmert`), mat (`lstr.mat`),
-    gatehub (`lstr.gatehub`), oadtr (`lstr.oadtr`), colar (`lstr.colar`)."""
+    """lstr, or another of `KINDS`; `lstr models` tells of each."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024

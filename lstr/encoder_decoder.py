@@ -71,7 +71,10 @@ class Looking(Windowed):
         return in_order, self.to_features(ahead)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """Cross entropy now and ahead, plus the mean squared error of the features that the window has."""
+        """Cross entropy now and ahead, plus the mean squared error of the features that the window has.
+
+        In a batch of several pieces that mean is each piece's, which weighs as much as its share of the windows.
+        """
         logits, features = forwarded
         W, A = features.shape[1:3]
         share = 1.0

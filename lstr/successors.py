@@ -29,7 +29,7 @@ SUCCESSORS = {
         (
             *detection(69.5, 89.1, KINETICS, LSTR_TABLES),
             *detection(65.3, 88.1, ANET, LSTR_TABLES),
-            *anticipation(50.1, 80.8),
+            *anticipation(50.1, 80.8, ANET),
         ),
     ),
     "miniroad": Publication(

@@ -25,7 +25,7 @@ from pipelines.models import keep_speeds
 from pipelines.progress import Finished, Progress
 from pipelines.provenance import about_machine
 from pipelines.speed.model import build, filled, stream_row
-from pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary
+from pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
 from pipelines.training.batches import PieceMaker, read_ahead
 from pipelines.training.config import PRESETS, TrainConfig
 from pipelines.training.ranks import ALONE
@@ -97,7 +97,7 @@ def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None
         for n in cores:
             torch.set_num_threads(n)
             row["stream"][str(n)] = yield from stream_speed(model, lstr, options.seconds)
-        row["precisions"] = yield from precision_speeds(model, lstr, options.seconds)
+        row["precisions"] = whole(precision_speeds(model, lstr, options.seconds))
         del model
         if options.training:
             preset = row["preset"]
@@ -121,7 +121,7 @@ class Meter:
 
 
 def precision_speeds(model: Model, lstr: Model, seconds: float) -> Measuring[dict[str, dict]]:
-    """As `stream_speed` on one core, by each other precision that the kind has."""
+    """As `stream_speed` on one core, by each other precision that the kind has; beforehand nobody knows how many."""
     torch.set_num_threads(1)
     found = {}
     for precision in PRECISIONS[1:]:
