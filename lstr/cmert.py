@@ -55,8 +55,8 @@ class CMeRT(Foresight):
             (first, refined, Part(generated.rows, generated.weight, repeats_last=True)),
         )
 
-    def asked(self, n_windows: int = 1) -> Tensors:
-        """As `Foresight.asked`."""
+    def learned(self, n_windows: int = 1) -> Tensors:
+        """As `Foresight.learned`."""
         stacks = (*self.enc_modules, self.gen_layer)
         queries = (*self.enc_queries, self.gen_query)
         names = ("stage1", "stage2", "future")
@@ -77,16 +77,16 @@ class CMeRT(Foresight):
             for what in ("keys", "values")
         }
 
-    def remember(self, asked: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
         """As `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
         stack = self.enc_modules[0]
         layer = stack.layers[0]
         cross = layer.multihead_attn
-        queries = cross.queries(asked["stage1"]).expand(len(keys), -1, -1, -1)
+        queries = cross.queries(learned["stage1"]).expand(len(keys), -1, -1, -1)
         attended = cross.attend(queries, cross.split(keys), cross.split(values), mask[:, None, None, :])
-        tokens = stack.norm(layer.after_cross(asked["stage1"], attended))  # (B, n0, d_model)
-        memory = _answer(self.enc_modules[1], asked["stage2"], tokens)  # (B, n1, d_model)
-        future = _answer(self.gen_layer, asked["future"], memory)  # (B, n_generated, d_model)
+        tokens = stack.norm(layer.after_cross(learned["stage1"], attended))  # (B, n0, d_model)
+        memory = _answer(self.enc_modules[1], learned["stage2"], tokens)  # (B, n1, d_model)
+        future = _answer(self.gen_layer, learned["future"], memory)  # (B, n_generated, d_model)
         kept = {"future": future}
         seen = [(str(i), layer, memory) for i, layer in enumerate(self.dec_modules.layers)]
         seen.append(("refine", self.work_fusions[0].layers[0], torch.cat([memory, future], dim=1)))
@@ -95,15 +95,12 @@ class CMeRT(Foresight):
         return kept
 
     def decide(
-        self, asked: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
+        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
         """As `Foresight.decide`."""
-        K, W, ahead = self.config.context, self.config.work_length, self.config.anticipation
-        slots = torch.arange(K + W, device=work.device)
-        x = self.pos_encoding(work, slots)
-        if ahead:
-            coming = self.coming(W + torch.arange(ahead, device=work.device))
-            x = torch.cat([x, coming.expand(len(x), -1, -1)], dim=1)  # (B, K + W + A, d_model)
+        K, W = self.config.context, self.config.work_length
+        x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
+        x = self.with_coming(x, W)  # (B, K + W + A, d_model)
         mask, entered = self._mask(present, work.device), x
         for i, layer in enumerate(self.dec_modules.layers):
             x = layer.after_self(x, layer.self_attn(x, x, mask))
@@ -136,12 +133,12 @@ class CMeRT(Foresight):
         return mask & (shown[:, None, None, :] | torch.eye(N, dtype=torch.bool, device=device))
 
 
-def _answer(stack: Stack, asked: Tensor, memory: Tensor) -> Tensor:
+def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
     """What a stack makes of queries after its first self-attention (1 or B, n, D) and a memory (B, M, D): (B, n, D)."""
     layer = stack.layers[0]
     cross = layer.multihead_attn
-    queries = cross.queries(asked).expand(len(memory), -1, -1, -1)
-    x = layer.after_cross(asked, cross.attend(queries, *cross.keys_values(memory)))
+    queries = cross.queries(learned).expand(len(memory), -1, -1, -1)
+    x = layer.after_cross(learned, cross.attend(queries, *cross.keys_values(memory)))
     for layer in stack.layers[1:]:
         x = layer(x, memory)
     return stack.norm(x)

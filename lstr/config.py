@@ -142,6 +142,8 @@ class LSTRConfig:
     """Queries of the tokens of the future that kinds cmert and mat generate."""
     l_gen: int = 2
     """Layers that generate those."""
+    refinements: int = 2
+    """How often kind mat refines the work tokens, two times at least; the future is refined once less."""
     groups: int = 0
     """Runs that kind mat sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
     grouping: str = "window"
@@ -163,6 +165,7 @@ class LSTRConfig:
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
         least |= dict.fromkeys(("decoder_heads", "decoder_feedforward", "d_token", "decoder_from"), 0)
         least |= dict.fromkeys(("future", "n_generated", "l_gen"), 1) | dict.fromkeys(("context", "groups"), 0)
+        least["refinements"] = 2
         below = dict.fromkeys(least, MOST) | {"dropout": 1, "decoder_from": 2}
         check_range(self, least=least, above={"decay": 0}, below=below, choices=CHOICES)
         for name in ("gru", "shared_classifier"):
@@ -226,7 +229,8 @@ class LSTRConfig:
 
     def _check_foresight(self) -> None:
         """Raise ConfigError for what kinds cmert and mat cannot have, and for what they alone have."""
-        for name, plain, kind in (("context", 0, "cmert"), ("groups", 0, "mat"), ("grouping", "window", "mat")):
+        own = {"context": (0, "cmert"), "groups": (0, "mat"), "grouping": ("window", "mat"), "refinements": (2, "mat")}
+        for name, (plain, kind) in own.items():
             if getattr(self, name) != plain and self.kind != kind:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)} and kind is {self.kind}.", f"Only kind {kind} has {name}."

@@ -63,8 +63,8 @@ class Prepared:
 
     model: Foresight
     """The model, packed where it is for streams."""
-    asked: Tensors
-    """`Foresight.asked` of it"""
+    learned: Tensors
+    """`Foresight.learned` of it"""
 
 
 class Foresight(Model):
@@ -94,11 +94,11 @@ class Foresight(Model):
         self.classifier = nn.Linear(d_model, n_classes)
 
     @abstractmethod
-    def asked(self, n_windows: int = 1) -> Tensors:
+    def learned(self, n_windows: int = 1) -> Tensors:
         """Learned queries after the first self-attention of the stack that they enter, each (n_windows, n, d_model)."""
 
     @abstractmethod
-    def remember(self, asked: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
         """What long memories come to, from keys and values (B, n_long, d_model) of stage 1 and a mask (B, n_long).
 
         The names that `remembered` has are kept by a stream. together: whether the windows are a batch in a sense that
@@ -111,7 +111,7 @@ class Foresight(Model):
 
     @abstractmethod
     def decide(
-        self, asked: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
+        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
         """Logits (B, 1 + anticipation, C) of the newest chunk and of those ahead, or `whole`, of all outputs (B, N, C).
 
@@ -120,20 +120,25 @@ class Foresight(Model):
 
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, N, C) of all outputs of windows."""
-        asked = self.asked(len(windows) if self.config.dropout else 1)
+        learned = self.learned(len(windows) if self.config.dropout else 1)
         stored = self.stored(self.feature_head_long(windows.long))
-        past = self.remember(asked, *stored, windows.long_mask, together=True)
+        past = self.remember(learned, *stored, windows.long_mask, together=True)
         work = self.feature_head_work(torch.cat([windows.context, windows.work], dim=1))  # (B, K + W, d_model)
-        return self.decide(asked, work, windows.work_mask, past, whole=True)
+        return self.decide(learned, work, windows.work_mask, past, whole=True)
 
     def stored(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of stage 1, each (..., d_model), of long tokens (..., d_model)."""
         keys, values = self.enc_modules[0].layers[0].multihead_attn.project(tokens, 1, 3).chunk(2, dim=-1)
         return keys, values
 
-    def coming(self, positions: Tensor) -> Tensor:
-        """Tokens (1, anticipation, d_model) of the chunks to come at `positions` (anticipation,)."""
-        return self.pos_encoding(self.final_query.weight[None, : self.config.anticipation], positions)
+    def with_coming(self, work: Tensor, first: int) -> Tensor:
+        """Work tokens (B, N, d_model), then those of the chunks to come, whose positions begin at `first`."""
+        ahead = self.config.anticipation
+        if not ahead:
+            return work
+        tokens = self.final_query.weight[:ahead].expand(len(work), -1, -1)
+        positions = first + torch.arange(ahead, device=work.device)
+        return torch.cat([work, self.pos_encoding(tokens, positions)], dim=1)  # (B, N + anticipation, d_model)
 
     def stretched(self, future: Tensor) -> Tensor:
         """Generated tokens (B, n_generated, d_model) as (B, future, d_model), each repeated for its share of them."""
@@ -142,7 +147,7 @@ class Foresight(Model):
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + anticipation, C) of a video's features (L, D): chunk T has the newest output of its window."""
-        return torch.cat(self._of_windows(Prepared(self, self.asked()), features, _blocks(len(features), batch_size)))
+        return torch.cat(self._of_windows(Prepared(self, self.learned()), features, _blocks(len(features), batch_size)))
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
         """As `video_logits`, with packed weights."""
@@ -162,18 +167,18 @@ class Foresight(Model):
             # windows with the same long memory share it
             new = np.append(True, (seen[1:] != seen[:-1]).any(axis=1) | together)  # (B,)
             mask = torch.from_numpy(visible[new]).to(work.device)
-            past = model.remember(prepared.asked, keys[long[new]], values[long[new]], mask, together)
+            past = model.remember(prepared.learned, keys[long[new]], values[long[new]], mask, together)
             which = torch.from_numpy(np.cumsum(new) - 1).to(work.device)
             past = {name: past[name][which] for name in model.remembered()}
             slots, present = _short_memory(ends, config)
             shown = None if present.all() else torch.from_numpy(present).to(work.device)
-            made.append(model.decide(prepared.asked, work[slots], shown, past))
+            made.append(model.decide(prepared.learned, work[slots], shown, past))
         return made
 
     def constants(self, precision: str = "float32") -> Prepared:
         """Packed weights, and what learned queries come to. Precisions are float32 and bf16, else ConfigError."""
         packed = pack(self, precision)
-        return Prepared(packed, self.asked())
+        return Prepared(packed, self.learned())
 
     def begin(self, n_streams: int) -> Tensors:
         """Rings of work tokens and of the long memory's keys and values, and what the long memory came to."""
@@ -203,13 +208,13 @@ class Foresight(Model):
             long, visible = index.long_indices(chunks[changed], config)  # (U, n_long)
             places = at(changed[:, None], long // apart % rows)
             mask = torch.from_numpy(visible).to(features.device)
-            past = model.remember(constants.asked, tensors[KEYS][places], tensors[VALUES][places], mask)
+            past = model.remember(constants.learned, tensors[KEYS][places], tensors[VALUES][places], mask)
             for name in model.remembered():
                 tensors[name][at(changed)] = past[name]
         slots, present = _short_memory(chunks, config)
         shown = None if present.all() else at(present)[0]
         work = tensors["work"][at(streams[:, None], slots % ring)]  # (B, K + W, d_model)
-        return model.decide(constants.asked, work, shown, {name: tensors[name] for name in model.remembered()})
+        return model.decide(constants.learned, work, shown, {name: tensors[name] for name in model.remembered()})
 
 
 def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:

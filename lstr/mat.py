@@ -29,8 +29,8 @@ from lstr.kind import Tensors
 from lstr.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.windows import Outputs, Part
 
-WORK_WEIGHTS, FUTURE_WEIGHT = (0.2, 0.2, 1.0), 0.1
-"""Of the losses of the work tokens of each stage, and of the future tokens (published settings)."""
+FUTURE_WEIGHT = 0.1
+"""Of the loss of each generation of future tokens (published code)."""
 PUBLISHED_BATCH = 16
 """Windows that the published evaluation computes together."""
 
@@ -93,34 +93,38 @@ class BestEncoderLayer(EncoderLayer):
 
 
 class MAT(Foresight):
-    """Grouped memory, a decoder, generated future and two refinements of the work tokens, one of the future."""
+    """Grouped memory, a decoder, generated future, `config.refinements` of the work tokens, one less of the future."""
 
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
         shape = config.d_model, config.n_heads, config.d_feedforward, config.dropout
         layer = BestLayer(*shape)
-        super().__init__(config, n_classes, layer, BestEncoderLayer(*shape), fusions=2)
-        self.fut_fusions: Sequence[Stack] = module_list([Stack(layer, 1, config.d_model)])
+        super().__init__(config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements)
+        again = range(config.refinements - 1)
+        self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in again)
 
     def outputs(self) -> Outputs:
-        """The work slots and the chunks that follow, thrice; then twice the chunks of the generated future.
+        """The work slots and the chunks that follow, once for each stage; then the chunks of each generated future.
 
-        That begins at the second chunk after the work memory (published code, which leaves one out).
+        A future begins at the second chunk after the work memory (published code, which leaves one out).
         """
-        W, ahead, n_future = self.config.work_length, self.config.anticipation, self.config.future
+        W, ahead, n_future, n = (
+            self.config.work_length, self.config.anticipation, self.config.future, self.config.refinements
+        )  # fmt: skip
         slots = np.concatenate([np.arange(W), np.full(ahead, -1)])
         later = np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)])
-        ends = np.cumsum([W + ahead] * 3 + [n_future])
-        rows = np.split(np.arange(3 * (W + ahead) + 2 * n_future), ends)
-        parts = [Part(part, weight) for part, weight in zip(rows, WORK_WEIGHTS, strict=False)]
-        parts += [Part(part, FUTURE_WEIGHT, repeats_last=True) for part in rows[3:]]
+        works = np.arange((1 + n) * len(slots)).reshape(1 + n, -1)
+        futures = works.size + np.arange(n * n_future).reshape(n, -1)
+        weights = [0.2, *(round(0.8 * i - 0.6, 1) for i in range(1, 1 + n))]  # published code: 0.2, 0.2, 1
+        parts = [Part(rows, weight) for rows, weight in zip(works, weights, strict=True)]
+        parts += [Part(rows, FUTURE_WEIGHT, repeats_last=True) for rows in futures]
         return Outputs(
-            np.concatenate([np.tile(slots, 3), np.full(2 * n_future, -1)]),
-            np.concatenate([np.tile(later, 3), np.tile(2 + np.arange(n_future), 2)]),
+            np.concatenate([np.tile(slots, 1 + n), np.full(n * n_future, -1)]),
+            np.concatenate([np.tile(later, 1 + n), np.tile(2 + np.arange(n_future), n)]),
             tuple(parts),
         )
 
-    def asked(self, n_windows: int = 1) -> Tensors:
-        """As `Foresight.asked`."""
+    def learned(self, n_windows: int = 1) -> Tensors:
+        """As `Foresight.learned`."""
         stacks = {"stage1": self.enc_modules[0], "generated": self.gen_layer, "future": self.fut_fusions[0]}
         queries = self.enc_queries[0], self.gen_query, self.final_query
         made = {}
@@ -149,7 +153,7 @@ class MAT(Foresight):
             hidden = hidden.sum().expand(len(mask))
         return hidden < self.config.groups
 
-    def remember(self, asked: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
         """As `Foresight.remember`."""
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
         grouped = self.grouped(mask, together)
@@ -163,11 +167,11 @@ class MAT(Foresight):
             some, every = bool(grouped.any()), bool(grouped.all())
         whole = runs = None
         if not every:
-            whole = F.pad(self._sum_up(asked, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
+            whole = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
         if some:
             shown = mask | ~grouped[:, None]  # a run of nothing but hidden slots is NaN, even where it is not taken
             parts = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values, shown))
-            runs = self._sum_up(asked, *parts).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
+            runs = self._sum_up(learned, *parts).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
             runs = F.pad(runs, (0, 0, 0, n - n_groups))
         if whole is None or runs is None:
             tokens = runs if whole is None else whole
@@ -178,12 +182,12 @@ class MAT(Foresight):
             tokens = layer.look(tokens, counted)
         return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
 
-    def _sum_up(self, asked: Tensors, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """Stage 1 of runs of slots, keys and values (R, n, D), mask (R, n): (R, n0, D)."""
         stack = self.enc_modules[0]
         layer = stack.layers[0]
         cross = layer.multihead_attn
-        queries, start = cross.queries(asked["stage1"]), asked["stage1"]
+        queries, start = cross.queries(learned["stage1"]), learned["stage1"]
         if 1 < len(start) < len(keys):  # those of each window, for each of its runs
             queries, start = (t.repeat_interleave(len(keys) // len(t), dim=0) for t in (queries, start))
         seen = mask[:, None, None, :]
@@ -191,57 +195,44 @@ class MAT(Foresight):
         return stack.norm(layer.after_cross(start, attended))
 
     def decide(
-        self, asked: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
+        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
         """As `Foresight.decide`."""
         W, ahead = self.config.work_length, self.config.anticipation
-        slots = torch.arange(W + ahead, device=work.device)
-        x = self.pos_encoding(work, slots[:W])
-        if ahead:
-            x = torch.cat([x, self.coming(slots[W:]).expand(len(x), -1, -1)], dim=1)  # (B, N, d_model)
+        x = self.with_coming(self.pos_encoding(work, torch.arange(W, device=work.device)), W)  # (B, N, d_model)
         B, N, _ = x.shape
         memory, m_counted = past["memory"], past["counted"]
         counted = m_counted.new_ones(B, N) if present is None else F.pad(present, (0, ahead), value=True)  # (B, N)
         causal = torch.ones(N, N, dtype=torch.bool, device=x.device).tril()
-        past_and_work = F.pad(causal, (memory.shape[1], 0), value=True)
 
-        def all_of(tokens: Tensor, future: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        def with_memory(tokens: Tensor, *future: Tensor) -> tuple[Tensor, Tensor]:
             """The memory, work tokens and the future's as one memory, and which of them exist."""
-            parts, exist = [memory, tokens], [m_counted, counted]
-            if future is not None:
-                parts, exist = [*parts, future], [*exist, m_counted.new_ones(B, future.shape[1])]
-            return torch.cat(parts, dim=1), torch.cat(exist, dim=1)
+            exist = [m_counted, counted, *(m_counted.new_ones(f.shape[:2]) for f in future)]
+            return torch.cat([memory, tokens, *future], dim=1), torch.cat(exist, dim=1)
 
         for layer in self.dec_modules.layers:
             x = layer.after_self(x, attend_to_best(layer.self_attn, x, x, causal, counted))
             x = layer.look(x, memory, None, m_counted)
         stages = [self.dec_modules.norm(x)]
-        futures = [self._foresee(self.gen_layer, asked["generated"], *all_of(stages[0]))]
+        futures = [_foresee(self.gen_layer, learned["generated"], *with_memory(stages[0]))]
         for i, stack in enumerate(self.work_fusions):
-            x, last = stages[-1], i + 1 == len(self.work_fusions)
-            asking, own, seen = x, causal, F.pad(past_and_work, (0, futures[-1].shape[1]), value=True)
+            x, future, last = stages[-1], futures[-1], i + 1 == len(self.work_fusions)
+            asking, own = x, causal
             if last and not whole:
                 asking = newest(x, present, W)
-                own, seen = (
-                    newest(m.expand(B, 1, -1, -1).transpose(1, 2), present, W).transpose(1, 2) for m in (own, seen)
-                )
+                own = newest(causal.expand(B, 1, -1, -1).transpose(1, 2), present, W).transpose(1, 2)
+            seen = F.pad(F.pad(own, (memory.shape[1], 0), value=True), (0, future.shape[1]), value=True)
             layer = stack.layers[0]
             y = layer.after_self(asking, attend_to_best(layer.self_attn, asking, x, own, counted))
-            tokens, exist = all_of(x, futures[-1])
+            tokens, exist = with_memory(x, future)
             stages.append(stack.norm(layer.look(y, tokens, seen, exist)))
             if not last:
-                tokens, exist = all_of(stages[-1], futures[-1])
-                futures.append(self._foresee(self.fut_fusions[i], asked["future"], tokens, exist))
+                tokens, exist = with_memory(stages[-1], future)
+                foresee = _foresee_again if i else _foresee
+                futures.append(foresee(self.fut_fusions[i], future if i else learned["future"], tokens, exist))
         if not whole:
             return self.classifier(stages[-1])
         return self.classifier(torch.cat([*stages, self.stretched(futures[0]), *futures[1:]], dim=1))
-
-    def _foresee(self, stack: Stack, asked: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
-        """What a stack makes of queries after its first self-attention, (1 or B, n, D): (B, n, D)."""
-        x = stack.layers[0].look(asked.expand(len(memory), -1, -1), memory, None, counted)
-        for layer in stack.layers[1:]:
-            x = layer.look(layer.after_self(x, attend_to_best(layer.self_attn, x, x)), memory, None, counted)
-        return stack.norm(x)
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
         """As `video_logits`; with grouping "batch", from the first full window on in batches of 16, as published."""
@@ -251,3 +242,19 @@ class MAT(Foresight):
         starts = [*range(min(W - 1, L)), *range(W - 1, L, PUBLISHED_BATCH)]  # windows that are not full have no batch
         batches = [np.arange(start, end) for start, end in zip(starts, [*starts[1:], L], strict=True)]
         return torch.cat(self._of_windows(constants or self.constants(), features, batches, together=True))
+
+
+def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
+    """What a stack makes of queries after its first self-attention, (1 or B, n, D), and of a memory: (B, n, D)."""
+    x = stack.layers[0].look(learned.expand(len(memory), -1, -1), memory, None, counted)
+    for layer in stack.layers[1:]:
+        x = layer.look(layer.after_self(x, attend_to_best(layer.self_attn, x, x)), memory, None, counted)
+    return stack.norm(x)
+
+
+def _foresee_again(stack: Stack, future: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
+    """A later future (B, n, D) from the one before, which is the end of the memory; both causal (published code)."""
+    n, layer = future.shape[1], stack.layers[0]
+    causal = torch.ones(n, n, dtype=torch.bool, device=future.device).tril()
+    x = layer.after_self(future, attend_to_best(layer.self_attn, future, future, causal))
+    return stack.norm(layer.look(x, memory, F.pad(causal, (memory.shape[1] - n, 0), value=True), counted))

@@ -180,6 +180,8 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     if kind in ("cmert", "mat"):
         found = {"rgb_dim": 0, "flow_dim": 0} | found
         found["input_dim"] = found["rgb_dim"] + found["flow_dim"]
+        if kind == "mat":
+            found["refinements"] = len({key.split(".")[1] for key in tensors if key.startswith("work_fusions.")})
     stacks = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers.", "l_gen": "gen_layer.layers."}
     if kind in ("gatehub", "oadtr"):
         stacks = {"l_enc": "encoder.", "l_dec": "decoder."}

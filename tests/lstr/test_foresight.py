@@ -14,7 +14,7 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.foresight import BranchHead
 from lstr.kinds import make_model
 from lstr.loss import Supervision
-from lstr.mat import attend_to_best
+from lstr.mat import _foresee_again, attend_to_best
 from lstr.transformer import Attention
 from lstr.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
@@ -27,11 +27,11 @@ GRIDS = {"cmert": "anchored", "mat": "sliding"}
 
 def golden(folder, kind, **changes):
     about = json.loads((folder / f"{kind}_small.json").read_text())
-    said = about["config"]
-    settings = {"n_heads": said["NUM_HEADS"], "work_length": said["WORK_MEMORY_LENGTH"]}
-    settings |= {"long_length": said["LONG_MEMORY_LENGTH"], "long_stride": said["LONG_MEMORY_SAMPLE_RATE"]}
-    settings |= {"anticipation": said["ANTICIPATION_LENGTH"]}
-    settings |= {"context": about["context"]} if kind == "cmert" else {"groups": said["GROUPS"]}
+    named = about["config"]
+    settings = {"n_heads": named["NUM_HEADS"], "work_length": named["WORK_MEMORY_LENGTH"]}
+    settings |= {"long_length": named["LONG_MEMORY_LENGTH"], "long_stride": named["LONG_MEMORY_SAMPLE_RATE"]}
+    settings |= {"anticipation": named["ANTICIPATION_LENGTH"]}
+    settings |= {"context": about["context"]} if kind == "cmert" else {"groups": named["GROUPS"]}
     loaded = checkpoint.load(folder / f"{kind}_small.pth", settings | changes)
     with np.load(folder / f"{kind}_small.npz") as file:
         arrays = {key: file[key] for key in file.files}
@@ -209,8 +209,8 @@ def test_features_may_be_standardised_in_training(kind, missing):
 def test_dropout_differs_from_window_to_window(kind):
     """Queries that are learned are dropped out for each window, not once for a batch of them."""
     model = tiny(kind=kind, dropout=0.5).train()
-    assert model.asked(3)["stage1"].shape[0] == 3
-    assert not torch.equal(*model.asked(2)["stage1"])
+    assert model.learned(3)["stage1"].shape[0] == 3
+    assert not torch.equal(*model.learned(2)["stage1"])
     windows = gather(video(60), [50, 50], model.config)
     logits = model(windows)
     assert logits.isfinite().all() and not torch.allclose(logits[0], logits[1])
@@ -240,13 +240,17 @@ def test_presets_are_the_published_settings():
         assert train.metric == metric and train.warmup * epochs == pytest.approx(0.4 * epochs)
 
 
-def test_a_published_file_tells_its_kind(shared):
+def test_a_published_file_tells_its_kind(shared, tmp_path):
     """What no tensor tells is the preset's, and is named; a size that the tensors contradict is refused."""
     folder = shared / "data" / "golden"
     for kind, last in (("cmert", "context"), ("mat", "groups")):
         loaded = checkpoint.load(folder / f"{kind}_small.pth", {"n_heads": 4})
         assert (loaded.config.kind, loaded.config.rgb_dim, loaded.config.flow_dim) == (kind, 24, 12)
         assert set(loaded.assumed) == {"work_length", "long_length", "long_stride", last, "anticipation"}
+        alone = tiny(kind=kind, flow_dim=0)
+        torch.save(alone.state_dict(), tmp_path / "rgb.pth")  # as of a backbone without flow
+        found = checkpoint.load(tmp_path / "rgb.pth", {"n_heads": 4, "anticipation": 0}).config
+        assert (found.kind, found.rgb_dim, found.flow_dim, found.future) == (kind, 5, 0, 48)
         with pytest.raises(CheckpointError, match="future is 30 in the configuration but 24 in the tensors"):
             checkpoint.load(folder / f"{kind}_small.pth", {"n_heads": 4, "future": 30})
 
@@ -293,6 +297,44 @@ def test_windows_of_cmert_leave_room_for_what_they_anticipate_twice():
     config = override(CONFIG, {"kind": "cmert", "anticipation": 3})
     assert memory.window_ends(40, 1, config, tails=False).tolist() == [4, 8, 12, 16, 20, 24, 28, 32]
     assert memory.window_ends(40, 2, config, tails=False).tolist()[-1] == 29
+
+
+def test_a_third_refinement_goes_on_as_published():
+    """Stages weigh more and more, and the later future sees the one before it up to its own place."""
+    torch.manual_seed(0)
+    model = unsettled(tiny(kind="mat", refinements=3, future=5))
+    outputs, W = model.outputs(), model.config.work_length
+    assert [part.weight for part in outputs.parts] == [0.2, 0.2, 1.0, 1.8, 0.1, 0.1, 0.1]
+    assert sum(len(part.rows) for part in outputs.parts) == len(outputs.slots) == 4 * W + 3 * 5
+    stack, future, past = model.fut_fusions[1], torch.randn(1, 5, 16), torch.randn(1, 3, 16)
+    other = future.clone()
+    other[:, 3] += 1
+    counted = torch.ones(1, 8, dtype=torch.bool)
+    with torch.no_grad():
+        made = [_foresee_again(stack, f, torch.cat([past, f], dim=1), counted)[0] for f in (future, other)]
+    apart = (made[0] - made[1]).abs().amax(dim=1)
+    assert (apart[:3] == 0).all() and (apart[3:] > 1e-3).all()
+    with pytest.raises(ConfigError, match="refinements is 1"):
+        override(CONFIG, {"refinements": 1})
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_streams_of_any_age_are_saved_and_go_on_to_the_bit(kind, tmp_path):
+    model = tiny(kind=kind, grid=GRIDS[kind], anticipation=2, **({"context": 2} if kind == "cmert" else {"groups": 2}))
+    rows = torch.stack([video(29), video(29, 1)], dim=1)  # (T, 2, D)
+    state = streaming.create(model, 2)
+    for row in rows[:9]:
+        streaming.step_some(model, state, [1], row[1:, :5], row[1:, 5:])
+    for row in rows[9:20]:
+        streaming.step_ahead(model, state, row[:, :5], row[:, 5:])
+    streaming.save(tmp_path / "a.stream", state)
+    again = streaming.restore(tmp_path / "a.stream", model)
+    assert again.chunks.tolist() == [11, 20]
+    for row in rows[20:]:
+        scores = [streaming.step_ahead(model, one, row[:, :5], row[:, 5:]) for one in (state, again)]
+        assert torch.equal(*scores)
+    whole = predict_ahead(model, rows[9:, 0])[-1], predict_ahead(model, rows[:, 1])[-1]
+    torch.testing.assert_close(scores[0], torch.stack(whole), atol=1e-5, rtol=0)
 
 
 def test_a_head_of_two_branches_takes_appearance_first():
