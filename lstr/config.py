@@ -92,7 +92,8 @@ class LSTRConfig:
     work_length: int = 32
     """Chunks of short-term memory, all of them seen."""
     long_length: int = 2048
-    """Chunks of long-term memory before the work memory; 0 leaves it out."""
+    """Chunks of long-term memory before the work memory, and in kind gatehub of its history without the newest chunks;
+    0 leaves it out."""
     long_stride: int = 4
     """Distance in chunks between two samples of the long memory."""
     grid: str = "fixed"
@@ -104,11 +105,11 @@ class LSTRConfig:
     positions: str = "slot"
     """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
     n0: int = 16
-    """Queries of encoder stage 1, which has one layer."""
+    """Queries of encoder stage 1, which has one layer; the latent queries of kind gatehub."""
     n1: int = 32
     """Queries of encoder stage 2."""
     l_enc: int = 2
-    """Layers of encoder stage 2."""
+    """Layers of encoder stage 2, of the latent queries of kind gatehub, of the encoder of kind oadtr."""
     l_dec: int = 2
     encoder: str = "two-stage"
     """How the long memory is compressed; `lstr.network.Network` has a line for each choice."""
@@ -216,7 +217,7 @@ class LSTRConfig:
             value, plain = getattr(self, name), getattr(type(self), name)
             if value != plain and self.kind != kind:
                 raise ConfigError(f"{name} is {value} and kind is {self.kind}.", f"Only kind {kind} has it.")
-        if self.kind in ("testra", "cmert", "mat"):
+        if self.kind in ("testra", "cmert", "mat", "gatehub"):
             only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
             for name, value in only.items():
                 if getattr(self, name) != value:

@@ -3,6 +3,8 @@
 import json
 
 from lstr.config import KINDS
+from lstr_cli.train import command as train
+from pipelines.training.config import PRESETS
 
 
 def test_all_kinds_and_one(lstr, monkeypatch, tmp_path):
@@ -19,3 +21,8 @@ def test_all_kinds_and_one(lstr, monkeypatch, tmp_path):
 def test_a_wrong_kind_names_the_right_ones(lstr):
     code, _, err = lstr("models", "mini")
     assert code == 2 and "hint:" in err and all(kind in err for kind in KINDS)
+
+
+def test_every_preset_is_a_choice_of_train():
+    choices = next(option.type.choices for option in train.params if option.name == "preset")
+    assert set(choices) == set(PRESETS)
