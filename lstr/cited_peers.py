@@ -35,7 +35,7 @@ CITED_PEERS = {
         "xumingze0308/TRN.pytorch @ d432c1e",
         "MIT",
         SAME,
-        "within 1e-5 in probability",
+        "within 1e-5 in probability with the settings of its preset; without them the decoder begins at the next chunk",
         ("trn_small",),
         (
             *detection(62.1, 86.2, KINETICS, "TRN's README"),
