@@ -2,12 +2,13 @@
 
 A video is white noise, a cue of 6 s that points to one of two classes, more noise, and an action of 2 s whose own
 features say that it happens and nothing of its class. So the class is known from the cue or by chance. Each video is
-new, so that none can be learnt by heart. With two cues the first always points to the other class, and the later
-counts: a model that knows which cues there were, but not their order, is left with chance.
+new, so that none can be learnt by heart. With two cues the later counts. In training each is drawn for itself; to be
+scored the first always points to the other class, so that a model which knows the cues but not their order is left with
+chance.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -43,6 +44,8 @@ class CueTask:
     lead: float = 50.0
     """Noise before the first cue, at most"""
     cues: int = 1
+    conflicting: bool = False
+    """Whether the first of two cues always points to the other class"""
     apart: tuple[float, float] = (4.0, 32.0)
     """From the first cue's end to the second's start, where there are two"""
     seed: int = 0
@@ -53,7 +56,8 @@ class CueTask:
         right = int(random.integers(2))
         parts: list[tuple[float, int | None]] = [(random.uniform(0, self.lead), None)]
         if self.cues == 2:
-            parts += [(self.cue, 1 - right), (_log_uniform(random, self.apart), None)]
+            first = 1 - right if self.conflicting else int(random.integers(2))
+            parts += [(self.cue, first), (_log_uniform(random, self.apart), None)]
         parts += [(self.cue, right), (gap or _log_uniform(random, self.gaps), None), (self.action, 2)]
         means = np.concatenate([self._means(*part) for part in parts])
         rows = (means + random.standard_normal(means.shape)).astype(np.float32)  # (L, 2 * WIDTH)
@@ -133,8 +137,11 @@ def last_scores(model: Model, videos: Sequence[LabelledVideo]) -> Tensor:
 
 
 def accuracy(model: Model, task: CueTask, gap: float, videos: int, seed: int = 0) -> float:
-    """Share of new videos of one gap whose action is called right at its last chunk, of the two classes of actions."""
+    """Share of new videos of one gap whose action is called right at its last chunk, of the two classes of actions.
+
+    Where there are two cues, they differ.
+    """
     random = np.random.default_rng([task.seed, seed, 1, chunks_of(gap)])
-    drawn = [task.video(random, gap) for _ in range(videos)]
+    drawn = [replace(task, conflicting=True).video(random, gap) for _ in range(videos)]
     found = last_scores(model, drawn)[:, FIRST:].argmax(dim=1).numpy()
     return float(np.mean(found == [int(video.targets[-1, FIRST:].argmax()) for video in drawn]))

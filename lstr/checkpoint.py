@@ -31,6 +31,8 @@ PUBLISHED = "published"
 TENSORS = "model_state_dict"
 TABLE = "pos_encoding.pe"
 CALIBRATION = "calibration"
+TOLD_BY_TENSORS = {"miniroad", "testra", "gatehub", "oadtr", "colar", "cmert", "mat", "idn", "fats", "woad"}
+"""Kinds other than lstr whose tensors tell their settings."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ def read(path: str | Path) -> Any:
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
     """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design shows both."""
     proposed = (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
-    if not proposed and config.kind not in ("miniroad", "testra", "gatehub", "oadtr", "colar", "cmert", "mat"):
+    if not proposed and config.kind not in TOLD_BY_TENSORS:
         return
     for name, value in shapes_of(tensors).items():
         if name == "n_classes":

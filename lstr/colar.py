@@ -8,6 +8,9 @@ one's logits and 0.7 of the other's; a class without exemplars, as the ambiguous
 The exemplars are features of training chunks: those nearest to the k-means centres of their class. They are part of the
 checkpoints written here, and of no published file: its code reads them from another. `renamed` says how to add them.
 The published code scores no chunk before its window is full, nor a video's last; here every chunk is scored.
+
+A stream keeps what the first layers make of its chunks, and what the convolutions make of each between its neighbours,
+which changes for the first chunk of the window and the last three alone.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.blocks import LinearHead
@@ -68,7 +73,9 @@ class Colar(FixedWindow):
     def constants(self, precision: str = "float32") -> Tensors:
         """As `Model.constants`."""
         super().constants(precision)
-        return self.of_exemplars()
+        weight = torch.cat([self.keys.weight, self.values.weight])  # (2 * d_model, d_model, 3)
+        bias = torch.cat([self.keys.bias, self.values.bias])  # type: ignore[list-item]
+        return {**self.of_exemplars(), "weight": weight.transpose(1, 2).flatten(1), "bias": bias}
 
     def of_exemplars(self) -> Tensors:
         """Keys, of length 1, and values (C, K, d_model) of the exemplars, and which classes (C,) have any."""
@@ -92,6 +99,57 @@ class Colar(FixedWindow):
         keys, values = self.keys(seen).transpose(1, 2), self.values(seen).transpose(1, 2)
         return self.classifier(taken_up(keys, values)[:, -1].relu())
 
+    @property
+    def keeps_convolved(self) -> bool:
+        """Whether a window is long enough for what its chunks' neighbours make of them to be kept."""
+        return self.config.work_length > 4
+
+    def dense_logits(self, features: Tensor, batch_size: int, constants: Tensors | None = None) -> Tensor:
+        """As `video_logits`: every chunk is convolved with its neighbours once."""
+        if not self.keeps_convolved:
+            return self.video_logits(features, batch_size)
+        constants = constants or self.constants()
+        kept = self.of_chunk(self.after_zeros(features))  # (W - 1 + L, 4 * d_model)
+        seen = F.pad(kept[:, 3 * self.config.d_model :].relu(), (0, 0, 1, 1))
+        around = convolved(seen[None], constants)[0]
+        pairs = zip(self.windows_of(kept).split(batch_size), self.windows_of(around).split(batch_size), strict=True)
+        return torch.cat([self._newest(constants, kept, around.clone())[0] for kept, around in pairs])
+
+    def begin(self, n_streams: int) -> Tensors:
+        """Rings (B, W, ...) of what is kept of the last chunks, and of what they are between their neighbours."""
+        tensors = super().begin(n_streams)
+        if self.keeps_convolved:
+            tensors["around"] = tensors["window"].new_zeros(n_streams, self.config.work_length, 2 * self.config.d_model)
+        return tensors
+
+    def advance(self, constants: Tensors, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+        """As `FixedWindow.advance`."""
+        if not self.keeps_convolved:
+            return super().advance(constants, tensors, chunks, features)
+        window, streams, places = self.take(tensors["window"], chunks, features)
+        ring, fresh = tensors["around"], np.flatnonzero(chunks == 0)
+        if len(fresh):
+            zeros = self.of_chunk(features.new_zeros(1, 3, features.shape[1]))[..., 3 * self.config.d_model :].relu()
+            ring[torch.from_numpy(fresh).to(ring.device)] = convolved(zeros, constants)[0]
+        logits, settled = self._newest(constants, window, ring[streams[:, None], places])
+        ring[streams, places[:, -3]] = settled
+        return logits
+
+    def _newest(self, constants: Tensors, kept: Tensor, around: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, 1, C) of the newest chunk, and what the chunk two before it stays to be, (B, 2 * d_model).
+
+        kept (B, W, 4 * d_model) of the window; around (B, W, 2 * d_model), keys and values that its chunks have between
+        their neighbours, which is changed: it holds for none of the first slot and the last three. The newest chunk
+        takes others up, so that it and its neighbour differ from step to step, and beside the first is nothing.
+        """
+        _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
+        seen = taken_up(keys, values).relu()
+        around[:, :1] = convolved(F.pad(seen[:, :2], (0, 0, 1, 0)), constants)
+        around[:, -3:] = convolved(F.pad(seen[:, -4:], (0, 0, 0, 1)), constants)
+        newest = taken_up(*around.chunk(2, dim=-1))[:, -1].relu()  # (B, d_model)
+        logits = STATIC * self.static(kept[:, -1], constants) + DYNAMIC * self.classifier(newest)
+        return logits[:, None], around[:, -3]
+
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Cross entropy of both branches against the first of a chunk's classes, and what the published code adds.
 
@@ -111,6 +169,11 @@ class Colar(FixedWindow):
             terms = other.exp() * (other.masked_fill(unknown, 0) - log.exp())  # (B, C)
             losses = losses + terms.sum(dim=-1) / (~unknown).sum()
         return torch.where(keep, losses, 0).sum() / size
+
+
+def convolved(rows: Tensor, constants: Tensors) -> Tensor:
+    """Keys and values (B, N, 2 * d_model) of rows (B, N + 2, d_model) between their neighbours."""
+    return F.linear(rows.unfold(1, 3, 1).transpose(2, 3).flatten(2), constants["weight"], constants["bias"])
 
 
 def taken_up(keys: Tensor, values: Tensor) -> Tensor:

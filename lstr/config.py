@@ -16,6 +16,7 @@ MOST = 2**20 + 1
 """That no size or length of a model reaches: three days of memory, in chunks."""
 
 CELLS = ("lstm", "gru")
+SUPERVISIONS = ("segment", "video")
 GRIDS = ("fixed", "sliding", "anchored")
 POSITIONS = ("slot", "distance")
 ENCODERS = (
@@ -56,6 +57,13 @@ KINDS = {
     "colar": Uses(long_memory=False),
     "cmert": Uses(anticipation=True),
     "mat": Uses(anticipation=True),
+    "idn": Uses(long_memory=False),
+    "fats": Uses(long_memory=False),
+    "woad": Uses(long_memory=False),
+    "efc": Uses(long_memory=False, anticipation=True, ahead=8),
+    "ed": Uses(long_memory=False, anticipation=True, ahead=8),
+    "red": Uses(long_memory=False, anticipation=True, ahead=8),
+    "ttm": Uses(long_memory=False, anticipation=True, ahead=8),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -71,8 +79,7 @@ class LSTRConfig:
     """
 
     kind: str = "lstr"
-    """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
-    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`), cmert (`lstr.cmert`), mat (`lstr.mat`)."""
+    """lstr, or another of `KINDS`; `lstr models` tells of each."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -85,7 +92,8 @@ class LSTRConfig:
     work_length: int = 32
     """Chunks of short-term memory, all of them seen."""
     long_length: int = 2048
-    """Chunks of long-term memory before the work memory; 0 leaves it out."""
+    """Chunks of long-term memory before the work memory, and in kind gatehub of its history without the newest chunks;
+    0 leaves it out."""
     long_stride: int = 4
     """Distance in chunks between two samples of the long memory."""
     grid: str = "fixed"
@@ -97,11 +105,11 @@ class LSTRConfig:
     positions: str = "slot"
     """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
     n0: int = 16
-    """Queries of encoder stage 1, which has one layer."""
+    """Queries of encoder stage 1, which has one layer; the latent queries of kind gatehub."""
     n1: int = 32
     """Queries of encoder stage 2."""
     l_enc: int = 2
-    """Layers of encoder stage 2."""
+    """Layers of encoder stage 2, of the latent queries of kind gatehub, of the encoder of kind oadtr."""
     l_dec: int = 2
     encoder: str = "two-stage"
     """How the long memory is compressed; `lstr.network.Network` has a line for each choice."""
@@ -141,10 +149,19 @@ class LSTRConfig:
     grouping: str = "window"
     """Whose hidden slots are counted for `groups`, in kind mat. window: those of each window; batch (published code):
     those of all windows of a batch, in training and for whole videos, where batches are of 16; a stream has windows."""
+    generated: int = 12
+    """Chunks whose features kind fats imagines."""
+    runs: int = 4
+    """Beginnings that kind fats averages over."""
+    unroll: int = 64
+    """Chunks that kind woad trains its LSTM through, from a state of zeros."""
+    supervision: str = "segment"
+    """What kind woad learns from: segment, the labels of chunks; video, which classes are in a window and no more."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride", "exemplars"), 1)
         least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
+        least |= dict.fromkeys(("generated", "runs", "unroll"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
         least |= dict.fromkeys(("decoder_heads", "decoder_feedforward", "d_token", "decoder_from"), 0)
         least |= dict.fromkeys(("future", "n_generated", "l_gen"), 1) | dict.fromkeys(("context", "groups"), 0)
@@ -200,7 +217,7 @@ class LSTRConfig:
             value, plain = getattr(self, name), getattr(type(self), name)
             if value != plain and self.kind != kind:
                 raise ConfigError(f"{name} is {value} and kind is {self.kind}.", f"Only kind {kind} has it.")
-        if self.kind in ("testra", "cmert", "mat"):
+        if self.kind in ("testra", "cmert", "mat", "gatehub"):
             only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
             for name, value in only.items():
                 if getattr(self, name) != value:
@@ -258,6 +275,7 @@ class LSTRConfig:
 
 
 ONLY_OF = {"d_token": "trn", "shared_classifier": "trn", "decoder_from": "trn", "exemplars": "colar"}
+ONLY_OF |= {"generated": "fats", "runs": "fats", "unroll": "woad", "supervision": "woad"}
 ONLY_OF |= {"decoder_heads": "oadtr", "decoder_feedforward": "oadtr"}
 """Settings of one kind alone, by name."""
 CHOICES: dict[str, Iterable[str]] = {
@@ -268,6 +286,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "integration": INTEGRATIONS,
     "cell": CELLS,
     "grouping": GROUPINGS,
+    "supervision": SUPERVISIONS,
 }
 
 PUBLISHED = LSTRConfig(grid="sliding")
@@ -292,6 +311,11 @@ CMERT = LSTRConfig(
     kind="cmert", grid="anchored", n_heads=8, dropout=0.0, work_length=16, long_length=1024, context=2, anticipation=8
 )
 MAT = LSTRConfig(kind="mat", grid="sliding", n_heads=4, dropout=0.0, long_length=1024, groups=8, anticipation=8)
+IDN = LSTRConfig(kind="idn", flow_dim=2048, d_model=512, dropout=0.5, work_length=16)
+FATS = LSTRConfig(kind="fats", flow_dim=0, d_model=4096, dropout=0.0)
+ED = LSTRConfig(kind="ed", d_model=4096, dropout=0.0, work_length=16)
+TTM = LSTRConfig(kind="ttm", n_heads=4, dropout=0.1, work_length=16)
+WOAD = LSTRConfig(kind="woad", rgb_dim=1024, d_model=4096, d_feedforward=2048, dropout=0.1, work_length=750)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
@@ -309,6 +333,14 @@ PRESETS = {
     "cmert-thumos14": CMERT,
     "mat-thumos14": MAT,
     "mat-tvseries": MAT,
+    "idn-thumos14": IDN,
+    "fats-thumos14": FATS,
+    "woad-thumos14": WOAD,
+    "woad-video-thumos14": dataclasses.replace(WOAD, supervision="video"),
+    "efc-thumos14": dataclasses.replace(ED, kind="efc"),
+    "ed-thumos14": ED,
+    "red-thumos14": dataclasses.replace(ED, kind="red"),
+    "ttm-thumos14": TTM,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

@@ -48,15 +48,17 @@ class FixedWindow(Model):
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + n_ahead, C) of a video's features (L, D)."""
-        return self.dense_logits(features, batch_size)
-
-    def dense_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
-        """As `video_logits`."""
-        constants = self.constants() if constants is None else constants
-        W = self.config.work_length
-        kept = self.of_chunk(torch.cat([features.new_zeros(W - 1, features.shape[1]), features]))  # (W - 1 + L, K)
-        windows = kept.unfold(0, W, 1).transpose(1, 2)  # (L, W, K), a view
+        constants = self.constants()
+        windows = self.windows_of(self.of_chunk(self.after_zeros(features)))  # (L, W, K)
         return torch.cat([self.score(part, constants) for part in windows.split(batch_size)])
+
+    def after_zeros(self, features: Tensor) -> Tensor:
+        """Features (L, D) after the rows of zeros (W - 1, D) that stand before a video."""
+        return torch.cat([features.new_zeros(self.config.work_length - 1, features.shape[1]), features])
+
+    def windows_of(self, rows: Tensor) -> Tensor:
+        """The windows (L, W, K) of rows (W - 1 + L, K) that stand one after the other: a view."""
+        return rows.unfold(0, self.config.work_length, 1).transpose(1, 2)
 
     def begin(self, n_streams: int) -> Tensors:
         """A ring (B, W, K) of what is kept of the last chunks."""
@@ -68,15 +70,23 @@ class FixedWindow(Model):
 
         chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
         """
-        ring, W = tensors["window"], self.config.work_length
+        window, _, _ = self.take(tensors["window"], chunks, features)
+        return self.score(window, constants)
+
+    def take(self, ring: Tensor, chunks: NDArray[np.int64], features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Take the next chunks, features (B, D), into a ring (B, W, K).
+
+        Returns the windows (B, W, K), oldest first, and where in the ring they are: streams (B,) and places (B, W).
+        """
+        W = self.config.work_length
         kept = self.of_chunk(torch.cat([features, torch.zeros_like(features[:1])]))  # (B + 1, K)
         fresh = np.flatnonzero(chunks == 0)
         if len(fresh):
             ring[torch.from_numpy(fresh).to(ring.device)] = kept[-1]
-        places = torch.from_numpy((chunks[:, None] + 1 + np.arange(W)) % W).to(ring.device)  # (B, W), the newest last
+        places = torch.from_numpy((chunks[:, None] + 1 + np.arange(W)) % W).to(ring.device)  # the newest last
         streams = torch.arange(len(chunks), device=ring.device)
         ring[streams, places[:, -1]] = kept[:-1]
-        return self.score(ring[streams[:, None], places], constants)
+        return ring[streams[:, None], places], streams, places
 
 
 def newest_last(windows: Windows) -> Tensor:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from lstr.cmert import CMeRT
 from lstr.colar import Colar
 from lstr.config import LSTRConfig
+from lstr.encoder_decoder import EncoderDecoder
+from lstr.fats import FATS
 from lstr.feature_bank import LFB
 from lstr.gatehub import GateHUB
+from lstr.idn import IDN
 from lstr.kind import Model
 from lstr.mat import MAT
 from lstr.miniroad import MiniROAD
@@ -14,6 +17,8 @@ from lstr.model import LSTR
 from lstr.oadtr import OadTR
 from lstr.recurrent import RNN, TRN
 from lstr.testra import TeSTra
+from lstr.ttpp import TTPP
+from lstr.woad import WOAD
 
 CLASSES: dict[str, type[Model]] = {
     "lstr": LSTR,
@@ -27,6 +32,13 @@ CLASSES: dict[str, type[Model]] = {
     "colar": Colar,
     "cmert": CMeRT,
     "mat": MAT,
+    "idn": IDN,
+    "fats": FATS,
+    "woad": WOAD,
+    "efc": EncoderDecoder,
+    "ed": EncoderDecoder,
+    "red": EncoderDecoder,
+    "ttm": TTPP,
 }
 """By the names of `lstr.config.KINDS`."""
 

@@ -8,8 +8,22 @@ from typing import Any
 
 from torch import Tensor
 
-from lstr import colar, gatehub, oadtr
-from lstr.config import CMERT, COLAR, GATEHUB, MAT, MINIROAD, OADTR, TESTRA, TRN, LSTRConfig, override
+from lstr import colar, fats, gatehub, idn, oadtr, woad
+from lstr.config import (
+    CMERT,
+    COLAR,
+    FATS,
+    GATEHUB,
+    IDN,
+    MAT,
+    MINIROAD,
+    OADTR,
+    TESTRA,
+    TRN,
+    WOAD,
+    LSTRConfig,
+    override,
+)
 from lstr.errors import CheckpointError, ConfigError
 from lstr.labels import BACKGROUND, THUMOS_CLASSES
 from lstr.miniroad import PUBLISHED_NAMES as MINIROAD_NAMES
@@ -49,11 +63,15 @@ SIZES = {
     "trn": {"d_token": ("feature_head_work.input_linear.0.weight", 0)},
     "cmert": FORESIGHT_SIZES | {"n1": ("enc_queries.1.weight", 0)},
     "mat": FORESIGHT_SIZES,
+    "idn": {},
+    "fats": {"d_model": ("action_cell.weight_hh", 1), "input_dim": ("action_cell.weight_ih", 1)},
+    "woad": {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)},
 }
 """By kind, the tensor and its axis that give a setting."""
 NEEDED = {"lstr": ("d_feedforward", "l_dec"), "miniroad": ("d_feedforward",)}
 NEEDED["testra"] = NEEDED["lstr"]
 NEEDED |= {"gatehub": ("d_feedforward", "n0", "work_length", "n_long"), "colar": ("exemplars",), "trn": ("d_token",)}
+NEEDED |= {"idn": (), "fats": (), "woad": ("d_feedforward",)}
 NEEDED["oadtr"] = ("d_feedforward", "n_ahead", "work_length")
 NEEDED["cmert"] = NEEDED["mat"] = ("d_feedforward", "l_dec", "l_enc", "n0", "future", "n_generated")
 UNKNOWN: dict[str, tuple[str, ...]] = {
@@ -66,6 +84,9 @@ UNKNOWN: dict[str, tuple[str, ...]] = {
     "trn": ("anticipation",),
     "cmert": ("n_heads", "work_length", "long_length", "long_stride", "context", "anticipation"),
     "mat": ("n_heads", "work_length", "long_length", "long_stride", "groups", "anticipation"),
+    "idn": ("work_length",),
+    "fats": ("work_length", "generated", "runs"),
+    "woad": (),
 }
 """By kind, what no tensor tells."""
 OWN_TENSORS = {
@@ -74,6 +95,9 @@ OWN_TENSORS = {
     "class_token": "oadtr",
     "exemplars": "colar",
     "accumulator.weight_ih": "trn",
+    "reset_newest.weight": "idn",
+    "imagined.weight": "fats",
+    "video_classifier.weight": "woad",
 }
 """Tensors of our names that one kind alone has."""
 RENAMED: dict[str, Callable[[Mapping[str, Tensor]], dict[str, Tensor]]] = {
@@ -81,6 +105,9 @@ RENAMED: dict[str, Callable[[Mapping[str, Tensor]], dict[str, Tensor]]] = {
     "decoder_cls_token": oadtr.renamed,
     "model_static.conv1_3_k.weight": colar.renamed,
     "enc_cell.weight_ih": lambda tensors: with_prefixes(tensors, TRN_NAMES),
+    idn.KERNEL: idn.renamed,
+    "fc_feature.weight": fats.renamed,
+    "enc_lstm.weight_ih": woad.renamed,
 }
 """By a tensor that the published code of one kind alone has, its tensors under our names."""
 
@@ -200,7 +227,7 @@ def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mappi
     if not found.get("long_memory", 1):
         known["long_length"] = 0
     base = {"lstr": LSTRConfig(), "miniroad": MINIROAD, "testra": TESTRA, "gatehub": GATEHUB, "oadtr": OADTR}
-    base |= {"colar": COLAR, "trn": TRN, "cmert": CMERT, "mat": MAT}
+    base |= {"colar": COLAR, "trn": TRN, "cmert": CMERT, "mat": MAT, "idn": IDN, "fats": FATS, "woad": WOAD}
     if kind == "gatehub":
         stride = override(GATEHUB, {n: v for n, v in overrides.items() if n == "long_stride"}).long_stride
         known["long_length"] = known.pop("n_long") * stride
@@ -208,7 +235,7 @@ def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mappi
         known["anticipation"] = known.pop("n_ahead")
         asked = tensors.get("decoder.0.linear1.weight")
         known["decoder_feedforward"] = 0 if asked is None else len(asked)
-    elif kind in ("colar", "trn"):
+    elif kind in ("colar", "trn", "idn", "fats", "woad"):
         known["n_heads"] = 1  # they have none
     try:
         return override(base[kind], {**known, **overrides})

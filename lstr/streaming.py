@@ -55,7 +55,8 @@ def create(
 ) -> StreamState:
     """Streams before their first chunk. With `like`, a state of the same model, they share what never changes.
 
-    precision is float32, or bf16 for the weights of linear layers (LSTR, TeSTra); `like` has its own. Raises LstrError
+    precision is that of the weights of linear layers: float32, bf16 (LSTR, TeSTra, MiniROAD) or int8 (MiniROAD); `like`
+    has its own. Raises LstrError
     when the model is in training mode, ConfigError for a precision that the model does not have.
     """
     _check_model(model, model.config if like is None else like.config)

@@ -140,6 +140,8 @@ TRN = TrainConfig(
 )
 CMERT = replace(PUBLISHED, lr=2e-4, batch_size=32, epochs=16, average=0.999)
 MAT = replace(PUBLISHED, average=0.999, seed=123456)
+AHEAD = TrainConfig(lr=1e-4, weight_decay=0.0, schedule="constant")  # what EFC, ED, RED and TTPP had is not known
+WOAD = TrainConfig(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
 PRESETS = {
     "thumos14": TrainConfig(),
     "tvseries": TrainConfig(metric="mcAP"),
@@ -157,6 +159,16 @@ PRESETS = {
     "cmert-thumos14": CMERT,
     "mat-thumos14": MAT,
     "mat-tvseries": replace(MAT, epochs=20, warmup_epochs=8, metric="mcAP"),
+    "idn-thumos14": TrainConfig(
+        lr=1e-4, weight_decay=0.0, batch_size=128, schedule="constant", windows="every", stride=1
+    ),
+    "fats-thumos14": TrainConfig(epochs=200, lr=5e-5, weight_decay=0.0, batch_size=32, schedule="constant"),
+    "woad-thumos14": WOAD,
+    "woad-video-thumos14": WOAD,
+    "efc-thumos14": AHEAD,
+    "ed-thumos14": AHEAD,
+    "red-thumos14": AHEAD,
+    "ttm-thumos14": AHEAD,
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

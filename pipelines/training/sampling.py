@@ -95,11 +95,12 @@ def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) ->
         for name in names:
             if f"{name}.weight" in state:
                 weight = state[f"{name}.weight"]
-                part = slice(start, start + weight.shape[1])
+                part = slice(start, start + weight.shape[-1])
                 shift, scale = (of_all if len(of_all) == 1 else of_all[part] for of_all in (mean, std))
                 weight = weight / scale
                 absorbed[f"{name}.weight"] = weight
-                absorbed[f"{name}.bias"] = state[f"{name}.bias"] - (weight * shift).sum(1)
+                moved = weight * shift if weight.ndim == 1 else (weight * shift).sum(1)  # of FATS, a number per feature
+                absorbed[f"{name}.bias"] = state[f"{name}.bias"] - moved
                 start = part.stop
     return absorbed
 

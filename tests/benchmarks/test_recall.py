@@ -51,7 +51,7 @@ def test_the_class_is_in_the_cue_alone(task):
         assert np.abs(found[right, "action"] - [0, 0, 3]).max() < 0.35, "of its class the action says nothing"
         assert found[right, "past"][right] == pytest.approx(3, abs=0.5)
         assert abs(found[right, "past"][1 - right]) < 0.5
-    both = projected(task, [task.CueTask(cues=2).video(random, 16.0) for _ in range(100)])
+    both = projected(task, [task.CueTask(cues=2, conflicting=True).video(random, 16.0) for _ in range(100)])
     for right in (0, 1):
         assert both[right, "past"][:2] == pytest.approx([3, 3], abs=0.5), (
             "both cues are there, in one order or the other"
@@ -76,11 +76,11 @@ def test_what_is_in_memory_is_what_windows_hold(task):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_video_is_scored_as_predict_scores_it(task, kind):
     base = next((model for model in PRESETS.values() if model.kind == kind), LSTRConfig(kind=kind))
-    config = LSTRConfig(**{**vars(base), **SIZE, "long_length": 32, "work_length": 8})
+    config = LSTRConfig(**{**vars(base), **SIZE, "long_length": 256, "work_length": 8})
     torch.manual_seed(0)
     model = make_model(config, 3).eval()
     random = np.random.default_rng(0)
-    videos = [task.CueTask(gaps=(4.0, 12.0), lead=5.0).video(random) for _ in range(4)]
+    videos = [task.CueTask(lead=5.0).video(random, gap) for gap in (4.0, 70.0)]
     expected = torch.stack([predict(model, video.features[:])[-1] for video in videos])
     torch.testing.assert_close(task.last_scores(model, videos), expected, atol=1e-5, rtol=0)
 

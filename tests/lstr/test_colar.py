@@ -13,6 +13,7 @@ from lstr.config import PRESETS
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model
 from lstr.loss import Supervision
+from tests.support.playlists import defined, playlists_of, streamed
 from tests.support.published_sets import check_gradients, read_set, supervised_windows
 from tests.support.tiny_models import tiny, video
 
@@ -112,3 +113,14 @@ def test_names_and_shapes_of_tensors_are_the_published_ones(shared):
     with torch.device("meta"):
         ours = make_model(type(config)(**{**vars(config), "flow_dim": 2048}), 22).state_dict()
     assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}
+
+
+@pytest.mark.parametrize("work_length", [1, 4, 5, 6, 9])
+def test_streams_of_all_ages_say_what_their_videos_say(work_length):
+    """Also over what earlier videos left, and where windows are too short for anything to be kept."""
+    model = tiny(kind="colar", work_length=work_length)
+    playlists = playlists_of([0, 1, 5, 11], 24)
+    expected = defined(model, playlists)
+    torch.testing.assert_close(streamed(model, playlists), expected, atol=1e-6, rtol=0)
+    whole = predict(model, playlists[0][1])
+    torch.testing.assert_close(whole, expected[0, :, 0], atol=1e-6, rtol=0)
