@@ -14,6 +14,7 @@ from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 from time import monotonic
 
 import pipelines
@@ -210,10 +211,17 @@ def _work(connection: Connection) -> Generator[Ready | Progress | Outcome, None,
             yield from extractor.one_by_one({video_id: source})
 
 
+def _unraisable(unraisable: Any) -> None:
+    """Tell of what Python drops, but for an interrupt that came in a destructor: the parent sends another."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+
+
 def main() -> None:
     """Serve the process at the other end of the socket; it ends this one by SIGTERM, or by ending itself."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing half-written stays
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its parent ends it
+    sys.unraisablehook = _unraisable
     with suppress(KeyboardInterrupt, BrokenPipeError):
         serve(Connection(int(sys.argv[1])))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
