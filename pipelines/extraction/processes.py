@@ -14,8 +14,8 @@ from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 from time import monotonic
+from typing import Any
 
 import pipelines
 from extractors.errors import ExtractorError
