@@ -134,13 +134,14 @@ def begin_record(path: Path) -> dict:
 
 
 def draw(record: dict, path: Path) -> None:
-    """Accuracy against gap, the mean over seeds; hollow where not all of the cue is in the memory."""
+    """Accuracy against gap, a line for each seed; hollow where not all of the cue is in the memory."""
     figure, panels = plt.subplots(2, 2, figsize=(11, 7.6), sharex=True, sharey=True)
     for panel, (title, names) in zip(panels.flat, PANELS.items(), strict=True):
-        for entries in filter(None, (list(record["rows"].get(name, {}).values()) for name in names)):
-            mean = np.mean([[one["accuracy"] for one in entry["gaps"]] for entry in entries], axis=0)
-            (line,) = panel.plot(GAPS, mean, linewidth=1.4, label=entries[0]["about"])
-            for gap, share, one in zip(GAPS, mean, entries[0]["gaps"], strict=True):
+        for seed, entry in ((seed, entry) for name in names for seed, entry in record["rows"].get(name, {}).items()):
+            label = entry["about"] + (f", seed {seed}" if seed != "0" else "")
+            shares = [one["accuracy"] for one in entry["gaps"]]
+            (line,) = panel.plot(GAPS, shares, linewidth=1.4, label=label)
+            for gap, share, one in zip(GAPS, shares, entry["gaps"], strict=True):
                 face = line.get_color() if one["in_memory"] else "white"
                 panel.plot(gap, share, "o", markersize=5, color=line.get_color(), markerfacecolor=face)
         panel.axhline(0.5, color="grey", linewidth=0.8, linestyle=":")

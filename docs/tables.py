@@ -272,11 +272,12 @@ def recall() -> Iterator[list]:
     gaps = [one["gap"] for one in next(iter(next(iter(data.values())).values()))["gaps"]]
     yield ["", *(f"{gap:g} s" for gap in gaps), "steps"]
     for name, seeds in data.items():
-        entries, cells = list(seeds.values()), []
-        for i in range(len(gaps)):
-            share = sum(entry["gaps"][i]["accuracy"] for entry in entries) / len(entries)
-            cells.append(f"{share:.2f}" if entries[0]["gaps"][i]["in_memory"] else f"({share:.2f})")
-        yield [f"`{name}`", *cells, f"{entries[0]['steps']:,}"]
+        for seed, entry in seeds.items():
+            shares = [
+                f"{one['accuracy']:.2f}" if one["in_memory"] else f"({one['accuracy']:.2f})" for one in entry["gaps"]
+            ]
+            title = f"`{name}`" + (f", seed {seed}" if len(seeds) > 1 else "")
+            yield [title, *shares, f"{entry['steps']:,}"]
 
 
 def parity() -> Iterator[list]:
