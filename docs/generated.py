@@ -1,4 +1,4 @@
-"""Pages made from the code: the modules of each folder, and the settings of every preset."""
+"""Pages made from the code: the modules of each folder, the settings of every preset, the kinds of model."""
 
 import ast
 import dataclasses
@@ -24,6 +24,7 @@ def write(folder: Path) -> None:
     listed = "\n".join(f"/_generated/python/{name}" for name in names)
     _keep(folder / "python.md", f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n")
     _keep(folder / "presets.md", presets_page())
+    _keep(folder / "models.md", models_page())
 
 
 def _keep(path: Path, text: str) -> None:
@@ -74,6 +75,34 @@ def presets_page() -> str:
             table(recipes.Preset, streams),
         )
     )
+
+
+def models_page() -> str:
+    """A table of all kinds of model, then all that is known of each."""
+    from pipelines.models import RECORD, describe_models, speeds_in
+
+    found = list(describe_models(record=speeds_in(RECORD)))
+    lines = ["| kind | paper | parameters | multiply-adds a chunk | steps/s, 1 core | 2 cores | ours is | presets |"]
+    lines.append("|---" * lines[0].count(" | ") + "|---|")
+    for one in found:
+        stream = (one["speed"] or {}).get("stream", {})
+        speeds = [f"{stream[n]['steps_per_second']:,.0f}" if n in stream else "-" for n in ("1", "2")]
+        cells = [f"[`{one['kind']}`](#{one['kind']})", f"{one['name']}, {one['year']}"]
+        cells += [f"{one[key] / 1e6:,.1f} M" for key in ("parameters", "multiply_adds")]
+        presets = ", ".join(f"`{name}`" for name in one["presets"])
+        lines.append("| " + " | ".join([*cells, *speeds, one["exact"], presets or "-"]) + " |")
+    parts = ["\n".join(lines) + "\n"]
+    for one in found:
+        held = f" Held against {', '.join(one['golden'])}." if one["golden"] else ""
+        code = f"Published code: {one['code']}; " if one["code"] else ""
+        told = f"{one['paper']}. {one['address']}\n\n{code}licence: {one['licence']}. Ours is {one['exact']}: "
+        parts += [f"## {one['kind']}\n", f"{told}{one['note']}.{held}\n"]
+        if one["results"]:
+            rows = ["| published | % | features | seen in |", "|---|---|---|---|"]
+            for result in one["results"]:
+                rows.append(f"| {result['of']} | {result['value']:.1f} | {result['features']} | {result['seen']} |")
+            parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
 
 
 def table(config: type, presets: Mapping[str, object]) -> str:

@@ -19,16 +19,20 @@ from torch import Tensor
 from lstr import __version__
 from lstr.atomic import replacing
 from lstr.checkpoint_entries import check_entries, is_tables, is_tensor
-from lstr.config import LSTRConfig, from_json, override, to_json
+from lstr.config import LSTRConfig, from_json, override
 from lstr.errors import CheckpointError
 from lstr.kind import Model
 from lstr.kinds import make_model
-from lstr.published import published_classes, published_config, renamed, shapes_of, told_by_names, unknown_of
+from lstr.published import published_classes, published_config, renamed, shapes_of, tables_of, told_by_names, unknown_of
+from lstr.settings import to_json
 
 FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
 TENSORS = "model_state_dict"
+TABLE = "pos_encoding.pe"
 CALIBRATION = "calibration"
+TOLD_BY_TENSORS = {"miniroad", "testra", "gatehub", "oadtr", "colar", "cmert", "mat", "idn", "fats", "woad"}
+"""Kinds other than lstr whose tensors tell their settings."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,9 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     """A checkpoint from what `read` gives of its file; `path` is for messages. Raises as `load`."""
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
-    if tensors is None and isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values()):
-        content = {TENSORS: (tensors := content)}  # the bare weights, as MiniROAD's code saves them
+    bare = tables_of(content)
+    if tensors is None and isinstance(bare, dict) and all(isinstance(t, Tensor) for t in bare.values()):
+        content = {TENSORS: (tensors := bare)}  # the weights alone, as MiniROAD's code saves them
     if not isinstance(tensors, dict) or not tensors or not all(is_tensor(*t) for t in tensors.items()):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
@@ -170,8 +175,9 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             f"{path} names {len(classes)} classes but its classifier has {len(tensors['classifier.weight'])} rows.",
             "Save the checkpoint again with the classes it was trained on.",
         )
+    _check_sizes(path, tensors, config, len(classes))  # before anything is as large as the file claims
     model = make_model(config, len(classes))
-    _fill(path, model, tensors)
+    _fill(model, tensors)
     return Checkpoint(
         model.eval(), config, classes, calibration=calibration, format=found, path=path, assumed=assumed, **parts
     )
@@ -217,7 +223,7 @@ def read(path: str | Path) -> Any:
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
     """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design shows both."""
     proposed = (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
-    if not proposed and config.kind not in ("miniroad", "testra"):
+    if not proposed and config.kind not in TOLD_BY_TENSORS:
         return
     for name, value in shapes_of(tensors).items():
         if name == "n_classes":
@@ -230,27 +236,37 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig)
             )
 
 
-def _fill(path: Path, model: Model, tensors: Mapping[str, Tensor]) -> None:
-    """Copy the tensors into the model, or raise CheckpointError about what does not fit."""
-    expected = model.state_dict()
-    tensors = dict(tensors)
-    table = "pos_encoding.pe"
-    if table in expected and table in tensors and tensors[table].shape[1:] == expected[table].shape[1:]:
-        # The table is computed, never trained: a longer or shorter one is no reason to refuse the weights.
-        if tensors[table].shape != expected[table].shape:
-            tensors[table] = expected[table]
+def _check_sizes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig, n_classes: int) -> None:
+    """Raise CheckpointError about what does not fit into a model of the configuration, without making it."""
+    layers = max(config.l_enc, config.l_dec)
+    if layers > len(tensors):
+        raise CheckpointError(
+            f"{path} has {len(tensors)} tensors and its configuration {layers} layers.",
+            "Give a checkpoint of this configuration.",
+        )
+    with torch.device("meta"):
+        expected = make_model(config, n_classes).state_dict()
     for what, names in (("lacks", set(expected) - set(tensors)), ("has unknown", set(tensors) - set(expected))):
         if names:
             shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             raise CheckpointError(f"{path} {what} tensors: {shown}.", "Give a checkpoint of the LSTR architecture.")
     for name, tensor in tensors.items():
-        if tensor.shape != expected[name].shape:
+        shape = expected[name].shape
+        if tensor.shape != shape and (name != TABLE or tensor.shape[1:] != shape[1:]):
             raise CheckpointError(
-                f"{path}: {name} has shape {tuple(tensor.shape)}, the model takes {tuple(expected[name].shape)}.",
+                f"{path}: {name} has shape {tuple(tensor.shape)}, the model takes {tuple(shape)}.",
                 "Give a checkpoint of this configuration.",
             )
         if not torch.isfinite(tensor).all():
             raise CheckpointError(f"{path}: {name} holds values that are not finite.", "Give an earlier checkpoint.")
+
+
+def _fill(model: Model, tensors: Mapping[str, Tensor]) -> None:
+    """Copy tensors that fit into the model."""
+    own = model.state_dict()
+    if TABLE in own and own[TABLE].shape != tensors[TABLE].shape:
+        # computed, never trained: a longer or shorter one is no reason to refuse the weights
+        tensors = {**tensors, TABLE: own[TABLE]}
     model.load_state_dict(tensors)
 
 

@@ -1,26 +1,22 @@
-"""Shape of the model, and typed changes to any frozen dataclass of settings."""
+"""Shape of the model, and the shapes that have names."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, TypeVar
+from collections.abc import Iterable
 
 from lstr.errors import ConfigError
-from lstr.segment import brief
+from lstr.settings import check_range, override
 
 FEATURES_PER_SECOND = 4
 """Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding)."""
 
-LARGEST = 2**63 - 1
-"""Of a whole number in any setting: what an array can hold."""
 MOST = 2**20 + 1
 """That no size or length of a model reaches: three days of memory, in chunks."""
 
 CELLS = ("lstm", "gru")
+SUPERVISIONS = ("segment", "video")
 GRIDS = ("fixed", "sliding", "anchored")
 POSITIONS = ("slot", "distance")
 ENCODERS = (
@@ -32,9 +28,8 @@ ENCODERS = (
     "none",
     "joined",
 )
+GROUPINGS = ("window", "batch")
 INTEGRATIONS = ("cross-attention", "average", "concatenation", "mlp")
-
-Settings = TypeVar("Settings")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +41,8 @@ class Uses:
     anticipation: bool = False
     ahead: int = 0
     """Chunks ahead that it predicts where `anticipation` is 0"""
+    padded: bool = False
+    """Whether absent slots of the long memory are rows of zeros, which it sees"""
 
 
 KINDS = {
@@ -55,39 +52,20 @@ KINDS = {
     "lfb": Uses(),
     "miniroad": Uses(long_memory=False, anticipation=True),
     "testra": Uses(anticipation=True),
+    "gatehub": Uses(padded=True),
+    "oadtr": Uses(long_memory=False, anticipation=True, ahead=8),
+    "colar": Uses(long_memory=False),
+    "cmert": Uses(anticipation=True),
+    "mat": Uses(anticipation=True),
+    "idn": Uses(long_memory=False),
+    "fats": Uses(long_memory=False),
+    "woad": Uses(long_memory=False),
+    "efc": Uses(long_memory=False, anticipation=True, ahead=8),
+    "ed": Uses(long_memory=False, anticipation=True, ahead=8),
+    "red": Uses(long_memory=False, anticipation=True, ahead=8),
+    "ttm": Uses(long_memory=False, anticipation=True, ahead=8),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
-
-
-def check_range(
-    config: Any,
-    *,
-    least: Mapping[str, float] = MappingProxyType({}),
-    above: Mapping[str, float] = MappingProxyType({}),
-    below: Mapping[str, float] = MappingProxyType({}),
-    choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
-    prefix: str = "",
-) -> None:
-    """Raise ConfigError for the first setting of a dataclass that is out of its range, by name and value.
-
-    least is the smallest value that a setting may have; above and below are bounds that it may not reach. A setting
-    whose default is a whole number takes whole numbers alone. `prefix` comes before its name in the message.
-    """
-    for name, options in choices.items():
-        value = getattr(config, name)
-        if value not in options:
-            raise ConfigError(f"{prefix}{name} is {value!r}.", f"Choose one of: {', '.join(options)}.")
-    defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    for name in dict.fromkeys([*least, *above, *below]):
-        value, whole = getattr(config, name), isinstance(defaults[name], int)
-        fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        fits = fits and value >= least.get(name, -math.inf) and value < below.get(name, math.inf)
-        if not (fits and value > above.get(name, -math.inf)):
-            bounds = [f"of at least {least[name]}"] if name in least else []
-            bounds += [f"above {above[name]}"] if name in above else []
-            bounds += [f"below {below[name]}"] if name in below else []
-            what = "a whole number" if whole else "a number"
-            raise ConfigError(f"{prefix}{name} is {brief(value)}.", f"Give {what} {' and '.join(bounds)}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +79,7 @@ class LSTRConfig:
     """
 
     kind: str = "lstr"
-    """lstr; a baseline that the paper compares with: rnn, trn (`lstr.recurrent`), lfb (`lstr.feature_bank`); or what
-    came after it: miniroad (`lstr.miniroad`), testra (`lstr.testra`)."""
+    """lstr, or another of `KINDS`; `lstr models` tells of each."""
     rgb_dim: int = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
     flow_dim: int = 1024
@@ -115,7 +92,8 @@ class LSTRConfig:
     work_length: int = 32
     """Chunks of short-term memory, all of them seen."""
     long_length: int = 2048
-    """Chunks of long-term memory before the work memory; 0 leaves it out."""
+    """Chunks of long-term memory before the work memory, and in kind gatehub of its history without the newest chunks;
+    0 leaves it out."""
     long_stride: int = 4
     """Distance in chunks between two samples of the long memory."""
     grid: str = "fixed"
@@ -127,11 +105,11 @@ class LSTRConfig:
     positions: str = "slot"
     """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
     n0: int = 16
-    """Queries of encoder stage 1, which has one layer."""
+    """Queries of encoder stage 1, which has one layer; the latent queries of kind gatehub."""
     n1: int = 32
     """Queries of encoder stage 2."""
     l_enc: int = 2
-    """Layers of encoder stage 2."""
+    """Layers of encoder stage 2, of the latent queries of kind gatehub, of the encoder of kind oadtr."""
     l_dec: int = 2
     encoder: str = "two-stage"
     """How the long memory is compressed; `lstr.network.Network` has a line for each choice."""
@@ -143,15 +121,56 @@ class LSTRConfig:
     """Chunks ahead to predict, each from a learned token after the work memory (paper, action anticipation)."""
     cell: str = "lstm"
     """Cell of kind rnn."""
+    d_token: int = 0
+    """Width of a chunk's token in kind trn; 0 is d_model."""
+    shared_classifier: bool = False
+    """Whether the decoder of kind trn scores by the classifier of the present (published code)."""
+    decoder_from: int = 1
+    """Chunks ahead that the first step of the decoder of kind trn is about: 1 (paper), or 0, the chunk itself
+    (published code), whose own score is not the decoder's."""
+    exemplars: int = 10
+    """Training chunks of each class that kind colar compares with."""
+    decoder_heads: int = 0
+    """Heads of the decoder of kind oadtr; 0 is n_heads."""
+    decoder_feedforward: int = 0
+    """Width inside the feed-forward layers of the decoder of kind oadtr; 0 is d_feedforward."""
+    context: int = 0
+    """Chunks before the work memory that the decoder sees too, in kind cmert."""
+    future: int = 48
+    """Chunks that the generated tokens stand for in training, in kinds cmert and mat; at least `anticipation`."""
+    n_generated: int = 32
+    """Queries of the tokens of the future that kinds cmert and mat generate."""
+    l_gen: int = 2
+    """Layers that generate those."""
+    refinements: int = 2
+    """How often kind mat refines the work tokens, two times at least; the future is refined once less."""
+    groups: int = 0
+    """Runs that kind mat sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
+    grouping: str = "window"
+    """Whose hidden slots are counted for `groups`, in kind mat. window: those of each window; batch (published code):
+    those of all windows of a batch, in training and for whole videos, where batches are of 16; a stream has windows."""
+    generated: int = 12
+    """Chunks whose features kind fats imagines."""
+    runs: int = 4
+    """Beginnings that kind fats averages over."""
+    unroll: int = 64
+    """Chunks that kind woad trains its LSTM through, from a state of zeros."""
+    supervision: str = "segment"
+    """What kind woad learns from: segment, the labels of chunks; video, which classes are in a window and no more."""
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride"), 1)
+        least = dict.fromkeys(("d_model", "n_heads", "d_feedforward", "work_length", "long_stride", "exemplars"), 1)
         least |= dict.fromkeys(("n0", "n1", "l_enc", "l_dec"), 1)
+        least |= dict.fromkeys(("generated", "runs", "unroll"), 1)
         least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
-        below = dict.fromkeys(least, MOST) | {"dropout": 1}
+        least |= dict.fromkeys(("decoder_heads", "decoder_feedforward", "d_token", "decoder_from"), 0)
+        least |= dict.fromkeys(("future", "n_generated", "l_gen"), 1) | dict.fromkeys(("context", "groups"), 0)
+        least["refinements"] = 2
+        below = dict.fromkeys(least, MOST) | {"dropout": 1, "decoder_from": 2}
         check_range(self, least=least, above={"decay": 0}, below=below, choices=CHOICES)
-        if not isinstance(self.gru, bool):
-            raise ConfigError(f"gru is {self.gru!r}.", "Give true or false.")
+        for name in ("gru", "shared_classifier"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}.", "Give true or false.")
         if self.rgb_dim + self.flow_dim == 0:
             raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "Keep at least one of the two streams.")
         if self.d_model % self.n_heads:
@@ -189,13 +208,50 @@ class LSTRConfig:
             raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
         if self.decay != 1 and self.kind != "testra":
             raise ConfigError(f"decay is {self.decay} and kind is {self.kind}.", "Only kind testra has a kernel.")
-        if self.kind == "testra":
+        if self.decoder_heads and self.d_model % self.decoder_heads:
+            raise ConfigError(
+                f"d_model is {self.d_model}, which decoder_heads {self.decoder_heads} does not divide.",
+                f"Choose decoder_heads among the divisors of {self.d_model}.",
+            )
+        for name, kind in ONLY_OF.items():
+            value, plain = getattr(self, name), getattr(type(self), name)
+            if value != plain and self.kind != kind:
+                raise ConfigError(f"{name} is {value} and kind is {self.kind}.", f"Only kind {kind} has it.")
+        if self.kind in ("testra", "cmert", "mat", "gatehub"):
             only = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
             for name, value in only.items():
                 if getattr(self, name) != value:
                     raise ConfigError(
-                        f"{name} is {getattr(self, name)!r} and kind is testra.", f"Kind testra has {name} {value}."
+                        f"{name} is {getattr(self, name)!r} and kind is {self.kind}.",
+                        f"Kind {self.kind} has {name} {value}.",
                     )
+        self._check_foresight()
+
+    def _check_foresight(self) -> None:
+        """Raise ConfigError for what kinds cmert and mat cannot have, and for what they alone have."""
+        own = {"context": (0, "cmert"), "groups": (0, "mat"), "grouping": ("window", "mat"), "refinements": (2, "mat")}
+        for name, (plain, kind) in own.items():
+            if getattr(self, name) != plain and self.kind != kind:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)} and kind is {self.kind}.", f"Only kind {kind} has {name}."
+                )
+        if self.kind not in ("cmert", "mat"):
+            return
+        if not self.long_length:
+            raise ConfigError(
+                f"long_length is 0 and kind is {self.kind}.",
+                "Give it a long memory, for example --set model.long_length=64: it generates the future from that.",
+            )
+        if self.anticipation > self.future:
+            raise ConfigError(
+                f"anticipation is {self.anticipation} and future {self.future}.",
+                f"Give a future of at least {self.anticipation}.",
+            )
+        if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
+            raise ConfigError(
+                f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
+                "Give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
+            )
 
     @property
     def n_long(self) -> int:
@@ -218,6 +274,10 @@ class LSTRConfig:
         return self.anticipation or KINDS[self.kind].ahead
 
 
+ONLY_OF = {"d_token": "trn", "shared_classifier": "trn", "decoder_from": "trn", "exemplars": "colar"}
+ONLY_OF |= {"generated": "fats", "runs": "fats", "unroll": "woad", "supervision": "woad"}
+ONLY_OF |= {"decoder_heads": "oadtr", "decoder_feedforward": "oadtr"}
+"""Settings of one kind alone, by name."""
 CHOICES: dict[str, Iterable[str]] = {
     "kind": KINDS,
     "grid": GRIDS,
@@ -225,11 +285,37 @@ CHOICES: dict[str, Iterable[str]] = {
     "encoder": ENCODERS,
     "integration": INTEGRATIONS,
     "cell": CELLS,
+    "grouping": GROUPINGS,
+    "supervision": SUPERVISIONS,
 }
 
 PUBLISHED = LSTRConfig(grid="sliding")
 MINIROAD = LSTRConfig(kind="miniroad", d_feedforward=2048, work_length=128)
 TESTRA = LSTRConfig(kind="testra", grid="anchored")
+GATEHUB = LSTRConfig(kind="gatehub", dropout=0.5, work_length=8, long_length=1016, long_stride=1)
+OADTR = LSTRConfig(
+    kind="oadtr", dropout=0.1, n_heads=8, decoder_heads=4, work_length=64, l_enc=3, l_dec=5, anticipation=8
+)
+COLAR = LSTRConfig(kind="colar", work_length=64)
+TRN = LSTRConfig(
+    kind="trn",
+    d_model=4096,
+    d_token=3072,
+    dropout=0.1,
+    work_length=64,
+    shared_classifier=True,
+    decoder_from=0,
+    anticipation=7,
+)
+CMERT = LSTRConfig(
+    kind="cmert", grid="anchored", n_heads=8, dropout=0.0, work_length=16, long_length=1024, context=2, anticipation=8
+)
+MAT = LSTRConfig(kind="mat", grid="sliding", n_heads=4, dropout=0.0, long_length=1024, groups=8, anticipation=8)
+IDN = LSTRConfig(kind="idn", flow_dim=2048, d_model=512, dropout=0.5, work_length=16)
+FATS = LSTRConfig(kind="fats", flow_dim=0, d_model=4096, dropout=0.0)
+ED = LSTRConfig(kind="ed", d_model=4096, dropout=0.0, work_length=16)
+TTM = LSTRConfig(kind="ttm", n_heads=4, dropout=0.1, work_length=16)
+WOAD = LSTRConfig(kind="woad", rgb_dim=1024, d_model=4096, d_feedforward=2048, dropout=0.1, work_length=750)
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
@@ -240,31 +326,27 @@ PRESETS = {
     "miniroad-tvseries": MINIROAD,
     "testra-thumos14": TESTRA,
     "testra-laplace-thumos14": dataclasses.replace(TESTRA, decay=0.97),
+    "gatehub-thumos14": GATEHUB,
+    "oadtr-thumos14": OADTR,
+    "colar-thumos14": COLAR,
+    "trn-thumos14": TRN,
+    "cmert-thumos14": CMERT,
+    "mat-thumos14": MAT,
+    "mat-tvseries": MAT,
+    "idn-thumos14": IDN,
+    "fats-thumos14": FATS,
+    "woad-thumos14": WOAD,
+    "woad-video-thumos14": dataclasses.replace(WOAD, supervision="video"),
+    "efc-thumos14": dataclasses.replace(ED, kind="efc"),
+    "ed-thumos14": ED,
+    "red-thumos14": dataclasses.replace(ED, kind="red"),
+    "ttm-thumos14": TTM,
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),
 }
 """Model shapes by name. `small` is for data sets of minutes, which the published size learns by heart; it has no long
 memory, for that is learnt by heart first (documentation, page "What the numbers mean")."""
-
-
-def override(config: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Copy of a frozen dataclass with fields changed; text is read as the type the field has now.
-
-    Raises ConfigError for an unknown name (listing the known ones) and for text of the wrong type.
-    """
-    names = [field.name for field in dataclasses.fields(config) if field.init]  # type: ignore[arg-type]
-    typed = {}
-    for name, value in changes.items():
-        if name not in names:
-            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(names)}.")
-        typed[name] = _typed(name, value, getattr(config, name))
-    return dataclasses.replace(config, **typed)  # type: ignore[type-var]
-
-
-def to_json(config: Any) -> str:
-    """Canonical JSON of a dataclass: sorted keys, no spaces, so equal settings give equal text."""
-    return json.dumps(dataclasses.asdict(config), sort_keys=True, separators=(",", ":"))
 
 
 def from_json(text: str) -> LSTRConfig:
@@ -276,67 +358,3 @@ def from_json(text: str) -> LSTRConfig:
     if not isinstance(values, dict):
         raise ConfigError("The model configuration is not a JSON object.", "Save the checkpoint again.")
     return override(LSTRConfig(), values)
-
-
-def _typed(name: str, value: Any, current: Any) -> Any:
-    """Value converted to the type of the field's current value."""
-    if not isinstance(value, str):
-        return _accepted(name, value, current)
-    text = value.strip()
-    if isinstance(current, bool):
-        if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
-            raise ConfigError(f"{name} is {value!r}, not a yes or a no.", f"Type {name}=true or {name}=false.")
-        return text.lower() in ("true", "yes", "1")
-    if isinstance(current, int):
-        try:
-            return _sized(name, int(text), current)
-        except ValueError as error:
-            raise ConfigError(
-                f"{name} is {brief(value)}, not a whole number.", f"Type for example {name}={current}."
-            ) from error
-    if isinstance(current, float):
-        try:
-            number = float(text)
-        except ValueError as error:
-            raise ConfigError(f"{name} is {value!r}, not a number.", f"Type for example {name}={current}.") from error
-        if not math.isfinite(number):
-            raise ConfigError(f"{name} is {value!r}, not a finite number.", f"Type for example {name}={current}.")
-        return number
-    if isinstance(current, tuple):
-        parts = [part for part in text.split(",") if part.strip()]
-        return tuple(_typed(name, part, current[0] if current else "") for part in parts)
-    if current is None:
-        # An unset field does not tell its type, so JSON's own types are tried before plain text.
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    if isinstance(current, str):
-        return value
-    raise ConfigError(f"{name} cannot be changed from text.", "Change it in Python with dataclasses.replace.")
-
-
-def _sized(name: str, value: int, current: Any) -> int:
-    """A whole number that is the size or the count of something. Raises ConfigError."""
-    if abs(value) > LARGEST:
-        raise ConfigError(f"{name} is {brief(value)}, which is too large.", f"Give a value like {current!r}.")
-    return value
-
-
-def _accepted(name: str, value: Any, current: Any) -> Any:
-    """A value that already has a type, if it is the field's."""
-    if current is None or value is None:
-        return value
-    if isinstance(current, tuple) and isinstance(value, (list, tuple)):
-        return tuple(_accepted(name, part, current[0]) for part in value) if current else tuple(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        _sized(name, value, current)
-        value = float(value) if isinstance(current, float) else value
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{name} is {value}, not a finite number.", f"Give a value like {current!r}.")
-    if type(value) is not type(current):
-        raise ConfigError(
-            f"{name} is {brief(value)}, which is not of type {type(current).__name__}.",
-            f"Give a value like {current!r}.",
-        )
-    return value

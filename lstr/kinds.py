@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from lstr.cmert import CMeRT
+from lstr.colar import Colar
 from lstr.config import LSTRConfig
+from lstr.encoder_decoder import EncoderDecoder
+from lstr.fats import FATS
 from lstr.feature_bank import LFB
+from lstr.gatehub import GateHUB
+from lstr.idn import IDN
 from lstr.kind import Model
+from lstr.mat import MAT
 from lstr.miniroad import MiniROAD
 from lstr.model import LSTR
+from lstr.oadtr import OadTR
 from lstr.recurrent import RNN, TRN
 from lstr.testra import TeSTra
+from lstr.ttpp import TTPP
+from lstr.woad import WOAD
 
 CLASSES: dict[str, type[Model]] = {
     "lstr": LSTR,
@@ -17,6 +27,18 @@ CLASSES: dict[str, type[Model]] = {
     "lfb": LFB,
     "miniroad": MiniROAD,
     "testra": TeSTra,
+    "gatehub": GateHUB,
+    "oadtr": OadTR,
+    "colar": Colar,
+    "cmert": CMeRT,
+    "mat": MAT,
+    "idn": IDN,
+    "fats": FATS,
+    "woad": WOAD,
+    "efc": EncoderDecoder,
+    "ed": EncoderDecoder,
+    "red": EncoderDecoder,
+    "ttm": TTPP,
 }
 """By the names of `lstr.config.KINDS`."""
 

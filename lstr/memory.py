@@ -105,9 +105,23 @@ def work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
     return np.where(mask, indices, 0), mask
 
 
+def context_indices(T: ArrayLike, config: LSTRConfig) -> Indices:
+    """Chunks of the context before the work memory at T, oldest first: (context,) or (B, context).
+
+    What is before the video is chunk 0, which is visible (published code of CMeRT).
+    """
+    before = np.arange(-config.context, 0, dtype=np.int64)
+    return np.maximum(work_start(T, config)[..., None] + before, 0)
+
+
 def tile(config: LSTRConfig) -> int:
-    """Chunks from one tiled training window to the next: in TeSTra a window's chunks of the future belong to it."""
-    return config.work_length + (config.anticipation if config.kind == "testra" else 0)
+    """Chunks from one tiled training window to the next: in TeSTra and MAT a window's future belongs to it."""
+    return config.work_length + (config.anticipation if config.kind in ("testra", "mat") else 0)
+
+
+def offsets(config: LSTRConfig) -> int:
+    """How many offsets of the first tiled window there are, from 0 on: those of the work memory alone in MAT."""
+    return config.work_length if config.kind == "mat" else tile(config)
 
 
 def window_ends(n_chunks: int, offset: int, config: LSTRConfig, tails: bool = True) -> Indices:
@@ -121,7 +135,8 @@ def window_ends(n_chunks: int, offset: int, config: LSTRConfig, tails: bool = Tr
         return np.zeros(0, dtype=np.int64)
     width = config.work_length
     if not tails:
-        return np.arange(offset + width - 1, n_chunks - 1 - tile(config) + width, tile(config), dtype=np.int64)
+        after = 2 * config.anticipation if config.kind == "cmert" else tile(config) - width  # chunks that must follow
+        return np.arange(offset + width - 1, n_chunks - 1 - after, tile(config), dtype=np.int64)
     if n_chunks <= width:
         return np.array([n_chunks - 1], dtype=np.int64)
     ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, tile(config), dtype=np.int64)

@@ -7,15 +7,16 @@ layout reads them almost twice as fast as a plain matrix, and bfloat16 halves wh
 from __future__ import annotations
 
 import copy
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.errors import ConfigError
-from lstr.network import Network
 from lstr.transformer import Attention
+
+Packed = TypeVar("Packed", bound=nn.Module)
 
 PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 TOKENS = 32
@@ -65,7 +66,7 @@ class PackedAttention(Attention):
         return self.projections[first, last](x)
 
 
-def pack(model: Network, precision: str = "float32") -> Network:
+def pack(model: Packed, precision: str = "float32") -> Packed:
     """The model with packed linear layers, for inference; it shares every other tensor with `model`.
 
     precision is float32 or bf16: that of the weights of linear layers and of the products with them; all else stays

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.kind import Model, Tensors
 from lstr.network import FeatureHead
-from lstr.windows import Outputs, Windows
+from lstr.windows import Outputs, Part, Windows
 
 
 class Recurrent(Model):
@@ -97,49 +97,97 @@ class RNN(Recurrent):
         return self.classifier(self.dropout(hidden))[:, :, None], after
 
 
+PUBLISHED_NAMES = {
+    "feature_extractor.": "feature_head_work.",
+    "hx_trans.": "decoder_hidden.",
+    "cx_trans.": "decoder_cell.",
+    "fusion_linear.": "decoder_input.",
+    "future_linear.": "future_gate.",
+    "enc_cell.": "accumulator.",
+    "dec_cell.": "decoder.",
+}
+"""First part of a published TRN tensor's name to ours."""
+
+
 class TRN(Recurrent):
     """At each chunk, predict the chunks that follow, and let what was predicted inform the next chunk (Xu et al. 2019).
 
     The spatiotemporal accumulator takes a chunk's token and the future token that the chunk before left; from its
-    state the temporal decoder runs `config.n_ahead` steps, step h for the chunk h ahead; its states, each through the
-    future gate, have the next future token as their mean. Unlike the published code, which has one classifier for both,
-    the decoder has a classifier of its own. Dropout is where the published code has it: on what enters a cell and on
-    what enters a classifier.
+    state the temporal decoder runs its steps; its states, each through the future gate, have the next future token as
+    their mean. Dropout is where the published code has it: on what enters a cell and on what enters a classifier.
+
+    Step h of the decoder, from 1 to `config.n_ahead`, is about the chunk h ahead, and the decoder has a classifier of
+    its own. In the published code its first step is about the chunk itself (`config.decoder_from` 0), whose score is
+    the accumulator's all the same, one classifier serves both (`config.shared_classifier`), and tokens are not as wide
+    as the states (`config.d_token`).
     """
 
     state_names = ("hidden", "cell", "future")
 
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
-        d_model = config.d_model
-        self.accumulator = nn.LSTMCell(2 * d_model, d_model)
+        d_model, d_token = config.d_model, config.d_token or config.d_model
+        if d_token != d_model:
+            self.feature_head_work = FeatureHead(config.input_dim, d_token)
+        self.accumulator = nn.LSTMCell(2 * d_token, d_model)
         self.decoder = nn.LSTMCell(d_model, d_model)
         self.decoder_hidden = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
         self.decoder_cell = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
         self.decoder_input = nn.Sequential(nn.Linear(n_classes, d_model), nn.ReLU())
-        self.future_gate = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
-        self.future_classifier = nn.Linear(d_model, n_classes)
+        self.future_gate = nn.Sequential(nn.Linear(d_model, d_token), nn.ReLU())
+        if not config.shared_classifier:
+            self.future_classifier = nn.Linear(d_model, n_classes)
+
+    def outputs(self) -> Outputs:
+        """Every work slot, then for every work slot the chunks of the decoder's steps; each is one mean in the loss."""
+        W, first = self.config.work_length, self.config.decoder_from
+        ahead = np.arange(first, self.config.n_ahead + 1)
+        slots = np.arange(W)
+        return Outputs(
+            np.concatenate([slots, np.repeat(slots, len(ahead))]),
+            np.concatenate([np.zeros(W, dtype=np.int64), np.tile(ahead, W)]),
+            (Part(slots), Part(np.arange(W, W + W * len(ahead)))),
+        )
+
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, W * (1 + steps), C), in the order of `outputs`."""
+        tokens = self.feature_head_work(windows.work)  # (B, W, d_token)
+        logits, _ = self.unroll(tokens, self.begin(len(tokens)))  # (B, W, 1 + steps, C)
+        return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
+
+    def begin(self, n_streams: int) -> Tensors:
+        """States of B streams before their first chunk: zeros by name, the future token (B, d_token)."""
+        future = self.classifier.weight.new_zeros(n_streams, self.config.d_token or self.config.d_model)
+        return {**super().begin(n_streams), "future": future}
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
-        hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) each
+        """Tokens (B, T, d_token) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
+        logits, after = self.unroll(tokens, state)
+        if self.config.decoder_from == 0:
+            logits = torch.cat([logits[:, :, :1], logits[:, :, 2:]], dim=2)
+        return logits, after
+
+    def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """As `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
+        hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) twice, (B, d_token)
         logits = []
         for token in tokens.unbind(dim=1):
-            seen = torch.cat([token, future], dim=-1)  # (B, 2 * d_model)
+            seen = torch.cat([token, future], dim=-1)  # (B, 2 * d_token)
             hidden, cell = self.accumulator(self.dropout(seen), (hidden, cell))
             now = self.classifier(self.dropout(hidden))  # (B, C)
             ahead, future = self.look_ahead(hidden, cell)
-            logits.append(torch.cat([now[:, None], ahead], dim=1))  # (B, 1 + n_ahead, C)
+            logits.append(torch.cat([now[:, None], ahead], dim=1))  # (B, 1 + steps, C)
         return torch.stack(logits, dim=1), {"hidden": hidden, "cell": cell, "future": future}
 
     def look_ahead(self, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """From an accumulator's state, (B, d_model) twice, logits (B, n_ahead, C) and the future token (B, d_model)."""
+        """From an accumulator's state, (B, d_model) twice, logits (B, steps, C) and the future token (B, d_token)."""
+        classifier = self.classifier if self.config.shared_classifier else self.future_classifier
         hidden, cell = self.decoder_hidden(hidden), self.decoder_cell(cell)
         logits: list[Tensor] = []
         futures = []
-        for _ in range(self.config.n_ahead):
+        for _ in range(self.config.n_ahead + 1 - self.config.decoder_from):
             seen = self.decoder_input(logits[-1]) if logits else torch.zeros_like(hidden)  # (B, d_model)
             hidden, cell = self.decoder(self.dropout(seen), (hidden, cell))
-            logits.append(self.future_classifier(self.dropout(hidden)))
+            logits.append(classifier(self.dropout(hidden)))
             futures.append(self.future_gate(hidden))
         return torch.stack(logits, dim=1), torch.stack(futures).mean(dim=0)

@@ -21,9 +21,10 @@ from torch import Tensor
 
 from lstr import checkpoint
 from lstr.arrays import tensor_of
-from lstr.config import LSTRConfig, from_json, to_json
+from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, LstrError
 from lstr.kind import Advance, Model, Tensors
+from lstr.settings import to_json
 
 STATE_FORMAT = "lstr-stream/2"
 
@@ -54,7 +55,8 @@ def create(
 ) -> StreamState:
     """Streams before their first chunk. With `like`, a state of the same model, they share what never changes.
 
-    precision is float32, or bf16 for the weights of linear layers (LSTR, TeSTra); `like` has its own. Raises LstrError
+    precision is that of the weights of linear layers: float32, bf16 (LSTR, TeSTra, MiniROAD) or int8 (MiniROAD); `like`
+    has its own. Raises LstrError
     when the model is in training mode, ConfigError for a precision that the model does not have.
     """
     _check_model(model, model.config if like is None else like.config)

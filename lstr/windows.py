@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lstr import memory
 from lstr.arrays import tensor_of
-from lstr.config import LSTRConfig
+from lstr.config import KINDS, LSTRConfig
 from lstr.errors import LstrError
 
 OLDER_CHUNKS = 512
@@ -59,7 +59,7 @@ class Windows:
     """B windows of one fixed shape, as every model's `forward` takes them."""
 
     long: Tensor
-    """(B, n_long, D)"""
+    """(B, n_long, D), zero in hidden slots"""
     long_mask: Tensor
     """(B, n_long) bool, True = visible"""
     work: Tensor
@@ -72,6 +72,8 @@ class Windows:
     """(B, K, D), the K last chunks before both memories, oldest first, zero where there are fewer; K = 0 without GRU"""
     older_count: Tensor
     """(B,) int64, how many of those K are present; they come first"""
+    context: Tensor
+    """(B, context, D), the last chunks before the work memory, oldest first, chunk 0 where there are fewer"""
 
     def __len__(self) -> int:
         return len(self.work)
@@ -100,7 +102,7 @@ def gather(
             "Count chunks from 0, and end windows inside the video.",
         )
     indices = window_indices(ends, config, stretched)
-    seen = (tensor_of(features[rows.numpy()]).float() for rows in (indices.long, indices.work, indices.older))
+    seen = (tensor_of(features[rows.numpy()]).float() for rows in indices.rows())
     return indices.windows(*seen)
 
 
@@ -119,6 +121,8 @@ class WindowIndices:
     distances: Tensor
     older_count: Tensor
     """These four as of Windows."""
+    context: Tensor
+    """(B, context) int64"""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> WindowIndices:
         """The same with every tensor changed."""
@@ -126,18 +130,23 @@ class WindowIndices:
 
     def after(self, starts: Tensor) -> WindowIndices:
         """The same in rows of several videos one after the other, of which each window's video has `starts` (B,)."""
-        moved = {name: getattr(self, name) + starts[:, None] for name in ("long", "work", "older")}
+        moved = {name: getattr(self, name) + starts[:, None] for name in ("long", "work", "older", "context")}
         return replace(self, **moved)
 
     def gather(self, rows: Tensor) -> Windows:
         """Windows of rows (R, D), on their device, where the indices are too; nothing waits for it."""
-        return self.windows(*(rows[chosen].float() for chosen in (self.long, self.work, self.older)))
+        return self.windows(*(rows[chosen].float() for chosen in self.rows()))
 
-    def windows(self, long: Tensor, work: Tensor, older: Tensor) -> Windows:
+    def rows(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Those of the long memory, the work memory, the older chunks and the context, as `windows` takes theirs."""
+        return self.long, self.work, self.older, self.context
+
+    def windows(self, long: Tensor, work: Tensor, older: Tensor, context: Tensor) -> Windows:
         """Windows of the rows that were chosen, (B, ..., D); those that stand for nothing become 0 in place."""
-        made = Windows(long, self.long_mask, work, self.work_mask, self.distances, older, self.older_count)
+        made = Windows(long, self.long_mask, work, self.work_mask, self.distances, older, self.older_count, context)
         made = made.to(work.device)
         made.work.masked_fill_(~made.work_mask[..., None], 0)
+        made.long.masked_fill_(~made.long_mask[..., None], 0)
         places = torch.arange(older.shape[1], device=older.device)
         made.older.masked_fill_((places >= made.older_count[:, None])[..., None], 0)
         return made
@@ -146,10 +155,13 @@ class WindowIndices:
 def window_indices(ends: NDArray[np.int64], config: LSTRConfig, stretched: bool = False) -> WindowIndices:
     """The indices of windows that end at chunks `ends` (B,), each of its own video; `stretched` as for `gather`."""
     long, long_mask = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
+    if KINDS[config.kind].padded:  # chunk 0 is in no history before it leaves the work memory
+        long_mask = long_mask & (memory.work_start(ends, config) > 0)[:, None]
     work, work_mask = memory.work_indices(ends, config)
     older, older_count = _older_indices(ends, config)
     distances = memory.long_distances(ends, config, stretched)
-    arrays = long, work, older, long_mask, work_mask, distances, older_count
+    context = memory.context_indices(ends, config)
+    arrays = long, work, older, long_mask, work_mask, distances, older_count, context
     return WindowIndices(*map(torch.from_numpy, arrays))
 
 

@@ -14,12 +14,13 @@ OPTIONS = {
     "recipes": ("inputs", "device"),
     "chain": ("inputs", "device", *OF_CHAIN),
     "lstr": ("checkpoint", "seconds", "threads", "golden", "device"),
+    "models": ("kinds", "seconds", "training"),
 }
-"""Options that each of the three takes, and not all of the others."""
+"""Options that each of the four takes, and not all of the others."""
 
 
 @click.command("bench", cls=Command)
-@click.argument("what", metavar="[recipes|chain|lstr]", type=click.Choice(list(OPTIONS)), required=False)
+@click.argument("what", metavar="[recipes|chain|lstr|models]", type=click.Choice(list(OPTIONS)), required=False)
 @click.option(
     "--input", "inputs", metavar="FILE", multiple=True, help="A video to measure on; repeatable.  [default: rendered]"
 )
@@ -53,8 +54,10 @@ OPTIONS = {
     type=click.FloatRange(min=0, min_open=True),
     default=5.0,
     show_default=True,
-    help="lstr: rough time of a row; designs and memory lengths take a third.",
+    help="lstr, models: rough time of a row; designs and memory lengths take a third.",
 )
+@click.option("--kind", "kinds", metavar="KIND", multiple=True, help="models: this one alone; repeatable.")
+@click.option("--training", is_flag=True, help="models: measure steps of training too.")
 @click.option("--threads", type=click.IntRange(min=1), help="lstr: threads of torch.  [default: torch's own choice]")
 @click.option("--golden", metavar="DIR", help="lstr: compare bf16 on lstr_small.pth and .npz of this folder too.")
 @click.option("-o", "--output", metavar="FILE", help="Also write the record to this file, as JSON.")
@@ -70,6 +73,8 @@ def command(ctx, what, output, as_json, **options):
              of a live source, peak memory, and the paper's figures beside them
     lstr     decisions from features: every ratio is to the window recomputed at each chunk, measured in
              turns with the stream in the same run
+    models   one stream of each kind of model at its published size, on one core and on two, in turns with
+             LSTR; `lstr models` shows these speeds from then on
 
     Without a word it is recipes, or chain where an option of it is there. With -o what is measured so far is in the
     file from the first part on, with "unfinished" where the command was interrupted.
@@ -82,6 +87,7 @@ def command(ctx, what, output, as_json, **options):
       lstr bench lstr --json -o record.json
       lstr bench lstr -c run/checkpoint.pt --seconds 2
       lstr bench lstr --device cpu
+      lstr bench models --kind miniroad --training -o record.json
     """
     from lstr_cli import console
     from pipelines.files.json_files import write_json
@@ -100,6 +106,7 @@ def command(ctx, what, output, as_json, **options):
         "recipes": (_recipes, _show_recipes),
         "chain": (_chain, _show_chain),
         "lstr": (_model, _show_model),
+        "models": (_kinds, _show_kinds),
     }[what]
     events = _kept(job(console, options), path)
     record = console.follow(events, "chunks" if what == "chain" else "parts")
@@ -273,3 +280,27 @@ def _cell(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+
+
+def _kinds(console, options: dict):
+    from pipelines.speed.kinds import KindsBench, bench_kinds
+
+    console.say("published sizes, with random weights and features: speed does not depend on them.")
+    return bench_kinds(KindsBench(tuple(options["kinds"]), options["seconds"], options["training"]))
+
+
+def _show_kinds(console, record: dict) -> None:
+    rows = {}
+    for kind, row in record["kinds"].items():
+        one, two = (row["stream"].get(cores, {}) for cores in ("1", "2"))
+        rows[kind] = {
+            **{key: row[key] for key in ("parameters", "multiply_adds")},
+            "steps_per_second": one.get("steps_per_second"),
+            "processor_ms": one.get("processor_ms"),
+            "ratio_to_lstr": one.get("ratio_to_lstr"),
+            "on_2_cores": two.get("steps_per_second"),
+            "training_steps_per_second": row.get("training", {}).get("steps_per_second"),
+            "data_wait": row.get("training", {}).get("data_wait"),
+        }
+    keys = tuple(next(iter(rows.values())))
+    _table(console, f"{record['machine']}, {record['processor']}", "kind", keys, rows)

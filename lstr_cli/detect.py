@@ -70,10 +70,11 @@ def _model_options(command):
     gathered = gather(command, "model", ("checkpoint", "settings", "device", "model_precision", "at_once"))
     precision = click.option(
         "--model-precision",
-        type=click.Choice(["float32", "bf16"]),
+        type=click.Choice(["float32", "bf16", "int8"]),
         default="float32",
         show_default=True,
-        help="Of LSTR's linear layers; bf16 is faster and a little off.",
+        help="Of the model's linear layers; bf16 (kinds lstr, testra, miniroad) and int8 (miniroad) are faster and a "
+        "little off.",
     )
     at_once = click.option(
         "--at-once",

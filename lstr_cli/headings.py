@@ -12,7 +12,7 @@ HEADINGS = {
     "Model": "checkpoint model preset config set kind stream init rgb-init flow-init allow-recipe-mismatch",
     "Features": "recipe streams flow precision rgb-network flow-network rgb-weights flow-weights calibrate",
     "Training": "time folds max-steps eval-every patience seed deterministic resume",
-    "Measurement": "chunks seconds against golden min-cosine max-shift",
+    "Measurement": "chunks seconds against golden min-cosine max-shift training",
     "Scores": "mode published resamples benchmark allow-seen",
     "Actions": "on off min-length merge-gap choose-thresholds false-alarms",
     "Live sources": "clock on-lag on-gap timeout",

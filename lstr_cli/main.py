@@ -26,6 +26,7 @@ COMMANDS = {
     "pack": "A run and its networks to one model file.",
     "quantise": "A model file to one with networks in int8, which is faster.",
     "unpack": "A model file to its checkpoint and networks.",
+    "models": "Every kind of model: its paper, cost and published numbers.",
     "weights": "Published network weights: list, fetch, check.",
     "compare": "Your features beside a reference set, video by video.",
     "bench": "How fast this machine decides.",

@@ -18,11 +18,19 @@ from lstr_cli.options import data_options, device_option, set_option
     type=click.Choice(
         ["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published"]
         + ["miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14", "small"]
+        + ["gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"]
+        + ["cmert-thumos14", "mat-thumos14", "mat-tvseries"]
+        + ["idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14"]
+        + ["efc-thumos14", "ed-thumos14", "red-thumos14", "ttm-thumos14"]
     ),
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
     "published code. miniroad-thumos14, miniroad-tvseries: of MiniROAD's. "
     "testra-thumos14, testra-laplace-thumos14: of TeSTra's, with its two kernels. "
+    "gatehub-thumos14, oadtr-thumos14, colar-thumos14, trn-thumos14: of those models' published code. "
+    "cmert-thumos14: of CMeRT's. mat-thumos14, mat-tvseries: of MAT's. "
+    "idn-thumos14, fats-thumos14, woad-thumos14, woad-video-thumos14: of IDN's, FATS' and WOAD's. "
+    "efc-thumos14, ed-thumos14, red-thumos14, ttm-thumos14: sizes of those papers. "
     "small: for little video.  [default: small up to an hour of training video, else thumos14]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
@@ -45,8 +53,8 @@ def command(print_config, make_default, **options):
 
     RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, curves.png, events
     for TensorBoard, and resume.pt, from which a run that was stopped anywhere goes on with --resume. Settings choose
-    the model: its kind (lstr, rnn, trn, lfb), each design the paper compares, anticipation. Started by torchrun, the
-    same command trains on several GPUs or machines.
+    the model: its kind (`lstr models` lists them), each design the paper compares, anticipation. Started by torchrun,
+    the same command trains on several GPUs or machines.
 
     \b
     Examples:

@@ -67,11 +67,14 @@ def _try(what: str, check: Callable[[], str]) -> Finding:
 def _decoder() -> str:
     import av
 
+    from extractors.video.file_reader import has_nvdec
+
+    pyav = f"PyAV {av.__version__}{', with NVDEC' if has_nvdec() else ''}"
     if not find_spec("decord"):
-        return f"PyAV {av.__version__}"
+        return pyav
     import decord
 
-    return f"decord {decord.__version__}; timestamps by PyAV {av.__version__}"
+    return f"decord {decord.__version__}; timestamps by {pyav}"
 
 
 def _flow() -> Finding:

@@ -7,10 +7,12 @@ needs; and what is opened must be a container of video. Pictures of more than MO
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import av
+from av.codec.hwaccel import HWAccel
 
 from extractors.addresses import shown
 from extractors.errors import VideoError
@@ -60,6 +62,8 @@ class Opening:
     """None where FFmpeg looks for itself."""
     timeout: float | tuple[float, float] | None = None
     """Seconds to open and seconds to read, or one number for both."""
+    hardware: str | None = None
+    """What decodes beside the processor, by FFmpeg's name (`cuda` is NVDEC); the processor does what it cannot."""
 
 
 PLAIN = Opening()
@@ -85,8 +89,10 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
         protocols, more, opened = "none", "", source
     formats = ",".join(filter(None, (VIDEO, more, opening.demuxer)))
     options = {**opening.options, "protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
+    hardware = HWAccel(opening.hardware, allow_software_fallback=True) if opening.hardware else None
+    open_with = partial(av.open, options=options, timeout=opening.timeout, hwaccel=hardware)
     try:
-        return av.open(opened, "r", opening.demuxer, metadata_errors="ignore", options=options, timeout=opening.timeout)
+        return open_with(opened, "r", opening.demuxer, metadata_errors="ignore")
     except av.error.ArgumentError as error:  # FFmpeg's for a format or a protocol that is not on the list
         raise VideoError(
             f"{shown(source)} is not a video: it is another kind of file, or names others to open.",

@@ -20,16 +20,25 @@ only sign of a frame it made up (of 66 files with bytes overwritten decord alone
 to be damaged; with its log watched, none). Everything else was equal to the bit, times included. decord runs in a
 process of its own; waiting longer than `decord_process.SECONDS` for it is a VideoError. Sources without a file are
 read by `PyAVReader`.
+
+`nvdec` is PyAV with a GPU's decoder, by wish alone, until somebody has measured what it gains. What that decoder leaves
+to the processor, the processor decodes.
 """
 
 import os
 from collections.abc import Generator, Iterator
 from fractions import Fraction
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import av
+from av.codec import Codec
+from av.codec.hwaccel import HWAccel, hwdevices_available
+
 from extractors.errors import VideoError
 from extractors.stages import PROBE
+from extractors.video.containers import PLAIN, Opening
 from extractors.video.decord_process import DecordError
 from extractors.video.decord_reader import DecordReader
 from extractors.video.frames import CHUNK, Chunk, Reader, SourceFrame, chunks_of
@@ -38,7 +47,8 @@ from extractors.video.pyav_reader import PyAVReader
 
 AHEAD_BYTES = 256 * 2**20  # of decoded frames, all of which decord may hold at once
 SMALLEST = 16  # pixels
-DECODERS = ("decord", "pyav")
+DECODERS = ("decord", "pyav", "nvdec")
+NVDEC = Opening(hardware="cuda")
 BEGINNINGS = (b"\x1aE\xdf\xa3", b"RIFF", b"FLV")  # of Matroska, AVI and FLV
 FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free")  # of MP4 and QuickTime, after four bytes of length
 PROBED = 2**20  # bytes by which FFmpeg recognises what a file is
@@ -58,6 +68,8 @@ class FrameReader:
             raise VideoError(f"There is no decoder {forced!r}.", f"set LSTR_DECODER to {' or '.join(DECODERS)}.")
         if forced == "decord" and not has_decord():
             raise VideoError("decord is not installed.", "unset LSTR_DECODER: PyAV reads every video.")
+        if forced == "nvdec" and not has_nvdec():
+            raise VideoError("There is no NVDEC that PyAV can use here.", "unset LSTR_DECODER: PyAV reads every video.")
         self.decoder = "pyav" if video.damage else forced or ("decord" if suits_decord(video) else "pyav")
         self.decoded = 0
         self.decode_errors = 0
@@ -79,7 +91,8 @@ class FrameReader:
                 return
             except DecordError:
                 self.decoder = "pyav"
-        reader = PyAVReader(video.path, "stop" if self.allow_damaged else "raise")
+        damage = "stop" if self.allow_damaged else "raise"
+        reader = PyAVReader(video.path, damage, opening=NVDEC if self.decoder == "nvdec" else PLAIN)
         for frame in reader.frames(long_side):
             self.decode_errors, self.clock = reader.decode_errors, reader.clock
             if reader.decoded > self.decoded:  # those before came from decord
@@ -95,6 +108,18 @@ class FrameReader:
 def has_decord() -> bool:
     """Whether decord is installed; it has wheels for Linux on x86-64 alone."""
     return find_spec("decord") is not None
+
+
+@cache
+def has_nvdec() -> bool:
+    """Whether there is a GPU whose decoder PyAV can use."""
+    if "cuda" not in hwdevices_available():
+        return False
+    try:
+        HWAccel("cuda").create(Codec("h264", "r"))
+    except (av.error.FFmpegError, NotImplementedError):
+        return False
+    return True
 
 
 def suits_decord(video: Video) -> bool:

@@ -34,6 +34,9 @@ from extractors.video.probe import (
 
 JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
 TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures alone
+# how a GPU's decoder lays pictures out, to how FFmpeg's own does: the same samples, of which FFmpeg makes other colours
+# where it converts them directly, up to 21 levels away in real videos
+PLANAR = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
 TICK = 0.2  # seconds between two looks at whether a silent pipe is still wanted
 
 
@@ -215,6 +218,8 @@ class _Arriving:
 
 def _render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoReformatter) -> NDArray[np.uint8]:
     """A decoded picture as an upright (H, W, 3) uint8 RGB image."""
+    if planar := PLANAR.get(picture.format.name):
+        picture = reformatter.reformat(picture, format=planar, threads=1)
     # one thread: more cost more than a picture, and the other cores have flow and networks to compute
     image = np.asarray(reformatter.reformat(picture, format="rgb24", threads=1).to_ndarray(), np.uint8)
     return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)

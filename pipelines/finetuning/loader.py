@@ -1,5 +1,7 @@
 """Batches of training samples, read ahead by processes."""
 
+import atexit
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterable, Iterator
@@ -10,9 +12,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from extractors.lifeline import end_with_starting_thread
-from pipelines.finetuning.samples import Draws
+from pipelines.finetuning import kept_chunks
+from pipelines.finetuning.kept_chunks import KeptChunks
+from pipelines.finetuning.samples import Draws, SampleSet
 from pipelines.training.ranks import ALONE, Ranks
 
+PROCESSOR = torch.device("cpu")
 Images = tuple[torch.Tensor, tuple[int, ...]]
 """(N, segments, C, H, W) uint8, and N numbers: classes, or places"""
 
@@ -20,14 +25,22 @@ Images = tuple[torch.Tensor, tuple[int, ...]]
 class EpochLoader:
     """One process's share of the batches of epoch after epoch, those of the next epoch too: none begins with waiting.
 
-    `begin` with the epoch (from 0) that comes first; `close` ends the processes.
+    `begin` with the epoch (from 0) that comes first; `close` ends the processes. Images that fit on `device` are kept
+    there, and no process reads them.
     """
 
     def __init__(
-        self, dataset: Dataset, draws: Draws, batch_size: int, epochs: int, loaders: int, ranks: Ranks = ALONE
+        self,
+        dataset: SampleSet,
+        draws: Draws,
+        batch_size: int,
+        epochs: int,
+        loaders: int,
+        ranks: Ranks = ALONE,
+        device: torch.device = PROCESSOR,
     ):
         self.dataset, self.draws, self.batch_size = dataset, draws, batch_size
-        self.epochs, self.loaders, self.ranks = epochs, loaders, ranks
+        self.epochs, self.loaders, self.ranks, self.device = epochs, loaders, ranks, device
         self._batches: Iterator[Images] = iter(())
 
     def __len__(self) -> int:
@@ -40,8 +53,13 @@ class EpochLoader:
         return min(self.batch_size, len(self.draws))
 
     def begin(self, epoch: int) -> None:
-        """Start to read."""
-        self._batches = iter(make_loader(self.dataset, self._keys(epoch), self.loaders))
+        """Start to read. Raises CacheError where the images are kept and one is damaged."""
+        if kept_chunks.fit_on(self.dataset, self.device):
+            kept = KeptChunks(self.dataset, self.device)
+            drawn = ([self.dataset.draw(key) for key in keys] for keys in self._keys(epoch))
+            self._batches = ((kept.images(samples), tuple(one.label for one in samples)) for samples in drawn)
+        else:
+            self._batches = iter(make_loader(self.dataset, self._keys(epoch), self.loaders))
 
     def epoch(self) -> Iterator[Images]:
         """The batches of the next epoch."""
@@ -85,3 +103,14 @@ def _begin_reading(parent: int, worker: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     cv2.setNumThreads(0)
+
+
+@atexit.register
+def _end_readers() -> None:
+    """Kill the readers that something still holds on to, such as the error that ends the program.
+
+    multiprocessing would send them SIGTERM, which they ignore, and wait for them without end.
+    """
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()

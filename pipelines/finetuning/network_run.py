@@ -101,7 +101,7 @@ class NetworkRun:
         """
         config, ranks = self.config, self.ranks
         images, labels = batch
-        if self.device.type == "cuda":  # in one copy, before mmaction2 would move image after image
+        if images.device != self.device:  # in one copy, before mmaction2 would move image after image
             images = images.pin_memory().to(self.device, non_blocking=True)
         samples = [ActionDataSample().set_gt_labels(label) for label in labels]
         for group in self.optimiser.param_groups:
@@ -168,8 +168,8 @@ def train_network(run: NetworkRun) -> Iterator[Progress | Epoch]:
     Yields Progress after each step, an Epoch after each epoch. A run goes on from its state. Raises LstrError when the
     loss is not finite, CacheError for a damaged chunk.
     """
-    run.loader.begin(run.position.epoch)
     try:
+        run.loader.begin(run.position.epoch)
         for event in train_steps(run, run.plan(), run.position):
             yield run.epoch(event) if isinstance(event, Step) else event
     except CacheError as error:  # of a reading process, whose traceback is in its text

@@ -157,7 +157,7 @@ def _train(
     n_chunks = sum(len(chunks) for chunks in learnt.values())
     n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)
     draws = Draws(samples, config.balanced, config.seed, n_draws)
-    loader = EpochLoader(data, draws, config.batch_size, config.epochs, loaders, ranks)
+    loader = EpochLoader(data, draws, config.batch_size, config.epochs, loaders, ranks, torch.device(device))
     chosen_by = {i: training.videos[i].chunks for i in pair.validation}
     evaluate = scorer(labels, chosen_by, stream, augmentation, config.precision, loaders) if chosen_by else None
 

@@ -91,22 +91,30 @@ class SampleSet(Dataset):
         return len(self.samples)
 
     def __getitem__(self, at: tuple[int, int, int]) -> tuple[torch.Tensor, int]:
+        drawn, images = self.draw(at), []
+        for chunk in drawn.chunks:
+            image = self.read(drawn.video, chunk)
+            image = image if drawn.tint is None else tinted(image, drawn.tint)
+            images.append(augment(image, drawn.box, drawn.mirrored, self.augmentation, self.stream))
+        pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())  # (segments, C, crop, crop)
+        return pixels, drawn.label
+
+    def draw(self, at: tuple[int, int, int]) -> "Drawn":
+        """What (epoch, draw, index) is."""
         epoch, draw, index = at
         sample = self.samples[index]
         random = np.random.default_rng((self.seed, epoch, draw))
         box = draw_crop(random, self.augmentation)
         mirrored = self.augmentation.mirror and bool(random.random() < 0.5)
-        images = []
         chunks = draw_chunks(random, sample, self.n_segments)
         coloured = self.stream == "rgb" and self.augmentation.colour
         tint = draw_tint(random, self.augmentation.colour) if coloured else None
-        for chunk in chunks:
-            rgb, flow = self.videos[sample.video].read(chunk)
-            rgb = rgb if tint is None else tinted(rgb, tint)
-            image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
-            images.append(augment(image, box, mirrored, self.augmentation, self.stream))
-        pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())  # (segments, C, crop, crop)
-        return pixels, sample.label
+        return Drawn(sample.video, sample.label, chunks, box, mirrored, tint)
+
+    def read(self, video_id: str, chunk: int) -> np.ndarray:
+        """The image (H, W, C) uint8 of a chunk. Raises CacheError where it is damaged."""
+        rgb, flow = self.videos[video_id].read(chunk)
+        return rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
 
 
 def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
@@ -148,6 +156,18 @@ class Tint:
     brightness: float
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A training sample before its images are read."""
+
+    video: str
+    label: int
+    chunks: list[int]
+    box: Box
+    mirrored: bool
+    tint: Tint | None
+
+
 def draw_tint(random: np.random.Generator, colour: float) -> Tint:
     """Each property changed by a share of up to `colour`; in three of ten images grey, in as many colours swapped."""
     order = random.permutation(3) if random.random() < SWAPPED else np.arange(3)
@@ -168,12 +188,17 @@ def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentat
     """(H, W, C) uint8 → (crop, crop, C); the x flow of a mirrored field is inverted (255 − v)."""
     image = fit(image, augmentation.short_side)
     height, width = image.shape[:2]
-    w, h = (round(share * augmentation.short_side) for share in box[:2])
-    x, y = round(box[2] * (width - w)), round(box[3] * (height - h))
+    x, y, w, h = patch_of(box, augmentation.short_side, width, height)
     patch: np.ndarray = cv2.resize(
         image[y : y + h, x : x + w], (augmentation.crop,) * 2, interpolation=cv2.INTER_LINEAR
     )
     return mirror_image(patch, flow=stream == "flow") if mirrored else patch
+
+
+def patch_of(box: Box, short_side: int, width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, top, width and height of a crop in an image that is fitted to `short_side`, in pixels."""
+    w, h = (round(share * short_side) for share in box[:2])
+    return round(box[2] * (width - w)), round(box[3] * (height - h)), w, h
 
 
 class ChunkSet(Dataset):

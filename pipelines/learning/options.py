@@ -39,7 +39,7 @@ class LearnOptions:
     algorithm: str | None = None
     """Of optical flow; None for that of a named recipe."""
     kind: str = "lstr"
-    """Of the model that sees the features: lstr, rnn, trn or lfb."""
+    """Of the model that sees the features, one of `lstr.config.KINDS`."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """`model.NAME` and `train.NAME` of that model; NAME, rgb.NAME and flow.NAME of the feature networks."""
     init: str | None = None

@@ -29,7 +29,9 @@ class TrainConfig:
     """Epochs in which the rate rises, however many the run has (published code); 0 is as `warmup` says."""
     schedule: str = "paper"
     """`paper`: from 0 linearly to `lr`, then half a cosine to 0. `published` (code): half a cosine over all steps,
-    times a rise from 0.3 to 1, so that `lr` itself is never reached. `constant`: `lr` at every step."""
+    times a rise from 0.3 to 1, so that `lr` itself is never reached. `onecycle`: half a cosine from a 25th of `lr` to
+    it, then one to nearly 0 (GateHUB). `tenths`: `lr` in the first epoch, in each other a tenth of that before (OadTR,
+    Colar). `constant`: `lr` at every step."""
     windows: str = "random"
     """`random` end times (paper); `tiled`: back to back from a random offset (published code); `every`: at each
     `stride`-th chunk from a random offset (MiniROAD)."""
@@ -86,7 +88,7 @@ class TrainConfig:
 
 CHOICES = {
     "optimiser": ("adam", "adamw"),
-    "schedule": ("paper", "published", "constant"),
+    "schedule": ("paper", "published", "onecycle", "tenths", "constant"),
     "windows": ("random", "tiled", "every"),
     "targets": ("multi-hot", "unit"),
     "ambiguous": ("ignored", "class"),
@@ -107,6 +109,39 @@ MINIROAD = TrainConfig(
 PUBLISHED = TrainConfig(
     lr=7e-5, schedule="published", warmup_epochs=10, windows="tiled", tails=False, long_sampling="stretched"
 )
+GATEHUB = TrainConfig(
+    epochs=10,
+    batch_size=50,
+    lr=1.2e-4,
+    warmup=0.25,
+    schedule="onecycle",
+    windows="every",
+    stride=1,
+    clip=1.0,
+)
+OADTR = TrainConfig(
+    epochs=4,
+    batch_size=128,
+    lr=1e-4,
+    weight_decay=1e-4,
+    schedule="tenths",
+    windows="every",
+    stride=1,
+    clip=1.0,
+)
+TRN = TrainConfig(
+    epochs=21,
+    batch_size=32,
+    lr=5e-4,
+    weight_decay=5e-4,
+    schedule="constant",
+    windows="tiled",
+    tails=False,
+)
+CMERT = replace(PUBLISHED, lr=2e-4, batch_size=32, epochs=16, average=0.999)
+MAT = replace(PUBLISHED, average=0.999, seed=123456)
+AHEAD = TrainConfig(lr=1e-4, weight_decay=0.0, schedule="constant")  # what EFC, ED, RED and TTPP had is not known
+WOAD = TrainConfig(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
 PRESETS = {
     "thumos14": TrainConfig(),
     "tvseries": TrainConfig(metric="mcAP"),
@@ -117,6 +152,23 @@ PRESETS = {
     "miniroad-tvseries": replace(MINIROAD, batch_size=64, metric="mcAP"),
     "testra-thumos14": PUBLISHED,
     "testra-laplace-thumos14": PUBLISHED,
+    "gatehub-thumos14": GATEHUB,
+    "oadtr-thumos14": OADTR,
+    "colar-thumos14": replace(OADTR, lr=3e-4),
+    "trn-thumos14": TRN,
+    "cmert-thumos14": CMERT,
+    "mat-thumos14": MAT,
+    "mat-tvseries": replace(MAT, epochs=20, warmup_epochs=8, metric="mcAP"),
+    "idn-thumos14": TrainConfig(
+        lr=1e-4, weight_decay=0.0, batch_size=128, schedule="constant", windows="every", stride=1
+    ),
+    "fats-thumos14": TrainConfig(epochs=200, lr=5e-5, weight_decay=0.0, batch_size=32, schedule="constant"),
+    "woad-thumos14": WOAD,
+    "woad-video-thumos14": WOAD,
+    "efc-thumos14": AHEAD,
+    "ed-thumos14": AHEAD,
+    "red-thumos14": AHEAD,
+    "ttm-thumos14": AHEAD,
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

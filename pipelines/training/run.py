@@ -15,6 +15,7 @@ from pipelines.provenance import make_reproducible, provenance
 from pipelines.training.batches import Batch, PieceMaker, default_readers, read_ahead
 from pipelines.training.config import TrainConfig
 from pipelines.training.curves import draw_curves
+from pipelines.training.exemplars import give_exemplars
 from pipelines.training.kept_features import KeptFeatures, fit_on
 from pipelines.training.log import Step, TrainLog, summary_of
 from pipelines.training.loop import Plan, Position, train_steps
@@ -77,6 +78,8 @@ def train_model(
     )
     with deterministic(config.deterministic):
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
+        if not state:
+            give_exemplars(learner, split.videos)
         position = restore(state, learner) if state else Position()
         with TrainLog(folder, position.step) if ranks.first else nullcontext() as log:
             saver = Saver(folder, task.split, settings)

@@ -79,7 +79,12 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
 
 
 def _changes(before: dict, now: dict) -> list[str]:
-    """What differs between two settings, where it has a part in the result."""
+    """What differs between two settings, where it has a part in the result.
+
+    A setting that there was not before has its default.
+    """
+    plain: dict[str, dict] = {"model": asdict(LSTRConfig()), "train": asdict(TrainConfig()), "data": {}}
+    before = {part: {**plain[part], **before[part]} for part in plain}
     names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
     names = [(part, name) for part, name in names if name not in (*FREE, "features")]
     return [

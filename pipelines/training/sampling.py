@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
-from lstr.memory import tile, window_ends
+from lstr.memory import offsets, window_ends
 from lstr.windows import Outputs, Windows, gather, join
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.training.config import TrainConfig
@@ -33,7 +33,7 @@ def draw_windows(
     for v, video in enumerate(videos):
         length = len(video.features)
         if train.windows == "tiled":
-            ends = window_ends(length, int(random.integers(tile(model))), model, train.tails)
+            ends = window_ends(length, int(random.integers(offsets(model))), model, train.tails)
         elif train.windows == "every":
             ends = np.arange(random.integers(min(train.stride, length)), length, train.stride)
         else:
@@ -78,14 +78,30 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
 
 
 def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) -> dict[str, Tensor]:
-    """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ."""
+    """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ.
+
+    Features among them, a Colar's exemplars, become raw; those of a class that has none stay zeros.
+    """
     absorbed = dict(state)
+    if "exemplars" in state:
+        kept = state["exemplars"]
+        absorbed["exemplars"] = torch.where(
+            kept.any(dim=2, keepdim=True).any(dim=1, keepdim=True), kept * std + mean, 0
+        )
     for head in ("feature_head_long", "feature_head_work"):
-        name = f"{head}.input_linear.0"
-        if f"{name}.weight" in state:
-            weight = state[f"{name}.weight"] / std
-            absorbed[f"{name}.weight"] = weight
-            absorbed[f"{name}.bias"] = state[f"{name}.bias"] - (weight * mean).sum(1)
+        names = [f"{head}.{branch}_linear.0" for branch in ("visual", "motion")]  # of lstr.foresight.BranchHead
+        names = [name for name in names if f"{name}.weight" in state] or [f"{head}.input_linear.0"]
+        start = 0
+        for name in names:
+            if f"{name}.weight" in state:
+                weight = state[f"{name}.weight"]
+                part = slice(start, start + weight.shape[-1])
+                shift, scale = (of_all if len(of_all) == 1 else of_all[part] for of_all in (mean, std))
+                weight = weight / scale
+                absorbed[f"{name}.weight"] = weight
+                moved = weight * shift if weight.ndim == 1 else (weight * shift).sum(1)  # of FATS, a number per feature
+                absorbed[f"{name}.bias"] = state[f"{name}.bias"] - moved
+                start = part.stop
     return absorbed
 
 
@@ -124,7 +140,7 @@ def make_targets(
 
 def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:
     """Windows of features brought to zero mean and unit variance by mean (D,) and std (D,)."""
-    scaled = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older")}
+    scaled = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older", "context")}
     return replace(windows, **scaled)
 
 
@@ -137,4 +153,5 @@ def hide_slots(windows: Windows, share: float) -> Windows:
     device = windows.long_mask.device
     if device.type == "cuda":
         kept = kept.pin_memory().to(device, non_blocking=True)
-    return replace(windows, long_mask=windows.long_mask & kept)
+    # zeros, for kinds that see hidden slots
+    return replace(windows, long_mask=windows.long_mask & kept, long=windows.long.masked_fill(~kept[..., None], 0))

@@ -18,7 +18,17 @@ KINDS = [
     {"kind": "trn", "anticipation": 2},
     {"kind": "lfb"},
     {"kind": "testra", "decay": 0.9, "anticipation": 1},
+    {"kind": "cmert", "context": 2, "anticipation": 1},
+    {"kind": "mat", "groups": 2, "anticipation": 1},
+    {"kind": "idn"},
+    {"kind": "fats", "generated": 2},
+    {"kind": "woad"},
+    {"kind": "ed", "anticipation": 1},
+    {"kind": "ttm", "anticipation": 1},
     {"long_length": 0},
+    {"kind": "gatehub"},
+    {"kind": "oadtr", "anticipation": 1},
+    {"kind": "colar"},
 ]
 
 

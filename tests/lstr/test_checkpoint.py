@@ -28,7 +28,8 @@ DESIGNS = [
     {"encoder": "self-attention", "integration": "mlp"},
     {"long_length": 0},
     *({"kind": "rnn", "cell": cell} for cell in ("lstm", "gru")),
-    *({"kind": kind} for kind in ("trn", "lfb", "miniroad", "testra")),
+    *({"kind": kind} for kind in ("trn", "lfb", "miniroad", "testra", "gatehub", "oadtr", "colar")),
+    {"kind": "trn", "d_token": 6, "shared_classifier": True, "decoder_from": 0},
 ]
 
 
@@ -349,3 +350,21 @@ def test_a_stream_that_is_not_whole_is_refused(tmp_path):
         torch.save({name: value for name, value in saved.items() if name != missing}, path)
         with pytest.raises(CheckpointError, match=rf"damaged \(.*{missing}"):
             streaming.restore(path, model)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=str)
+def test_what_a_file_claims_is_not_allocated(tmp_path, design, monkeypatch):
+    path, made = tmp_path / "model.pt", []
+    checkpoint.save(path, tiny(**design), CLASSES, None, {})
+    content = torch.load(path)
+
+    def recording(config, n_classes):
+        made.append(torch.empty(0).device.type)
+        return make_model(config, n_classes)
+
+    monkeypatch.setattr(checkpoint, "make_model", recording)
+    for claim in ({"d_model": 2**19}, {"l_enc": 2**20}, {"l_dec": 2**20}):
+        torch.save({**content, "config": json.dumps(json.loads(content["config"]) | claim)}, path)
+        with pytest.raises(CheckpointError):
+            checkpoint.load(path)
+    assert "cpu" not in made

@@ -12,8 +12,9 @@ from lstr.config import LSTRConfig
 from lstr.errors import ConfigError, LstrError
 from lstr.kind import Model
 from lstr.kinds import make_model
+from lstr.loss import Supervision
 from lstr.network import FeatureHead
-from lstr.windows import Outputs
+from lstr.windows import Outputs, gather
 from tests.support.tiny_models import TINY, tiny, video
 
 
@@ -63,6 +64,20 @@ def test_every_kind_has_both_entries():
     assert config.KINDS.keys() == kinds.CLASSES.keys()
     for kind in config.KINDS:
         assert isinstance(make_model(LSTRConfig(**TINY, kind=kind), 5), Model)
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+@pytest.mark.parametrize("kind", config.KINDS)
+def test_parameters_that_may_be_idle_are_announced(kind, ahead):
+    """Training by several processes hangs or fails where one has no gradient and nobody said so."""
+    model = tiny(kind=kind, anticipation=ahead if config.KINDS[kind].anticipation else 0).train()
+    windows = gather(video(60), [59, 30], model.config)
+    outputs = model.outputs()
+    counts = torch.ones(2, len(outputs.slots), dtype=torch.bool)
+    targets = torch.eye(5)[torch.arange(counts.numel()) % 5].view(*counts.shape, 5)
+    model.loss(model(windows), windows, Supervision(targets, counts)).backward()
+    idle = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert not idle or model.has_idle_parameters, idle
 
 
 def test_a_new_kind_predicts_streams_and_is_stored(mean, tmp_path):

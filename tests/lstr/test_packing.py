@@ -204,7 +204,7 @@ def test_another_precision_is_refused(precision):
         streaming.create(tiny(), precision=precision)
 
 
-@pytest.mark.parametrize("kind", ["rnn", "trn", "lfb", "miniroad"])
+@pytest.mark.parametrize("kind", ["rnn", "trn", "lfb", "gatehub", "oadtr", "colar"])
 def test_baselines_have_one_precision(kind):
     model = make_model(LSTRConfig(**TINY, kind=kind), 5).eval()
     with pytest.raises(ConfigError, match=f"{kind} has no precision 'bf16'"):

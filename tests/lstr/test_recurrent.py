@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +12,15 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstr.config import LSTRConfig
-from lstr.recurrent import RNN, TRN
+from lstr import batch, checkpoint, streaming
+from lstr.config import PRESETS, LSTRConfig
+from lstr.kinds import make_model
+from lstr.loss import Supervision
+from lstr.published_blocks import with_prefixes
+from lstr.recurrent import PUBLISHED_NAMES, RNN, TRN
 from lstr.windows import gather, join
 from tests.support.playlists import defined, playlists_of, streamed
+from tests.support.published_sets import check_gradients, read_set, supervised_windows
 from tests.support.tiny_models import video
 
 W, L = 6, 16
@@ -258,3 +266,48 @@ def test_what_a_trn_predicted_informs_the_next_chunk():
     tensors["future"][1] = 0
     a, b = model.advance({}, tensors, np.ones(2, dtype=np.int64), video(1, 1).expand(2, -1))
     assert not torch.isclose(a[0], b[0]).all()
+
+
+@pytest.fixture
+def published_trn(shared):
+    file = shared / "data" / "golden" / "trn_small.pth"
+    settings = {"rgb_dim": 24, "flow_dim": 12, "work_length": 24, "dropout": 0.0}
+    return file, checkpoint.load(file, settings), *read_set(shared, "trn_small")
+
+
+def test_published_trn_weights_give_the_published_scores(published_trn):
+    """The score of the present is the accumulator's; step 0 of the decoder, about the same chunk, is none."""
+    _, loaded, _, arrays, features = published_trn
+    config, expected = loaded.config, torch.from_numpy(arrays["stream_logits"]).softmax(dim=-1)
+    assert (config.kind, config.d_model, config.d_token, config.n_ahead) == ("trn", 20, 36, 7)
+    assert config.shared_classifier and config.decoder_from == 0 and loaded.assumed == {"anticipation": 7}
+    scores = batch.predict_ahead(loaded.model, features)
+    ahead = torch.from_numpy(arrays["stream_ahead_logits"]).softmax(dim=-1)  # of chunks t to t + 7
+    assert (scores[:, 0] - expected).abs().max() < 1e-6 and (scores[:, 1:] - ahead[:, 1:]).abs().max() < 1e-6
+    state = streaming.create(loaded.model)
+    stream = torch.stack([streaming.step_ahead(loaded.model, state, row[:24], row[24:]) for row in features])
+    assert (stream - scores).abs().max() < 1e-6
+
+
+def test_training_a_published_trn_is_the_published_training(published_trn):
+    file, loaded, about, arrays, _ = published_trn
+    model = loaded.model.train()
+    windows, targets, counts = supervised_windows(model, arrays, arrays["train_start"] + 23)
+    logits = model(windows)  # (B, 24 * (1 + 8), C)
+    assert np.abs(logits[:, :24].detach().numpy() - arrays["train_logits"]).max() < 1e-5
+    assert np.abs(logits[:, 24:].detach().numpy() - arrays["train_ahead_logits"].reshape(10, -1, 22)).max() < 1e-5
+    loss = model.loss(logits, windows, Supervision(targets, counts, about["ambiguous"]))
+    assert loss.item() == pytest.approx(about["train_loss"], rel=1e-5)
+    loss.backward()
+    renamed = functools.partial(with_prefixes, names=PUBLISHED_NAMES)
+    check_gradients(model, torch.load(file), renamed, about["train_gradient_norms"])
+
+
+def test_names_and_shapes_of_a_trn_are_the_published_ones(shared):
+    published = json.loads((shared / "facts" / "keys" / "trn_thumos_keys.json").read_text())
+    made = with_prefixes(
+        {name: torch.empty(shape, device="meta") for name, shape in published.items()}, PUBLISHED_NAMES
+    )
+    with torch.device("meta"):
+        ours = make_model(PRESETS["trn-thumos14"], 22).state_dict()
+    assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}

@@ -68,6 +68,7 @@ def test_windows_hold_the_chunks_that_the_memory_names(grid, stretched):
         "distances": (48, 4),
         "older": (48, K, 8),
         "older_count": (48,),
+        "context": (48, 0, 8),
     }
     assert len(windows) == 48 and windows.long.dtype == windows.work.dtype == windows.older.dtype == torch.float32
     assert torch.equal(windows.distances, torch.from_numpy(memory.long_distances(ends, config, stretched)))

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+import scipy.special
+import torch
 
 from lstr.labels import THUMOS_CLASSES
 
@@ -71,6 +73,40 @@ def test_a_testra_is_run_by_naming_its_kind(lstr, shared, tmp_path):
     expected = np.exp(video["logits"][:, 0].astype(np.float64))
     scores = np.load(tmp_path / "out" / "one.scores.npy")
     np.testing.assert_allclose(scores, expected / expected.sum(axis=1, keepdims=True), atol=1e-5, rtol=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gatehub", ["n_heads=4"]),
+        ("oadtr", ["n_heads=4", "decoder_heads=2"]),
+        ("trn", []),
+        ("colar", ["work_length=16"]),
+    ],
+)
+def test_a_kind_is_known_by_its_tensors(lstr, shared, tmp_path, name, said):
+    golden = shared / "data" / "golden" / f"{name}_small"
+    with np.load(golden.with_suffix(".npz")) as arrays:
+        video = dict(arrays)
+    for folder, stream in (("rgb_kinetics_resnet50", "rgb"), ("flow_kinetics_bninception", "flow")):
+        (tmp_path / "features" / folder).mkdir(parents=True)
+        np.save(tmp_path / "features" / folder / "one.npy", video[stream])
+    tensors = torch.load(golden.with_suffix(".pth"))
+    if name == "colar":
+        tensors["exemplars"] = torch.from_numpy(video["exemplars"])
+    torch.save({"model": tensors, "epoch": 1}, tmp_path / "one.pth")
+    settings = [word for one in ("rgb_dim=24", "flow_dim=12", *said) for word in ("--set", f"model.{one}")]
+    given = ("-c", tmp_path / "one.pth", *settings, "-o", tmp_path / "out", "-f", "npy")
+    code, _, err = lstr("detect", tmp_path / "features", *given)
+    assert code == 0 and ("does not say anticipation 7" in err) == (name == "trn"), err
+    scores = np.load(tmp_path / "out" / "one.scores.npy")
+    if name == "colar":
+        expected = np.pad(video["published_scores"], ((0, 0), (0, 1)))
+    else:
+        expected = scipy.special.softmax(video["stream_logits" if name == "trn" else "logits"], axis=1)
+    has = video.get("has_output", np.ones(len(scores), dtype=bool))
+    np.testing.assert_allclose(scores[has], expected[has], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ ORDER = {
         ("training", "quantisation"),
         ("finetuning",),
         ("learning",),
-        ("demo",),
+        ("demo", "models"),
         ("speed", "calls"),
     ),
 }

@@ -6,17 +6,20 @@ import sys
 import threading
 from fractions import Fraction
 
+import av
+import cv2
 import numpy as np
 import pytest
+from av.video.reformatter import ColorRange, VideoReformatter
 
 from extractors.errors import MissingPathError, StalledError, VideoError
 from extractors.video import decord_reader
 from extractors.video.containers import Opening
-from extractors.video.file_reader import FrameReader, read_chunks
+from extractors.video.file_reader import FrameReader, has_nvdec, read_chunks
 from extractors.video.frames import CHUNK, chunks_of, shrink, working_size
 from extractors.video.inputs import find_videos
 from extractors.video.probe import probe
-from extractors.video.pyav_reader import PyAVReader
+from extractors.video.pyav_reader import PyAVReader, _render
 from tests.support.videos import FULL, write_video
 
 
@@ -159,6 +162,50 @@ def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):
     monkeypatch.setenv("LSTR_DECODER", "other")
     with pytest.raises(VideoError, match="no decoder 'other'"):
         FrameReader(video)
+
+
+@pytest.mark.parametrize("planar", ("yuv420p", "yuvj420p", "yuv420p10le"))
+def test_pictures_of_a_gpus_decoder_have_the_same_colours(planar):
+    """A GPU's decoder gives the same samples, chroma interleaved; FFmpeg would make other colours of them directly."""
+    rng = np.random.default_rng(3)
+    image = cv2.GaussianBlur(rng.integers(0, 256, (96, 128, 3), dtype=np.uint8), (0, 0), 2)
+    picture = av.VideoFrame.from_ndarray(image, "rgb24").reformat(format=planar)
+    if planar == "yuvj420p":
+        picture.color_range = ColorRange.JPEG  # as a decoder says of it
+    expected = _render(picture, (128, 96), VideoReformatter())
+    interleaved = picture.reformat(format="p010le") if planar.endswith("10le") else _interleaved(picture)
+    np.testing.assert_array_equal(_render(interleaved, (128, 96), VideoReformatter()), expected)
+    if planar == "yuv420p":
+        assert np.abs(interleaved.to_ndarray(format="rgb24").astype(int) - expected).max() > 2
+
+
+def _interleaved(picture: av.VideoFrame) -> av.VideoFrame:
+    """A picture of 8 bits as NVDEC lays it out: no sample changed."""
+    y, u, v = (np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size) for plane in picture.planes)
+    made = av.VideoFrame(picture.width, picture.height, "nv12")
+    made.color_range, made.colorspace = picture.color_range, picture.colorspace
+    chroma = np.stack([u[:, : picture.width // 2], v[:, : picture.width // 2]], -1).reshape(len(u), -1)
+    for plane, samples in zip(made.planes, (y, chroma), strict=True):
+        rows = np.zeros((plane.height, plane.line_size), np.uint8)
+        rows[:, : picture.width] = samples[:, : picture.width]
+        plane.update(rows.tobytes())
+    return made
+
+
+@pytest.mark.skipif(has_nvdec(), reason="there is one")
+def test_a_machine_without_nvdec_says_so(tmp_path):
+    with pytest.raises(VideoError, match="no NVDEC"):
+        FrameReader(probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20))), decoder="nvdec")
+
+
+@pytest.mark.gpu
+def test_nvdec_gives_the_processors_frames(tmp_path):
+    if not has_nvdec():
+        pytest.skip("PyAV can use no NVDEC of this GPU")
+    video = probe(write_video(tmp_path / "v.mp4", range(0, 1800, 20)))
+    expected = read_chunks(FrameReader(video, decoder="pyav"), 320)
+    for chunk, other in zip(expected, read_chunks(FrameReader(video, decoder="nvdec"), 320), strict=True):
+        np.testing.assert_array_equal(chunk.frames, other.frames)
 
 
 def test_ids_keep_folders(tmp_path):

@@ -37,7 +37,13 @@ def videos(dtype=np.float16) -> list[LabelledVideo]:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"gru": True, "anticipation": 2}, {"positions": "distance", "grid": "fixed"}, {"long_length": 0}],
+    [
+        {},
+        {"gru": True, "anticipation": 2},
+        {"positions": "distance", "grid": "fixed"},
+        {"long_length": 0},
+        {"kind": "cmert", "context": 2},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("sampling", ["consistent", "stretched"])
@@ -77,7 +83,18 @@ def test_what_is_kept(monkeypatch):
     assert not fit_on(halves, CPU)
 
 
-@pytest.mark.parametrize("changes", [{}, {"kind": "rnn"}, {"kind": "lfb"}, {"grid": "fixed"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kind": "rnn"},
+        {"kind": "lfb"},
+        {"grid": "fixed"},
+        {"kind": "cmert", "context": 2},
+        {"kind": "mat", "groups": 2},
+    ],
+    ids=str,
+)
 def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     """Meta tensors hold nothing, so that any such look, which would wait for a GPU, raises."""
     model = make_model(replace(MODEL, **changes), 4).train()
@@ -88,7 +105,8 @@ def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     meta = torch.device("meta")
     windows = replace(windows, long_mask=hide_slots(windows, 0.5).long_mask).to(meta)
     logits = model.to(meta)(windows)
-    loss = model.loss(logits, windows, Supervision(targets.to(meta), counts.to(meta), 2, [5.0, 3.0], 2.0))
+    totals = [5.0 for _ in outputs.parts]
+    loss = model.loss(logits, windows, Supervision(targets.to(meta), counts.to(meta), 2, totals, 2.0))
     loss.backward()
     assert loss.device == meta and loss.shape == ()
 

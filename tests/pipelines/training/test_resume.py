@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from lstr.checkpoint import load
+from lstr.errors import CheckpointError
 from pipelines.datasets.dataset import read_split
 from pipelines.training.config import resolve
 from pipelines.training.run import Task, train_model
@@ -130,6 +131,21 @@ def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
     for _ in train_model(Task(split, model, config), tmp_path, resume=True):
         pass
     assert [line["step"] for line in log(tmp_path)] == list(range(1, 13))
+
+
+def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
+    model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
+    running = train_model(Task(split, model, config), tmp_path)
+    list(islice(running, 3))
+    running.close()
+    state = torch.load(tmp_path / "resume.pt", weights_only=True)
+    settings = json.loads(state["settings"])
+    del settings["train"]["average"], settings["model"]["context"]
+    torch.save(state | {"settings": json.dumps(settings)}, tmp_path / "resume.pt")
+    averaged = replace(config, average=0.5)
+    with pytest.raises(CheckpointError, match=r"train\.average was 0\.0, is 0\.5"):
+        list(train_model(Task(split, model, averaged), tmp_path, resume=True))
+    assert list(train_model(Task(split, model, config), tmp_path, resume=True))[-1].step == 12
 
 
 def test_how_often_it_is_saved_may_change(split, tmp_path):

@@ -49,7 +49,9 @@ def test_presets_and_changes():
     assert (model.n0, config.lr, model.rgb_dim, model.flow_dim) == (4, 0.1, 8, 4)
     named = {"thumos14", "tvseries", "hacs", "small", "thumos14-published", "tvseries-published"}
     named |= {"miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"}
-    assert set(PRESETS) == set(MODELS) == named
+    named |= {"gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"}
+    named |= {"cmert-thumos14", "mat-thumos14", "mat-tvseries"}
+    assert set(PRESETS) == set(MODELS) >= named
     for bad in ({"model.n_head": "4"}, {"train.lr": "much"}, {"lr": "1"}, {"train.windows": "odd"}, {"train.lr": "-1"}):
         with pytest.raises(ConfigError) as caught:
             resolve("small", bad, (8, 4))

@@ -1,0 +1,35 @@
+"""What a model costs: how many numbers it has, and how many multiplications a chunk takes in a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from lstr.config import LSTRConfig
+from lstr.kinds import make_model
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a model of one size."""
+
+    parameters: int
+    """Numbers that training changes."""
+    multiply_adds: int
+    """Of matrix products and convolutions, for one chunk of a stream whose memory is full; a mean over a stride."""
+
+
+def cost_of(config: LSTRConfig, n_classes: int) -> Cost:
+    """The cost of a model, counted on tensors without contents: no weights are made."""
+    age = 2 * (config.long_length + config.work_length * config.long_stride)  # a multiple of the stride
+    with torch.device("meta"), torch.no_grad():
+        model = make_model(config, n_classes).eval().requires_grad_(False)  # gradients would be tracked
+        constants, tensors = model.constants(), model.begin(1)
+        with FlopCounterMode(display=False) as counter:
+            for chunk in range(age, age + config.long_stride):
+                model.advance(constants, tensors, np.array([chunk]), torch.randn(1, config.input_dim))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Cost(parameters, round(counter.get_total_flops() / 2 / config.long_stride))

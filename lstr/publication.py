@@ -1,0 +1,63 @@
+"""A kind of model in the literature: its paper, its published code and numbers, and how exact ours is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DESCRIPTION = "built from the description"
+SAME = "same weights, same numbers"
+
+LSTR_TABLES = "LSTR paper, tables"
+LISTING = "a third party's list of results"
+KINETICS = "TSN pair of Kinetics"
+ANET = "TSN pair of ActivityNet"
+AHEAD = "mean of 0.25 to 2 s ahead"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A number that was published, in percent."""
+
+    of: str
+    """Data set and metric."""
+    value: float
+    features: str
+    seen: str
+    """Where it was read."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A kind of model in the literature."""
+
+    name: str
+    """What its paper calls it."""
+    paper: str
+    """Title, authors and venue."""
+    year: int
+    address: str
+    """Where the paper is; empty where no address was looked up."""
+    code: str
+    """The published code that was looked at, with its revision; empty where none was found."""
+    licence: str
+    """That of the published code, which has no part in ours."""
+    exact: str
+    """`SAME` or `DESCRIPTION`."""
+    note: str
+    """What else a reader must know of how exact ours is."""
+    golden: tuple[str, ...] = ()
+    """Data that the published code made, which ours is held against."""
+    results: tuple[Result, ...] = ()
+
+
+def detection(thumos: float, tvseries: float, features: str, seen: str) -> tuple[Result, ...]:
+    """Both data sets' numbers of detection."""
+    return Result("THUMOS'14 mAP", thumos, features, seen), Result("TVSeries mcAP", tvseries, features, seen)
+
+
+def anticipation(thumos: float, tvseries: float, features: str) -> tuple[Result, ...]:
+    """Both data sets' numbers of anticipation in the tables of the LSTR paper."""
+    return (
+        Result(f"THUMOS'14 mAP, {AHEAD}", thumos, features, LSTR_TABLES),
+        Result(f"TVSeries mcAP, {AHEAD}", tvseries, features, LSTR_TABLES),
+    )

@@ -1,0 +1,90 @@
+"""`lstr models`: every kind of model, what it costs and what was published of it."""
+
+import click
+
+from lstr_cli.headings import Command
+
+MILLION = 1e6
+HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
+
+
+@click.command("models", cls=Command)
+@click.argument("kind", metavar="[KIND]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(kind, as_json):
+    """Every kind of model that `lstr train --set model.kind=KIND` trains; with KIND, all that is known of it.
+
+    Parameters and multiply-adds are those of the published size, steps a second what `lstr bench models` measured.
+    "same weights, same numbers": ours gives what the published code gives, by data which that code made.
+
+    \b
+    Examples:
+      lstr models
+      lstr models miniroad
+      lstr models --json | jq -r '.[] | [.kind, .parameters] | @tsv'
+    """
+    from lstr_cli import console
+    from pipelines.models import describe_models
+
+    found = list(describe_models(kind))
+    if as_json:
+        console.show_json(found if kind is None else found[0])
+    elif kind is None:
+        _show_all(console, found)
+    else:
+        _show_one(console, found[0])
+
+
+def _show_all(console, found: list[dict]) -> None:
+    columns = ("kind", "year", "parameters", "multiply-adds a chunk", "steps/s on 1 core", "on 2", *HEADLINES)
+    rows = []
+    for one in found:
+        cost = (_millions(one["parameters"]), _millions(one["multiply_adds"]), *_speeds(one))
+        rows.append((one["kind"], one["year"], *cost, *(_headline(one, of) for of in HEADLINES), one["exact"]))
+    console.show_table("kinds of model", (*columns, "ours is"), rows, right=range(1, len(columns)))
+    console.say("`lstr models KIND` has paper, licence, presets and the features and source of each published number.")
+    if not any(one["speed"] for one in found):
+        console.say("`lstr bench models` measures steps a second on this machine.")
+
+
+def _show_one(console, one: dict) -> None:
+    speed = one["speed"] or {}
+    measured = [speed[key] for key in ("machine", "processor", "date") if key in speed]
+    one_core, two_cores = _speeds(one)
+    steps = f"{one_core} on 1 core, {two_cores} on 2" if one["speed"] else "not measured: lstr bench models"
+    rows = [
+        ("paper", one["paper"]),
+        ("address", one["address"] or "–"),
+        ("published code", one["code"] or "none used"),
+        ("its licence", one["licence"]),
+        ("ours is", f"{one['exact']}: {one['note']}"),
+        ("held against", ", ".join(one["golden"]) or "–"),
+        ("presets", ", ".join(one["presets"]) or f"none; --set model.kind={one['kind']}"),
+        ("parameters", f"{one['parameters']:,}"),
+        ("multiply-adds a chunk", f"{one['multiply_adds']:,}"),
+        ("steps a second", steps),
+        *((("measured on", ", ".join(measured)),) if measured else ()),
+    ]
+    console.show_table(f"{one['kind']}: {one['name']}, {one['year']}", ("entry", "value"), rows)
+    if one["results"]:
+        results = [(r["of"], f"{r['value']:.1f}", r["features"], r["seen"]) for r in one["results"]]
+        console.show_table("published numbers", ("of", "%", "features", "seen in"), results, right=(1,))
+
+
+def _headline(one: dict, of: str) -> str:
+    """The first published number of a data set, with its fellow readers' caveat left to `lstr models KIND`."""
+    return next((f"{result['value']:.1f}" for result in one["results"] if _is_detection(result, of)), "–")
+
+
+def _is_detection(result: dict, of: str) -> bool:
+    return result["of"].startswith(of) and "ahead" not in result["of"]
+
+
+def _speeds(one: dict) -> tuple[str, str]:
+    stream = (one["speed"] or {}).get("stream", {})
+    speeds = [f"{stream[cores]['steps_per_second']:,.0f}" if cores in stream else "–" for cores in ("1", "2")]
+    return speeds[0], speeds[1]
+
+
+def _millions(n: int) -> str:
+    return f"{n / MILLION:,.1f} M"

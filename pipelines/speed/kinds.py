@@ -1,0 +1,186 @@
+"""How fast each kind of model decides at its published size, beside LSTR: what `lstr bench models` records.
+
+Weights, features and memories are random numbers, for speed does not depend on them.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import date
+from time import perf_counter, process_time
+
+import numpy as np
+import torch
+
+from lstr import streaming
+from lstr.config import KINDS, LSTRConfig
+from lstr.cost import cost_of
+from lstr.errors import ConfigError
+from lstr.fewer_bits import PRECISIONS
+from lstr.kind import Model
+from lstr.labels import THUMOS_CLASSES
+from lstr.literature import presets_of, published_size
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from pipelines.models import keep_speeds
+from pipelines.progress import Finished, Progress
+from pipelines.provenance import about_machine
+from pipelines.speed.model import build, filled, stream_row
+from pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
+from pipelines.training.batches import PieceMaker, read_ahead
+from pipelines.training.config import PRESETS, TrainConfig
+from pipelines.training.ranks import ALONE
+from pipelines.training.sampling import draw_windows
+from pipelines.training.step import Learner
+
+ROUNDS = 5
+CORES = (1, 2)
+VIDEOS, CHUNKS = 2, 4096
+"""Of random features that training is measured on: memories of every length are mostly full."""
+
+
+@dataclass(frozen=True)
+class KindsBench:
+    """Which kinds are measured, and for how long."""
+
+    kinds: tuple[str, ...] = ()
+    """None is all of them"""
+    seconds: float = 5.0
+    """Rough time of a row"""
+    training: bool = False
+    """Whether steps of training are measured too"""
+    shapes: tuple[tuple[str, LSTRConfig], ...] = ()
+    """Sizes by kind in place of the published ones"""
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise ConfigError(f"There is no kind {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")
+
+    @property
+    def measured(self) -> dict[str, LSTRConfig]:
+        """The size of each kind that is measured."""
+        own = dict(self.shapes)
+        return {kind: own.get(kind, published_size(kind)) for kind in self.kinds or KINDS}
+
+
+def bench_kinds(options: KindsBench) -> Iterator[Progress | Measured | Finished[dict]]:
+    """Measure a stream of each kind, and its training where that is wanted; gives the record, which is kept.
+
+    Each kind takes turns with LSTR, so that their ratio does not depend on what else the machine does.
+    """
+    threads = torch.get_num_threads()
+    cores = [n for n in CORES if n <= (os.cpu_count() or 1)]
+    rows: dict = {}
+    about = about_machine() | {"device": "cpu", "weights": "random", "seconds_a_row": options.seconds}
+    about |= {"classes": len(THUMOS_CLASSES), "windows": f"{VIDEOS} random videos of {CHUNKS} chunks"}
+    n_parts = len(options.measured) * (len(cores) * ROUNDS + options.training)
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            yield from recorded(counted(measure(options, cores, rows), n_parts), about, rows)
+    finally:
+        torch.set_num_threads(threads)
+    record = {**about, **rows}
+    if not options.shapes:
+        keep_speeds(record)
+    yield Finished(record)
+
+
+def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None]:
+    """The row of each kind into `rows`, one model after the other beside the one LSTR."""
+    found = rows["kinds"] = {}
+    lstr = build(dict(options.shapes).get("lstr", published_size("lstr")), len(THUMOS_CLASSES), "cpu")
+    for kind, config in options.measured.items():
+        model = build(config, len(THUMOS_CLASSES), "cpu")
+        row: dict = {"preset": next(iter(presets_of(kind)), None), "date": date.today().isoformat()}
+        row |= {**asdict(cost_of(config, len(THUMOS_CLASSES))), "stream": {}}
+        for n in cores:
+            torch.set_num_threads(n)
+            row["stream"][str(n)] = yield from stream_speed(model, lstr, options.seconds)
+        row["precisions"] = whole(precision_speeds(model, lstr, options.seconds))
+        del model
+        if options.training:
+            preset = row["preset"]
+            row["training"] = training_speed(config, PRESETS.get(preset, TrainConfig()), options.seconds)
+            yield
+        found[kind] = row
+
+
+class Meter:
+    """Processor time that a row's steps take, of all threads."""
+
+    def __init__(self, row: Row) -> None:
+        self.row, self.seconds, self.steps = row, 0.0, 0
+
+    def step(self) -> None:
+        """One step of the row."""
+        start = process_time()
+        self.row.step()
+        self.seconds += process_time() - start
+        self.steps += 1
+
+
+def precision_speeds(model: Model, lstr: Model, seconds: float) -> Measuring[dict[str, dict]]:
+    """As `stream_speed` on one core, by each other precision that the kind has; beforehand nobody knows how many."""
+    torch.set_num_threads(1)
+    found = {}
+    for precision in PRECISIONS[1:]:
+        try:
+            streaming.create(model, precision=precision)
+        except ConfigError:
+            continue
+        found[precision] = yield from stream_speed(model, lstr, seconds, precision)
+    return found
+
+
+def stream_speed(model: Model, lstr: Model, seconds: float, precision: str = "float32") -> Measuring[dict]:
+    """One stream of a model, in turns with one of an LSTR."""
+    meter = Meter(stream_row(model, filled(streaming.create(model, precision=precision))))
+    reference = stream_row(lstr, filled(streaming.create(lstr)))
+    rows = {"lstr": reference, "own": Row(meter.step, meter.row.burst)}
+    taken = yield from interleave(rows, seconds, ROUNDS, "cpu")
+    processor = round(1000 * meter.seconds / meter.steps, 3)
+    return {**summary(taken["own"]), "processor_ms": processor, "ratio_to_lstr": ratio(taken["lstr"], taken["own"])}
+
+
+def random_videos(config: LSTRConfig, n_chunks: int) -> list[LabelledVideo]:
+    """Videos of random features, each chunk of one random class."""
+    random = np.random.default_rng(0)
+    videos = []
+    for name in range(VIDEOS):
+        widths = config.rgb_dim, config.flow_dim
+        rgb, flow = (random.standard_normal((n_chunks, width), dtype=np.float32) for width in widths)
+        targets = np.eye(len(THUMOS_CLASSES), dtype=np.uint8)[random.integers(0, 21, n_chunks)]
+        videos.append(LabelledVideo(str(name), TwoStreamArray(rgb, flow), targets))
+    return videos
+
+
+def training_speed(config: LSTRConfig, train: TrainConfig, seconds: float) -> dict:
+    """Steps of training a second, with one thread that reads ahead, and the share of the time that is waited for it."""
+    videos = random_videos(config, CHUNKS)
+    statistics = torch.zeros(1), torch.ones(1)
+    learner = Learner(config, train, THUMOS_CLASSES, statistics, "cpu", ALONE)
+    make = PieceMaker(videos, config, train, learner.outputs, ALONE, learner.device)
+    drawn = [window for epoch in range(20) for window in draw_windows(videos, config, train, epoch)]
+    jobs = [drawn[at : at + train.batch_size] for at in range(0, len(drawn), train.batch_size)]
+    batches, waited, steps = read_ahead(jobs, make, 1), 0.0, 0
+    learner.step(next(batches), 0, train.lr)  # the first one makes the optimiser's tensors
+    begun, used = perf_counter(), process_time()
+    while not steps or perf_counter() - begun < seconds:
+        start = perf_counter()
+        batch = next(batches, None)
+        waited += perf_counter() - start
+        if batch is None:
+            break
+        learner.step(batch, steps + 1, train.lr)
+        steps += 1
+    took, processor = perf_counter() - begun, process_time() - used
+    return {
+        "steps_per_second": round(steps / took, 3),
+        "windows_per_second": round(steps * train.batch_size / took, 2),
+        "processor_seconds_a_step": round(processor / steps, 3),
+        "data_wait": round(waited / took, 4),
+        "batch_size": train.batch_size,
+        "steps": steps,
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,28 @@
+"""`lstr models` lists every kind, and tells one whole."""
+
+import json
+
+from lstr.config import KINDS
+from lstr_cli.train import command as train
+from pipelines.training.config import PRESETS
+
+
+def test_all_kinds_and_one(lstr, monkeypatch, tmp_path):
+    monkeypatch.setenv("LSTR_HOME", str(tmp_path))
+    code, out, _ = lstr("models", "miniroad", "--json")
+    one = json.loads(out)
+    assert code == 0 and (one["kind"], one["year"]) == ("miniroad", 2023)
+    assert one["parameters"] == 15_763_478 and one["multiply_adds"] == 15_751_168
+    assert one["presets"][0] == "miniroad-thumos14" and one["results"][0]["value"] == 71.8
+    code, out, _ = lstr("models", "miniroad")
+    assert code == 0 and "without a licence file" in out and "71.8" in out and "miniroad_small" in out
+
+
+def test_a_wrong_kind_names_the_right_ones(lstr):
+    code, _, err = lstr("models", "mini")
+    assert code == 2 and "hint:" in err and all(kind in err for kind in KINDS)
+
+
+def test_every_preset_is_a_choice_of_train():
+    choices = next(option.type.choices for option in train.params if option.name == "preset")
+    assert set(choices) == set(PRESETS)

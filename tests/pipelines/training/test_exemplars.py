@@ -1,0 +1,92 @@
+"""The exemplars of a Colar, and windows with rows of zeros, on the scale that a model is trained on."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.windows import gather
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from pipelines.training import exemplars
+from pipelines.training.config import TrainConfig, resolve
+from pipelines.training.exemplars import give_exemplars
+from pipelines.training.sampling import absorb_statistics, feature_statistics, standardise
+from pipelines.training.schedule import learning_rate, rates
+from tests.support.tiny_models import tiny, unsettled
+
+
+def videos_of(classes=5, lengths=(60, 40)):
+    """Videos whose chunks have one class each, the last of them ambiguous too where it is even."""
+    random = np.random.default_rng(0)
+    made = []
+    for i, length in enumerate(lengths):
+        labels = random.integers(0, classes - 2, length)  # the last but one never occurs
+        truth = np.eye(classes, dtype=np.uint8)[labels]
+        truth[::7, classes - 1] = 1
+        rgb, flow = (random.normal(3 * labels[:, None], 2, (length, width)).astype(np.float32) for width in (5, 3))
+        made.append(LabelledVideo(str(i), TwoStreamArray(rgb, flow), truth))
+    return made
+
+
+def learner_of(model, videos, standardised):
+    statistics = feature_statistics(videos) if standardised else (torch.zeros(1), torch.ones(1))
+    return SimpleNamespace(model=model, config=TrainConfig(), ignore=4, mean=statistics[0], std=statistics[1])
+
+
+@pytest.mark.parametrize("most", [exemplars.MOST, 12])
+def test_exemplars_are_chunks_of_their_class_that_are_not_ambiguous(monkeypatch, most):
+    monkeypatch.setattr(exemplars, "MOST", most)
+    videos, model = videos_of(), tiny(kind="colar", exemplars=4)
+    give_exemplars(learner_of(model, videos, False), videos)
+    rows = torch.from_numpy(np.concatenate([video.features[:] for video in videos]))
+    truth = torch.from_numpy(np.concatenate([video.targets for video in videos]))
+    for label in range(3):
+        fit = rows[(truth[:, label] == 1) & (truth[:, 4] == 0)]
+        assert all((fit == row).all(dim=1).any() for row in model.exemplars[label])
+        assert len(model.exemplars[label].unique(dim=0)) == 4
+    assert not model.exemplars[3].any() and not model.exemplars[4].any()
+    again = tiny(seed=1, kind="colar", exemplars=4)
+    give_exemplars(learner_of(again, videos, False), videos)
+    assert torch.equal(again.exemplars, model.exemplars)
+    give_exemplars(learner_of(tiny(), videos, False), videos)  # of no concern to others
+
+
+@pytest.mark.parametrize("kind", ["gatehub", "oadtr", "colar"])
+def test_what_was_trained_on_one_scale_says_the_same_of_raw_features(kind):
+    """Young windows too, whose absent chunks are rows of zeros on either scale."""
+    videos, model = videos_of(), unsettled(tiny(kind=kind))
+    learner = learner_of(model, videos, True)
+    give_exemplars(learner, videos)
+    windows = gather(videos[0].features, [0, 3, 5, 6, 20, 59], model.config)
+    with torch.no_grad():
+        trained = model(standardise(windows, learner.mean, learner.std))
+        state = absorb_statistics(model.state_dict(), learner.mean, learner.std)
+        model.load_state_dict(state)
+        torch.testing.assert_close(model(windows), trained, atol=2e-5, rtol=1e-4)
+
+
+def test_presets_are_the_published_settings():
+    model, train = resolve("gatehub-thumos14", {}, (2048, 2048))
+    assert (model.kind, model.work_length, model.n_long + model.work_length, model.n0) == ("gatehub", 8, 1024, 16)
+    assert (train.lr, train.schedule, train.warmup, train.clip) == (1.2e-4, "onecycle", 0.25, 1.0)
+    model, train = resolve("oadtr-thumos14", {}, (2048, 2048))
+    assert (model.kind, model.work_length, model.l_enc, model.l_dec, model.n_ahead) == ("oadtr", 64, 3, 5, 8)
+    assert (model.n_heads, model.decoder_heads, train.batch_size, train.schedule) == (8, 4, 128, "tenths")
+    model, train = resolve("colar-thumos14", {}, (2048, 2048))
+    assert (model.kind, model.work_length, model.exemplars, train.lr) == ("colar", 64, 10, 3e-4)
+    model, train = resolve("trn-thumos14", {}, (2048, 1024))
+    assert (model.kind, model.d_token, model.d_model, model.n_ahead, train.lr) == ("trn", 3072, 4096, 7, 5e-4)
+
+
+def test_one_cycle_is_pytorchs_and_tenths_fall_by_epoch():
+    optimiser = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=1.2e-4, total_steps=41, pct_start=0.25)
+    for step in range(41):
+        assert learning_rate(step, 41, 1.2e-4, 0.25, "onecycle") == pytest.approx(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        if step < 40:
+            schedule.step()
+    assert learning_rate(0, 1, 1.0, 0.25, "onecycle") > 0
+    tenths = rates(TrainConfig(lr=1e-4, schedule="tenths"), 9, 3)
+    assert [tenths(step) for step in range(9)] == pytest.approx([1e-4] * 3 + [1e-5] * 3 + [1e-6] * 3)

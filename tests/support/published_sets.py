@@ -1,0 +1,54 @@
+"""Golden sets of published code: what is read of one, and gradients under the published names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lstr.windows import gather
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from pipelines.training.sampling import make_targets
+
+
+def read_set(shared: Path, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray], np.ndarray]:
+    """What its JSON has, its arrays, and the features (L, D)."""
+    folder = shared / "data" / "golden"
+    about = json.loads((folder / f"{name}.json").read_text())
+    with np.load(folder / f"{name}.npz") as file:
+        arrays = {key: file[key] for key in file.files}
+    return about, arrays, np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
+
+
+def supervised_windows(model, arrays, ends):
+    """Windows at chunks `ends` with targets (B, N, C) and which count (B, N), as training makes them."""
+    video = LabelledVideo("a", TwoStreamArray(arrays["rgb"], arrays["flow"]), arrays["target"])
+    features = np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
+    targets, counts = make_targets([video], [(0, int(end)) for end in ends], model.config, model.outputs())
+    return gather(features, ends, model.config), targets, counts
+
+
+def check_gradients(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    renamed: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
+    expected: Mapping[str, float | None],
+) -> None:
+    """Norms of the model's gradients by the published names of its tensors, some of which are parts of ours."""
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    checked = 0
+    for name in tensors:
+        if expected.get(name) is None:
+            continue
+        marked = renamed({other: torch.full_like(tensor, other == name) for other, tensor in tensors.items()})
+        parts = [gradients[ours][mark.bool()] for ours, mark in marked.items() if ours in gradients and mark.any()]
+        norm = torch.cat(parts).norm().item()
+        assert norm == pytest.approx(expected[name], rel=1e-4, abs=2e-5), name  # sums that cancel
+        checked += 1
+    assert checked == sum(norm is not None for norm in expected.values())
