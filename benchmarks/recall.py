@@ -29,8 +29,9 @@ from pipelines.training.config import TrainConfig
 HERE = Path(__file__).resolve().parent
 RECORD, FIGURE = HERE / "recall.json", HERE.parent / "docs" / "images" / "recall.png"
 GAPS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 500.0)  # seconds
+ORDERED = (4.0, 128.0)  # gaps of training with two cues: all of them within 128 s of memory
 SEEING = 136  # seconds of a window that holds the cue up to a gap of 128 s
-TRAINING = TrainConfig(lr=1e-3, warmup=0.1)
+TRAINING = {"lr": 1e-3, "warmup": 0.1, "batch_size": 16}
 SMALL = {"rgb_dim": WIDTH, "flow_dim": WIDTH, "d_model": 64, "n_heads": 4, "d_feedforward": 64}
 
 
@@ -88,9 +89,9 @@ PANELS = {
 
 def run_row(row: Row, seed: int, videos: int) -> dict:
     """Train a row's model and score it: its entry of the record."""
-    config, task = row.config(), CueTask(cues=row.cues)
+    config, task = row.config(), CueTask(cues=row.cues, gaps=ORDERED if row.cues == 2 else CueTask.gaps)
     start = perf_counter()
-    model, losses = train_on(task, config, replace(TRAINING, seed=seed, max_steps=row.steps))
+    model, losses = train_on(task, config, TrainConfig(**TRAINING, seed=seed, max_steps=row.steps))
     trained = perf_counter()
     found = []
     for gap in GAPS:
@@ -105,8 +106,14 @@ def run_row(row: Row, seed: int, videos: int) -> dict:
         "gaps": found,
         "videos": videos,
         "seconds": {"train": round(trained - start, 1), "score": round(perf_counter() - trained, 1)},
-        "model": asdict(config),
+        "model": changed(config),
     }
+
+
+def changed(config: LSTRConfig) -> dict:
+    """What a model has otherwise than by default."""
+    plain = asdict(LSTRConfig())
+    return {name: value for name, value in asdict(config).items() if value != plain[name]}
 
 
 def interval(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
@@ -117,32 +124,33 @@ def interval(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
 
 def begin_record(path: Path) -> dict:
     """The record to add rows to. Exits where the one at `path` is of another task."""
-    made_of = json.loads(json.dumps({"task": asdict(CueTask()), "training": asdict(TRAINING)}))
+    made_of = json.loads(json.dumps({"task": asdict(CueTask()), "training": TRAINING}))
     if not path.exists():
         return {**about_machine(), "threads": torch.get_num_threads(), **made_of, "rows": {}}
     record = json.loads(path.read_text())
-    if any(record[name] != made_of[name] for name in made_of):
+    if any(record.get(name) != value for name, value in made_of.items()):
         raise SystemExit(f"{path} is of another task or training.\nhint: choose another file with -o.")
     return record
 
 
 def draw(record: dict, path: Path) -> None:
-    """Accuracy against gap, the mean over seeds; hollow where not all of the cue is in the memory."""
+    """Accuracy against gap, a line for each seed; hollow where not all of the cue is in the memory."""
     figure, panels = plt.subplots(2, 2, figsize=(11, 7.6), sharex=True, sharey=True)
     for panel, (title, names) in zip(panels.flat, PANELS.items(), strict=True):
-        for entries in filter(None, (list(record["rows"].get(name, {}).values()) for name in names)):
-            mean = np.mean([[one["accuracy"] for one in entry["gaps"]] for entry in entries], axis=0)
-            (line,) = panel.plot(GAPS, mean, linewidth=1.4, label=entries[0]["about"])
-            for gap, share, one in zip(GAPS, mean, entries[0]["gaps"], strict=True):
+        for seed, entry in ((seed, entry) for name in names for seed, entry in record["rows"].get(name, {}).items()):
+            label = entry["about"] + (f", seed {seed}" if seed != "0" else "")
+            shares = [one["accuracy"] for one in entry["gaps"]]
+            (line,) = panel.plot(GAPS, shares, linewidth=1.4, label=label)
+            for gap, share, one in zip(GAPS, shares, entry["gaps"], strict=True):
                 face = line.get_color() if one["in_memory"] else "white"
                 panel.plot(gap, share, "o", markersize=5, color=line.get_color(), markerfacecolor=face)
         panel.axhline(0.5, color="grey", linewidth=0.8, linestyle=":")
-        panel.set(xscale="log", title=title, ylim=(0.3, 1.04))
+        panel.set(xscale="log", title=title, ylim=(0.1, 1.04))
         panel.set_xticks(GAPS, [f"{gap:g}" for gap in GAPS])
         panel.minorticks_off()
         panel.grid(alpha=0.2)
         if panel.get_legend_handles_labels()[0]:
-            panel.legend(fontsize=8, loc="lower left")
+            panel.legend(fontsize=7.5, loc="lower left", ncols=2)
     for panel in panels[1]:
         panel.set_xlabel("seconds from the cue's end to the action")
     for panel in panels[:, 0]:
@@ -174,6 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
             if str(seed) not in done:
                 row = replace(ROWS[name], steps=options.steps or ROWS[name].steps)
                 done[str(seed)] = entry = run_row(row, seed, options.videos)
+                record["rows"] = {row: record["rows"][row] for row in ROWS if record["rows"].get(row)}
                 write_json(options.output, record)
                 shares = " ".join(f"{one['gap']:g} s {one['accuracy']:.2f}" for one in entry["gaps"])
                 print(f"{name}, seed {seed}: {shares} ({sum(entry['seconds'].values()):.0f} s)", flush=True)

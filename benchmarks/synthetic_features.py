@@ -1,179 +1,181 @@
-"""Synthetic two-stream features on real label sequences: online action detection at full size, without videos.
+"""Synthetic two-stream features on real label sequences, whose evidence at three ranges is known.
 
-A chunk of a stream is a point in a latent space of few dimensions, taken to the stream's width by a fixed random
-matrix, plus a little white noise in every feature. The latent point is a sum of four parts:
+The 20 actions are ten pairs. What a chunk of an action shows, against white noise of variance 1 in every feature:
 
-- evidence of the action that is on: a direction that all actions share ("something happens") and one of the class's
-  own. It builds up over some chunks as an action unfolds and fades when it ends, never before its time; how visible it
-  is differs from one instance to the next. An Ambiguous chunk has the shared direction alone, background nothing;
-- the video's nuisance: all through a video its scene looks a little like one of the 20 actions, drawn without regard
-  to the actions it has (a lawn looks like golf). In a single chunk that is like evidence;
-- slow noise, with a memory of seconds;
-- fast noise, new in each chunk.
+- *in a chunk*: that an action happens (`when`, in motion) and which pair it is of (`pair`, in appearance). An Ambiguous
+  chunk shows that something happens, background nothing;
+- *over seconds*: which of the pair it is (`member`), so faintly that a chunk hardly says it and a whole action does;
+- *over minutes*: the same, by a cue of 6 s in the background, 30 to 240 s before the first action and wherever the next
+  action is of the other member. All pairs share the direction of cues. What came before helps too, for real videos
+  repeat the same action or two.
 
-So a single chunk shows little. Averaging over the last seconds takes the fast noise away. What lies further back helps
-in two ways. Real videos repeat the same action or two (183 of THUMOS'14's 200 training videos have one class), so that
-clear earlier instances show what a faint one is; this the label sequences bring. And a long past, most of it
-background, shows what the scene looks like, which can then be separated from evidence. Between actions nothing in the
-features shows which class the video is about.
-
-The streams differ as appearance and motion do: appearance separates the classes and hardly shows when, under a strong
-nuisance and more slow noise; motion shows when, less well which, under mostly fast noise.
-
-Strengths were chosen before the study, by ridge regression on the latent points: an mAP of 0.2 to 0.3 from one chunk,
-more from 2 s, more again from the whole past (measured: 0.29, 0.38, 0.56; the last from 2 s less the mean of all chunks
-so far, its scores then weighed by those of the past). A trial of memory-0 on an earlier version changed one thing: the
-nuisance was a random vector a video, by which a model knows the 200 training videos by heart, classes included.
+These directions are orthogonal to each other and to the nuisance: a constant and a slow drift of each video in
+directions of their own. Everything but the labels is drawn anew in every epoch, the places of cues included, so that
+nothing in the features tells which video it is. Equal settings give the same videos to the bit, whatever was drawn
+before.
 """
 
-import json
 import zlib
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from scipy.signal import lfilter
 
-from extractors.errors import OutputError
+from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND, THUMOS_CLASSES
-from pipelines.files.atomic import replacing
-from pipelines.files.json_files import write_json
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 
-SUBSETS = {"train_session_set": "video_validation_*.npy", "test_session_set": "video_test_*.npy"}
-"""The lists of data_info.json, and which published targets are theirs."""
+SUBSETS = {"training": "video_validation_*.npy", "testing": "video_test_*.npy"}
+NOISE_ROWS = 8191  # a prime longer than any window, so that no window holds a row of noise twice
 ACTIONS = [i for i, name in enumerate(THUMOS_CLASSES) if name not in (BACKGROUND, AMBIGUOUS)]
+AMBIGUOUS_COLUMN = THUMOS_CLASSES.index(AMBIGUOUS)
+N_PAIRS = len(ACTIONS) // 2
+WHEN, PAIRS, MEMBERS = 0, slice(1, 1 + N_PAIRS), slice(1 + N_PAIRS, 1 + 2 * N_PAIRS)
+CUE = 1 + 2 * N_PAIRS
+RANK = CUE + 1
+"""Dimensions of the evidence: when, which pair, which member of each pair, and the cues'."""
 
 
-@dataclass(frozen=True)
-class Stream:
-    """What one stream shows. Lengths and noises are in one unit, a noise by its standard deviation a dimension."""
-
-    width: int
-    """features a chunk"""
-    rank: int
-    """dimensions of the latent space"""
-    shared: float
-    """length of the direction all actions share"""
-    own: float
-    """length of a class's own direction"""
-    nuisance: float
-    """length, at most, of the class's direction that the video's scene has all the time"""
-    slow: float
-    fast: float
+def pair_of(action: int) -> tuple[int, int]:
+    """The pair of an action's column, from 0, and the sign of the action in it."""
+    place = action - ACTIONS[0]
+    return place // 2, 1 - 2 * (place % 2)
 
 
 @dataclass(frozen=True)
 class Generator:
-    """How features are made; with equal settings the same, to the bit, whatever is made before."""
+    """How features are made. Strengths are in standard deviations of the noise, times in seconds."""
 
-    rgb: Stream = Stream(width=2048, rank=24, shared=0.5, own=2.2, nuisance=3.0, slow=0.6, fast=1.0)
-    flow: Stream = Stream(width=1024, rank=24, shared=2.0, own=2.0, nuisance=2.0, slow=0.3, fast=1.4)
-    slow_chunks: float = 16.0
-    """Chunks in which slow noise forgets all but 1/e."""
-    rise: float = 0.4
-    """Share of the way to full evidence (or none) that a chunk goes."""
-    visible: tuple[float, float] = (0.3, 1.7)
-    """An instance's strength is drawn uniformly between these."""
-    white: float = 0.5
-    """White noise of each feature, whose standard deviation is about 1 without it."""
+    rgb: int = 2048
+    flow: int = 1024
+    """Widths of the streams"""
+    when: float = 1.2
+    pair: float = 1.2
+    member: float = 0.15
+    cue: float = 2.0
+    cue_seconds: float = 6.0
+    before: tuple[float, float] = (30.0, 240.0)
+    """From a cue's end to the action that it is about, drawn log-uniformly"""
+    nuisance: float = 1.0
+    nuisance_rank: int = 8
+    """Directions of the nuisance in each stream"""
+    slow_chunks: float = 64.0
+    """Chunks in which a drift forgets all but 1/e"""
     seed: int = 0
+    _kept: dict = field(default_factory=dict, compare=False, repr=False)
 
-    def latents(self, video: str, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Latent points (L, rank) of both streams of a video with one-hot targets (L, 22)."""
-        random = np.random.default_rng([self.seed, zlib.crc32(video.encode())])
-        visible = _visibility(targets, self.visible, random)
-        scene = np.zeros(len(THUMOS_CLASSES))
-        scene[random.choice(ACTIONS)] = random.uniform()
-        return tuple(self._latent(name, targets, visible, scene, random) for name in ("rgb", "flow"))
+    def settings(self) -> dict:
+        """Everything but what is kept, as JSON."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
-    def features(self, video: str, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """RGB (L, 2048) and flow (L, 1024) of a video with one-hot targets (L, 22), float16."""
-        random = np.random.default_rng([self.seed, zlib.crc32(video.encode()), 1])
-        made = []
-        for name, latent in zip(("rgb", "flow"), self.latents(video, targets), strict=True):
-            stream = getattr(self, name)
-            spread = _fixed(self.seed, name, "features").standard_normal((stream.rank, stream.width), np.float32)
-            spread /= np.sqrt(stream.rank) * np.hypot(stream.slow, stream.fast)
-            rows = latent.astype(np.float32) @ spread
-            rows += self.white * random.standard_normal(rows.shape, np.float32)
-            made.append(rows.astype(np.float16))
-        return tuple(made)
+    def means(self, columns: np.ndarray, cues: np.ndarray) -> np.ndarray:
+        """Evidence (L, RANK) of chunks by their class (L,), and by the sign of a cue (L,) where there is one."""
+        rows = np.zeros((len(columns), RANK), np.float32)
+        rows[columns > 0, WHEN] = self.when
+        for action in ACTIONS:
+            pair, sign = pair_of(action)
+            rows[columns == action, 1 + pair] = self.pair
+            rows[columns == action, 1 + N_PAIRS + pair] = sign * self.member
+        rows[:, CUE] = self.cue * cues
+        return rows
 
-    def _latent(
-        self, name: str, targets: np.ndarray, visible: np.ndarray, scene: np.ndarray, random: np.random.Generator
-    ) -> np.ndarray:
-        stream = getattr(self, name)
-        shape = (len(targets), stream.rank)
-        evidence = targets @ self.means(name) * visible[:, None]
-        evidence = lfilter([self.rise], [1, self.rise - 1], evidence, axis=0)
+    def cues(self, columns: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Where there are cues (L,): the sign of the actions that follow, 0 elsewhere."""
+        found = np.zeros(len(columns), np.int8)
+        length, announced, free = round(self.cue_seconds * FEATURES_PER_SECOND), 0, 0
+        for start, stop, column in runs_of(columns):
+            if column in ACTIONS:
+                sign = pair_of(column)[1]
+                places = _background(columns, free, start, length) if sign != announced else np.zeros(0, int)
+                if len(places):
+                    wanted = start - length - np.exp(random.uniform(*np.log(self.before))) * FEATURES_PER_SECOND
+                    first = places[np.abs(places - wanted).argmin()]
+                    found[first : first + length] = announced = sign
+                free = stop
+        return found
+
+    def draw(self, labels: Mapping[str, np.ndarray], epoch: int) -> list[LabelledVideo]:
+        """The videos of an epoch, by the labels (L, 22) of their ids; their features are made when they are read."""
+        return [self.video(name, targets, epoch) for name, targets in labels.items()]
+
+    def video(self, name: str, targets: np.ndarray, epoch: int) -> LabelledVideo:
+        """One video of an epoch."""
+        random = np.random.default_rng([self.seed, epoch, zlib.crc32(name.encode())])
+        columns = targets.argmax(axis=1)
+        means = self.means(columns, self.cues(columns, random))
+        shown = {"rgb": np.delete(means, WHEN, axis=1), "flow": means[:, [WHEN]]}
+        streams = []
+        for stream, evidence in shown.items():
+            rows = np.concatenate([evidence, self._nuisance(len(columns), random)], axis=1, dtype=np.float32)
+            spread, noise = self._stream(stream, rows.shape[1])
+            streams.append(Drawn(rows, spread, noise, int(random.integers(NOISE_ROWS))))
+        return LabelledVideo(name, TwoStreamArray(*streams), targets)
+
+    def evidence(self, video: LabelledVideo) -> np.ndarray:
+        """All that the features of a video say of its labels (L, RANK): evidence under white noise of variance 1."""
+        parts = [stream[:] @ stream.spread.T for stream in (video.features.rgb, video.features.flow)]
+        rgb, flow = (part[:, : part.shape[1] - self.nuisance_rank] for part in parts)
+        return np.concatenate([flow, rgb], axis=1)
+
+    def _nuisance(self, n_chunks: int, random: np.random.Generator) -> np.ndarray:
+        """(L, nuisance_rank): a constant of the video and a drift, each of the strength `nuisance`."""
         keep = np.exp(-1 / self.slow_chunks)
-        drift = random.standard_normal(shape) * np.sqrt(1 - keep**2)
-        drift[0] /= np.sqrt(1 - keep**2)  # as if it had gone on for ever
-        nuisance = stream.nuisance * scene @ self.directions(name)[1:]
-        slow = stream.slow * lfilter([1], [1, -keep], drift, axis=0)
-        return evidence + nuisance + slow + stream.fast * random.standard_normal(shape)
+        steps = random.standard_normal((n_chunks, self.nuisance_rank)) * np.sqrt(1 - keep**2)
+        drift = lfilter([1], [1, -keep], steps, axis=0)
+        return self.nuisance * (random.standard_normal(self.nuisance_rank) + drift)
 
-    def means(self, name: str) -> np.ndarray:
-        """What each class adds to the latent point of a stream at full evidence: (22, rank)."""
-        stream, directions = getattr(self, name), self.directions(name)
-        means = stream.shared * directions[0] + stream.own * directions[1:]
-        means[THUMOS_CLASSES.index(BACKGROUND)] = 0
-        means[THUMOS_CLASSES.index(AMBIGUOUS)] = stream.shared * directions[0]
-        return means
-
-    def directions(self, name: str) -> np.ndarray:
-        """Of length 1: the direction that all actions share, then each class's own, (1 + 22, rank)."""
-        shape = (1 + len(THUMOS_CLASSES), getattr(self, name).rank)
-        drawn = _fixed(self.seed, name, "classes").standard_normal(shape)
-        return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    def _stream(self, name: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """Orthonormal directions (rank, width) of a stream, and its rows of white noise (NOISE_ROWS, width)."""
+        if name not in self._kept:
+            random, width = np.random.default_rng([self.seed, zlib.crc32(name.encode())]), getattr(self, name)
+            directions = np.linalg.qr(random.standard_normal((width, rank)))[0].T.astype(np.float32)
+            self._kept[name] = directions, random.standard_normal((NOISE_ROWS, width), np.float32)
+        return self._kept[name]
 
 
-def _fixed(seed: int, *names: str) -> np.random.Generator:
-    """Random numbers that are the same for all videos."""
-    return np.random.default_rng([seed, *(zlib.crc32(name.encode()) for name in names)])
+@dataclass(frozen=True)
+class Drawn:
+    """One stream's features (L, width), made of a chunk's evidence and nuisance (L, rank) when it is read."""
+
+    rows: np.ndarray
+    spread: np.ndarray
+    noise: np.ndarray
+    first: int
+    """row of noise of chunk 0"""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(L, width)"""
+        return len(self.rows), self.spread.shape[1]
+
+    def __getitem__(self, chunks: slice | np.ndarray) -> np.ndarray:
+        which = np.arange(len(self.rows))[chunks]
+        return self.rows[which] @ self.spread + self.noise[(self.first + which) % NOISE_ROWS]
 
 
-def _visibility(targets: np.ndarray, bounds: tuple[float, float], random: np.random.Generator) -> np.ndarray:
-    """Strength (L,) of each chunk's instance; targets (L, C) are one-hot, and an instance is a run of one class."""
-    label = targets.argmax(axis=1)
-    run = np.cumsum(np.append(0, label[1:] != label[:-1]))
-    return random.uniform(*bounds, size=run[-1] + 1)[run]
+def runs_of(columns: np.ndarray) -> list[tuple[int, int, int]]:
+    """(start, stop, class) of each run of one class."""
+    edges = [0, *(np.flatnonzero(np.diff(columns)) + 1).tolist(), len(columns)]
+    return [(a, b, int(columns[a])) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
 
 
-def read_targets(folder: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Published targets (L, 22) by list of data_info.json and video id, from a folder of .npy files."""
+def _background(columns: np.ndarray, first: int, stop: int, length: int) -> np.ndarray:
+    """Where `length` chunks of background begin that lie in [first, stop)."""
+    if stop - first < length:
+        return np.zeros(0, int)
+    taken = np.concatenate([[0], np.cumsum(columns[first:stop] > 0)])
+    return first + np.flatnonzero(taken[length:] == taken[:-length])
+
+
+def read_targets(published: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Published targets (L, 22) by subset and video id, from `published`/target_perframe/*.npy."""
+    folder = published / "target_perframe"
     return {
-        key: {path.stem: np.load(path) for path in sorted(folder.glob(pattern))} for key, pattern in SUBSETS.items()
+        subset: {path.stem: np.load(path) for path in sorted(folder.glob(pattern))}
+        for subset, pattern in SUBSETS.items()
     }
-
-
-def write_features(folder: Path, published: Path, generator: Generator) -> Path:
-    """Make a feature folder for the videos of `published`/target_perframe; gives its data_info.json.
-
-    What exists already is not made again. Targets are read from the published folder. Raises OutputError where
-    the folder holds features of another generator.
-    """
-    info = folder / "data_info.json"
-    targets = read_targets(published / "target_perframe")
-    entry = {
-        "data_root": str(published.resolve()),
-        "class_names": list(THUMOS_CLASSES),
-        "num_classes": len(THUMOS_CLASSES),
-        "ignore_index": THUMOS_CLASSES.index(AMBIGUOUS),
-        "metrics": "AP",
-        "fps": 4,
-        "generator": json.loads(json.dumps(asdict(generator))),
-        **{key: list(videos) for key, videos in targets.items()},
-    }
-    if info.exists() and json.loads(info.read_text())["THUMOS"]["generator"] != entry["generator"]:
-        raise OutputError(f"{folder} holds features of another generator.", "choose another folder, or remove it.")
-    write_json(info, {"THUMOS": entry})
-    for videos in targets.values():
-        for video, rows in videos.items():
-            paths = [folder / f"{stream}_synthetic" / f"{video}.npy" for stream in ("rgb", "flow")]
-            if all(path.exists() for path in paths):
-                continue
-            for path, array in zip(paths, generator.features(video, rows), strict=True):
-                with replacing(path) as temporary, temporary.open("wb") as file:
-                    np.save(file, array)
-    return info

@@ -1,38 +1,44 @@
 """LSTR and its baselines on synthetic features over THUMOS'14's real label sequences; writes thumos-synthetic.json.
 
-    python benchmarks/thumos_synthetic.py SHARED/data/thumos14 --work WORK                  the reduced study, on a CPU
-    python benchmarks/thumos_synthetic.py SHARED/data/thumos14 --work WORK --device cuda    every row at full size
-    … --rows memory-0 memory-512 rnn --seeds 0 1 2                                          some rows, some seeds
-    … --device cuda --epochs 25 --precision float32                                         as the paper, hours
+    python benchmarks/thumos_synthetic.py SHARED/data/thumos14 --rows none            the oracles alone, minutes
+    python benchmarks/thumos_synthetic.py SHARED/data/thumos14                        the reduced study, on a CPU
+    python benchmarks/thumos_synthetic.py SHARED/data/thumos14 --device cuda -o FILE  every row at full size
+    … --rows memory-0 memory-512 rnn --seeds 0 1 2                                    some rows, some seeds
 
-Training, features from disk and whole-video evaluation are the project's own; `synthetic_features.py` makes the
-features. The record is written after each row, and a row in it is not run again; a row that was stopped goes on from
-its last save, from which its seconds then count. Every row takes the same seed's windows in the same order.
+`synthetic_features.py` draws the features of the training videos anew in each epoch; the labels stay. Every tenth
+training video is held out: it ends a row early and chooses its weights, and settings are tuned on it. `oracle.py` says
+beforehand what can be called from a chunk, from the last seconds, and from all that came before. The record is written
+after each row, and a row in it is not run again. Every row takes the same seed's windows in the same order.
 """
 
 import argparse
+import copy
 import json
-import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import torch
-from held_out import running_mean
-from synthetic_features import Generator, write_features
+from oracle import Oracle
+from synthetic_features import Generator, read_targets
 
 from lstr import bootstrap, metrics
-from lstr.checkpoint import load
+from lstr.batch import predict
 from lstr.config import LSTRConfig
-from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
+from lstr.kind import Model
+from lstr.labels import THUMOS_CLASSES
+from pipelines.datasets.dataset import LabelledVideo
 from pipelines.evaluation.published_results import THUMOS
-from pipelines.evaluation.scoring import score_split
 from pipelines.files.json_files import write_json
-from pipelines.progress import result_of
 from pipelines.provenance import about_machine
+from pipelines.training.batches import PieceMaker, default_readers, read_ahead
 from pipelines.training.config import TrainConfig, resolve
-from pipelines.training.run import Task, train_model
+from pipelines.training.ranks import ALONE
+from pipelines.training.sampling import count_steps, draw_windows, epoch_steps
+from pipelines.training.schedule import rates
+from pipelines.training.step import Learner
 
 PROPOSED = "memory-512"  # the paper's model
 ROWS: dict[str, dict[str, str]] = {
@@ -60,12 +66,15 @@ ROWS: dict[str, dict[str, str]] = {
 """What each row changes of the paper's model: 512 s at stride 4, two-stage encoder, cross-attention."""
 REDUCED = (PROPOSED, "memory-0", "rnn", "memory-8", "memory-128", "integration-average", "encoder-one-stage")
 
+ORACLES: dict[str, int | None] = {"oracle-1": 1, "oracle-8": 8, "oracle-32": 32, "oracle-all": None}
+"""Chunks that each oracle looks back on; 32 is all that a model without long memory sees."""
 QUOTED = {PROPOSED: ("LSTR", "Kinetics"), "trn": ("TRN", "Kinetics")}
 """Rows for which a figure on real features could be checked: method and features in published_results."""
-
 RESAMPLES = 200  # of the test videos, the same for every row, so that rows can be compared pair by pair
-RIDGE = 1e3  # penalty of the linear classifiers, on features of unit variance
-EVERY = 4  # training chunks the linear classifiers see, of neighbours that are almost alike
+HELD_OUT = 10  # every so many-th training video
+VALIDATION, TESTING = 1_000_000, 1_000_001  # the epochs that those videos are drawn in
+NOTHING = torch.zeros(1), torch.ones(1)  # statistics that change no feature
+Targets = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,10 @@ class Size:
     """How large a study is. Everything else is the `thumos14` preset: the paper's protocol."""
 
     width: int = 1024
+    rgb: int = 2048
+    flow: int = 1024
     epochs: int = 25
+    patience: int = 5
     lr: float = 5e-5
     precision: str = "float32"
 
@@ -86,104 +98,110 @@ class Size:
 
 # Full size on a GPU in 40 minutes, by arithmetic and not measured: 20 rows of 4,030 steps (403 an epoch) at 12 ms, in
 # which Python launches a step of 2 to 3 ms, are 16 minutes, and the test videos of a row may take a minute.
-FULL, SMALL = Size(epochs=10, precision="bf16"), Size(width=128, epochs=2, lr=1e-3, precision="bf16")
+FULL, SMALL = Size(epochs=10, precision="bf16"), Size(width=64, rgb=64, flow=32, epochs=8, patience=2, lr=1e-3)
 MINUTES = 40.0  # on a GPU, which is lent
 
 
-def settings(row: str, seed: int, size: Size, dims: tuple[int, int]) -> tuple[LSTRConfig, TrainConfig]:
+@dataclass(frozen=True)
+class Videos:
+    """The labels of a study, and the videos that every row is scored on."""
+
+    generator: Generator
+    training: Targets
+    validation: list[LabelledVideo]
+    testing: list[LabelledVideo]
+
+
+def make_videos(published: Path, generator: Generator) -> Videos:
+    """All videos of a folder with target_perframe/, every HELD_OUT-th training video held out."""
+    found = read_targets(published)
+    names = list(found["training"])
+    held = {name: found["training"][name] for name in names[HELD_OUT - 1 :: HELD_OUT]}
+    trained = {name: rows for name, rows in found["training"].items() if name not in held}
+    drawn = generator.draw(held, VALIDATION), generator.draw(found["testing"], TESTING)
+    return Videos(generator, trained, *drawn)
+
+
+def settings(row: str, seed: int, size: Size) -> tuple[LSTRConfig, TrainConfig]:
     """Model and training of a row."""
     changes = {f"model.{name}": value for name, value in ROWS[row].items()}
-    return resolve("thumos14", {**size.changes(), "train.seed": str(seed), **changes}, dims)
+    return resolve("thumos14", {**size.changes(), "train.seed": str(seed), **changes}, (size.rgb, size.flow))
 
 
-def run_row(
-    row: str, seed: int, size: Size, splits: tuple[Split, Split], work: Path, device: str, readers: int | None
-) -> dict:
+def run_row(row: str, seed: int, size: Size, videos: Videos, device: str, readers: int | None) -> dict:
     """Train a row and score the test videos: its entry of the record."""
-    training, testing = splits
-    model, config = settings(row, seed, size, training.dims)
-    run = work / f"{row}-{seed}"
-    start, steps = perf_counter(), []
-    resume = (run / "resume.pt").exists()
-    for step in train_model(Task(training, model, config), run, device, resume, readers):
-        steps.append(step)
-        if sys.stderr.isatty():
-            print(f"  {row}: step {step.step} of {step.steps}, loss {step.loss:.3f} ", end="\r", file=sys.stderr)
+    model, config = settings(row, seed, size)
+    start = perf_counter()
+    trained, history = train_row(model, config, size.patience, videos, device, readers or default_readers())
     seconds = perf_counter() - start
-    loaded = load(run / "checkpoint.pt")
-    loaded.model.to(device)
-    result = result_of(score_split(loaded, testing))
+    scores = [predict(trained, video.features[:]).numpy() for video in videos.testing]
     return {
         "row": row,
         "seed": seed,
-        **measures(result.document["lstr"]),
-        **intervals(result.scores, testing),
-        "final_loss": float(np.mean([step.loss for step in steps[-10:]])) if steps else None,
-        "parameters": sum(p.numel() for p in loaded.model.parameters()),
-        "steps": steps[-1].steps if steps else None,
-        "seconds": {"train": round(seconds, 1), "evaluate": result.document["seconds"]},
-        "waiting": round(float(np.mean([step.waiting for step in steps])), 4) if steps else None,
+        **measures(scores, videos.testing),
+        "epochs": history,
+        "parameters": sum(p.numel() for p in trained.parameters()),
+        "seconds": {"train": round(seconds, 1), "score": round(perf_counter() - start - seconds, 1)},
         "device": device,
-        "model": asdict(model),
     }
 
 
-def measures(result: dict) -> dict:
-    """mAP, mcAP and AP a class, rounded to what a table shows and a little more."""
-    per_class = {name: round(entry["AP"], 5) for name, entry in result["per_class"].items()}
-    return {"mAP": round(result["mAP"], 5), "mcAP": round(result["mcAP"], 5), "AP": per_class}
+def train_row(
+    model: LSTRConfig, config: TrainConfig, patience: int, videos: Videos, device: str, readers: int
+) -> tuple[Model, list[dict]]:
+    """The weights of the epoch that is best on the videos held out, and what each epoch came to."""
+    learner = Learner(model, config, THUMOS_CLASSES, NOTHING, device, ALONE)
+    fresh = videos.generator.draw(videos.training, 0)
+    rate = rates(config, count_steps(fresh, model, config), epoch_steps(fresh, model, config))
+    history: list[dict] = []
+    best, step = copy.deepcopy(learner.model.state_dict()), 0
+    for epoch in range(config.epochs):
+        fresh = videos.generator.draw(videos.training, epoch)
+        drawn = draw_windows(fresh, model, config, epoch)
+        jobs = [drawn[at : at + config.batch_size] for at in range(0, len(drawn), config.batch_size)]
+        make, losses = PieceMaker(fresh, model, config, learner.outputs, ALONE, learner.device), []
+        for batch in read_ahead(jobs, make, readers):
+            losses.append(learner.step(batch, step, rate(step))[0])
+            step += 1
+        scores = [predict(learner.model.eval(), video.features[:]).numpy() for video in videos.validation]
+        learner.model.train()
+        found = measures(scores, videos.validation)["mAP"]
+        if found > max((one["validation"] for one in history), default=-1.0):
+            best = copy.deepcopy(learner.model.state_dict())
+        history.append({"loss": round(float(np.mean(losses)), 4), "validation": found})
+        if epoch - int(np.argmax([one["validation"] for one in history])) >= patience:
+            break
+    learner.model.load_state_dict(best)
+    return learner.model.eval(), history
 
 
-def intervals(scores: list[np.ndarray], split: Split) -> dict:
-    """mAP of each resample of the test videos, and the interval they give."""
-    draws = bootstrap.draw(len(split.videos), RESAMPLES)
-    targets = [video.targets for video in split.videos]
-    means = bootstrap.resampled_means(scores, targets, split.labels.classes, draws)
+def measures(scores: list[np.ndarray], videos: list[LabelledVideo]) -> dict:
+    """mAP, mcAP and AP a class, rounded; mAP of each resample of the videos, and the interval they give."""
+    targets = [video.targets for video in videos]
+    result = metrics.per_frame(np.concatenate(scores), np.concatenate(targets), THUMOS_CLASSES)
+    draws = bootstrap.draw(len(videos), RESAMPLES)
+    means = bootstrap.resampled_means(scores, targets, THUMOS_CLASSES, draws)
     return {
+        "mAP": round(result["mAP"], 5),
+        "mcAP": round(result["mcAP"], 5),
+        "AP": {name: round(entry["AP"], 5) for name, entry in result["per_class"].items()},
         "interval": [round(edge, 5) for edge in bootstrap.interval(means)],
         "resampled_mAP": [round(float(mean), 5) for mean in means],
     }
 
 
-def ridge_scores(training: list[LabelledVideo], testing: list[LabelledVideo], n: int, skip: int) -> list[np.ndarray]:
-    """Ridge regression of targets on the mean of the last n chunks, those of class `skip` left out: (L, C) a video."""
-    width, classes = training[0].features[:1].shape[1] + 1, training[0].targets.shape[1]
-    inner, outer = np.zeros((width, width)), np.zeros((width, classes))
-    for video in training:
-        seen = np.flatnonzero(video.targets[:, skip] == 0)[::EVERY]
-        rows = with_ones(running_mean(video.features[:], n).astype(np.float32))[seen]
-        inner += rows.T @ rows
-        outer += rows.T @ video.targets[seen].astype(np.float32)
-    weights = np.linalg.solve(inner + RIDGE * np.eye(width), outer).astype(np.float32)
-    return [with_ones(running_mean(video.features[:], n).astype(np.float32)) @ weights for video in testing]
-
-
-def with_ones(rows: np.ndarray) -> np.ndarray:
-    """Rows (L, D + 1) for a model with a constant."""
-    return np.concatenate([rows, np.ones((len(rows), 1), rows.dtype)], axis=1)
-
-
-def baselines(training: Split, testing: Split) -> dict:
-    """What needs no memory: the class prior, and linear classifiers on one chunk and on the mean of the last ones."""
-    counted = [video.targets for video in training.videos]
-    classes = testing.labels.classes
-    truth = np.concatenate([video.targets for video in testing.videos])
-    systems = {"chance": [metrics.chance(counted, len(video.targets)) for video in testing.videos]}
-    for name, n in (("ridge-1-chunk", 1), ("ridge-8-chunks", 8), ("ridge-32-chunks", 32)):
-        systems[name] = ridge_scores(training.videos, testing.videos, n, classes.index("Ambiguous"))
-    return {
-        name: {
-            **measures(metrics.per_frame(np.concatenate(scores), truth, classes)),
-            **(intervals(scores, testing) if name != "chance" else {}),
-        }
-        for name, scores in systems.items()
-    }
+def oracles(published: Path, videos: Videos) -> Iterator[tuple[str, dict]]:
+    """What each oracle scores on the very videos that the rows are scored on."""
+    oracle = Oracle(videos.generator, read_targets(published)["training"])
+    evidence = [videos.generator.evidence(video) for video in videos.testing]
+    for name, n in ORACLES.items():
+        yield name, {"chunks": n, **measures(oracle.scores(evidence, n), videos.testing)}
 
 
 def begin_record(path: Path, made_of: dict) -> dict:
     """The record to add rows to. Exits where the one at `path` is of something else."""
     if not path.exists():
-        return {**about_machine(), **made_of, "baselines": {}, "rows": []}
+        return {**about_machine(), **made_of, "oracles": {}, "rows": []}
     record = json.loads(path.read_text())
     other = [name for name, value in made_of.items() if record.get(name) != json.loads(json.dumps(value))]
     if other:
@@ -192,34 +210,31 @@ def begin_record(path: Path, made_of: dict) -> dict:
 
 
 def table(record: dict) -> str:
-    """The rows in Markdown: mAP with its interval, and the difference to the paper's model on the same resamples."""
-    by_row: dict[str, list[dict]] = {}
+    """The rows in Markdown: mAP, its interval, and the lead over memory-0, or of an oracle over that of 32 chunks."""
+    by_row: dict[str, list[dict]] = {name: [entry] for name, entry in record["oracles"].items()}
     for entry in record["rows"]:
         by_row.setdefault(entry["row"], []).append(entry)
-    reference = by_row.get(PROPOSED)
     quoted = {(entry["method"], entry["features"]): entry["value"] for entry in THUMOS["rows"]}
     lines = [
-        "| row | mAP | 95 % interval | against memory-512 | seeds | real features, quoted |",
+        "| row | mAP | 95 % interval | lead over 8 s | seeds | real features, quoted |",
         "|---|---|---|---|---|---|",
     ]
-    for name, entry in record["baselines"].items():
-        by_row[name] = [entry]
     for name, entries in by_row.items():
         mean, drawn = np.mean([e["mAP"] for e in entries]), resampled(entries)
-        spread, difference = "", ""
-        if drawn is not None:
-            spread = "{:.3f} to {:.3f}".format(*bootstrap.interval(drawn))
-            if reference and name != PROPOSED:
-                low, high = bootstrap.interval(drawn - resampled(reference))
-                difference = f"{mean - np.mean([e['mAP'] for e in reference]):+.3f} ({low:+.3f} to {high:+.3f})"
+        base = by_row.get("oracle-32" if name in ORACLES else "memory-0")
+        lead = ""
+        if base and base is not entries:
+            low, high = bootstrap.interval(drawn - resampled(base))
+            lead = f"{mean - np.mean([e['mAP'] for e in base]):+.3f} ({low:+.3f} to {high:+.3f})"
         elsewhere = quoted[QUOTED[name]] / 100 if name in QUOTED else ""
-        lines.append(f"| {name} | {mean:.3f} | {spread} | {difference} | {len(entries)} | {elsewhere} |")
+        spread = "{:.3f} to {:.3f}".format(*bootstrap.interval(drawn))
+        lines.append(f"| {name} | {mean:.3f} | {spread} | {lead} | {len(entries)} | {elsewhere} |")
     return "\n".join(lines)
 
 
-def resampled(entries: list[dict]) -> np.ndarray | None:
+def resampled(entries: list[dict]) -> np.ndarray:
     """mAP of each resample, the mean over seeds."""
-    return np.mean([e["resampled_mAP"] for e in entries], axis=0) if "resampled_mAP" in entries[0] else None
+    return np.mean([e["resampled_mAP"] for e in entries], axis=0)
 
 
 class Until:
@@ -240,35 +255,37 @@ class Until:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Make the features that are missing, run what is missing in the record, print the table."""
+    """Run the oracles and the rows that the record lacks, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("published", type=Path, help="folder with THUMOS'14's target_perframe/")
-    parser.add_argument("--work", type=Path, required=True, help="folder for features (2.6 GB) and runs")
-    parser.add_argument("--rows", nargs="+", choices=[*ROWS, "all", "reduced"], metavar="ROW", help=", ".join(ROWS))
+    choices = [*ROWS, "all", "reduced", "none"]
+    parser.add_argument("--rows", nargs="+", choices=choices, metavar="ROW", help=", ".join(choices))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--device", default="cpu")
-    for name, kind in (("width", int), ("epochs", int), ("lr", float), ("precision", str)):
-        parser.add_argument(
-            f"--{name}", type=kind, help=f"default: {getattr(SMALL, name)}, on cuda {getattr(FULL, name)}"
-        )
+    for name, value in asdict(SMALL).items():
+        parser.add_argument(f"--{name}", type=type(value), help=f"default: {value}, on cuda {getattr(FULL, name)}")
     parser.add_argument("--minutes", type=float, help=f"begin no row that would end later; default on cuda {MINUTES:g}")
-    parser.add_argument("--readers", type=int, help="threads that read features ahead")
+    parser.add_argument("--readers", type=int, help="threads that make features ahead")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("thumos-synthetic.json"))
     options = parser.parse_args(arguments)
     cuda = options.device.startswith("cuda")
     chosen = {name: value for name in asdict(FULL) if (value := getattr(options, name)) is not None}
-    size = Size(**asdict(FULL if cuda else SMALL) | chosen)
+    size = replace(FULL if cuda else SMALL, **chosen)
     rows = options.rows or ["all" if cuda else "reduced"]
-    rows = list(ROWS) if "all" in rows else list(REDUCED) if rows == ["reduced"] else rows
-    generator = Generator()
-    made_of = {"what": "synthetic features on THUMOS'14 labels", "generator": asdict(generator), "size": asdict(size)}
+    rows = list({"all": ROWS, "reduced": REDUCED, "none": ()}.get(rows[0], rows))
+    generator = Generator(rgb=size.rgb, flow=size.flow)
+    made_of = {
+        "what": "synthetic features on THUMOS'14 labels",
+        "generator": generator.settings(),
+        "size": asdict(size),
+    }
     record = begin_record(options.output, made_of)
-    info = write_features(options.work / "features", options.published, generator)
-    dataset = read_dataset(options.work / "features", info)
-    splits = dataset.split("training"), dataset.split("testing")
-    record["videos"] = [len(split.videos) for split in splits]
-    record["chunks"] = [split.n_chunks for split in splits]
+    videos = make_videos(options.published, generator)
+    record["videos"] = [len(videos.training), len(videos.validation), len(videos.testing)]
     record["quoted"] = THUMOS
+    if not record["oracles"]:
+        record["oracles"] = dict(oracles(options.published, videos))
+        write_json(options.output, record)
     until = Until(options.minutes or (MINUTES if cuda else None))
     for seed in options.seeds:
         for row in rows:
@@ -277,15 +294,11 @@ def main(arguments: list[str] | None = None) -> None:
             if not until.lets_begin():
                 print(f"no time for {row} seed {seed}: the same command goes on with it", flush=True)
                 continue
-            runs = options.work / "runs" / f"{size.width}-{size.epochs}-{size.lr}-{size.precision}"
-            record["rows"].append(run_row(row, seed, size, splits, runs, options.device, options.readers))
+            record["rows"].append(run_row(row, seed, size, videos, options.device, options.readers))
             record["threads"] = torch.get_num_threads()
             write_json(options.output, record)
             until.count()
             print(f"{row} seed {seed}: mAP {record['rows'][-1]['mAP']:.3f}", flush=True)
-    if not record["baselines"]:
-        record["baselines"] = baselines(*splits)
-    write_json(options.output, record)
     print(table(record))
 
 

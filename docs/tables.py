@@ -118,40 +118,29 @@ def held_out() -> Iterator[list]:
 
 
 def synthetic() -> Iterator[list]:
-    """The rows of the reduced study."""
+    """Oracles and rows on synthetic features, each beside the one that sees 8 s."""
     data = record("thumos-synthetic")
-    rows = [(row["row"], row) for row in data["rows"]] + list(data["baselines"].items())
-    reference = next(row for name, row in rows if name == "memory-512")
-    for name, _ in rows:
-        assert name != "" and sum(other == name for other, _ in rows) == 1, "one seed a row"
-    quoted = next(e for e in data["quoted"]["rows"] if (e["method"], e["features"]) == ("LSTR", "Kinetics"))["value"]
-    yield ["row", "mAP", "95 % interval", "against memory-512", "seeds", "real features, quoted"]
-    for name, row in rows:
-        spread, difference = "", ""
-        if "resampled_mAP" in row:
-            low, high = percentiles(row["resampled_mAP"])
-            spread = f"{low:.3f} to {high:.3f}"
-            if row is not reference:
-                pairs = zip(row["resampled_mAP"], reference["resampled_mAP"], strict=True)
-                low, high = percentiles([ours - theirs for ours, theirs in pairs])
-                difference = f"{row['mAP'] - reference['mAP']:+.3f} ({low:+.3f} to {high:+.3f})"
-        yield [name, f"{row['mAP']:.3f}", spread, difference, 1, quoted / 100 if row is reference else ""]
+    seeds: dict[str, list[dict]] = {name: [entry] for name, entry in data["oracles"].items()}
+    for entry in data["rows"]:
+        seeds.setdefault(entry["row"], []).append(entry)
+    yield ["", "mAP", "95 % interval", "lead over 8 s", "seeds"]
+    for name, entries in seeds.items():
+        base, lead = seeds.get("oracle-32" if name in data["oracles"] else "memory-0"), ""
+        if base and base is not entries:
+            low, high = percentiles([a - b for a, b in zip(_drawn(entries), _drawn(base), strict=True)])
+            lead = f"{_mean(entries) - _mean(base):+.3f} ({low:+.3f} to {high:+.3f})"
+        low, high = percentiles(_drawn(entries))
+        yield [f"`{name}`", f"{_mean(entries):.3f}", f"{low:.3f} to {high:.3f}", lead, len(entries)]
 
 
-def synthetic_pairs() -> Iterator[list]:
-    """Rows of that study that the text compares with each other."""
-    data = record("thumos-synthetic")
-    rows = {row["row"]: row for row in data["rows"]} | data["baselines"]
-    yield ["", "difference in mAP", "95 % interval"]
-    for ours, theirs in (
-        ("rnn", "memory-0"),
-        ("memory-0", "memory-8"),
-        ("memory-0", "ridge-8-chunks"),
-    ):
-        drawn = zip(rows[ours]["resampled_mAP"], rows[theirs]["resampled_mAP"], strict=True)
-        low, high = percentiles([a - b for a, b in drawn])
-        difference = rows[ours]["mAP"] - rows[theirs]["mAP"]
-        yield [f"{ours} against {theirs}", f"{difference:+.3f}", f"{low:+.3f} to {high:+.3f}"]
+def _mean(entries: list[dict]) -> float:
+    return sum(entry["mAP"] for entry in entries) / len(entries)
+
+
+def _drawn(entries: list[dict]) -> list[float]:
+    """mAP of each resample, the mean over seeds."""
+    columns = zip(*(entry["resampled_mAP"] for entry in entries), strict=True)
+    return [sum(column) / len(column) for column in columns]
 
 
 def percentiles(values: list[float]) -> tuple[float, float]:
@@ -277,14 +266,36 @@ def frontier() -> Iterator[list]:
         yield [f"`{name}`", data["points"][name]["about"], *cost, *cells]
 
 
+def recall() -> Iterator[list]:
+    """Actions called right by the cue's distance; in brackets where not all of the cue is in the memory."""
+    data = record("recall")["rows"]
+    gaps = [one["gap"] for one in next(iter(next(iter(data.values())).values()))["gaps"]]
+    yield ["", *(f"{gap:g} s" for gap in gaps), "steps"]
+    for name, seeds in data.items():
+        for seed, entry in seeds.items():
+            shares = [
+                f"{one['accuracy']:.2f}" if one["in_memory"] else f"({one['accuracy']:.2f})" for one in entry["gaps"]
+            ]
+            title = f"`{name}`" + (f", seed {seed}" if len(seeds) > 1 else "")
+            yield [title, *shares, f"{entry['steps']:,}"]
+
+
+def parity() -> Iterator[list]:
+    """The published code beside this one."""
+    yield ["", "largest difference", "of"]
+    for row in record("published-parity")["sizes"]["small"]["rows"]:
+        yield [row["what"], f"{row['largest_difference']:.1e}" if row["largest_difference"] else "0", row["of"]]
+
+
 TABLES: dict[str, Callable[[], Iterator[list]]] = {
+    "recall": recall,
+    "parity": parity,
     "results": results,
     "learnt": learnt,
     "random-networks": random_networks,
     "finetuned-networks": finetuned_networks,
     "held-out": held_out,
     "synthetic": synthetic,
-    "synthetic-pairs": synthetic_pairs,
     "tvl1": tvl1,
     "step": step,
     "chain": chain,
