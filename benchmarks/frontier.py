@@ -33,7 +33,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from finetuned import folds_of, write_labels
 
-from extractors.flow.workers import ALGORITHMS, make_flow
+from extractors.flow.workers import ALGORITHMS, DIFFERENCE, make_flow
 from extractors.video.file_reader import FrameReader, read_chunks
 from extractors.video.probe import probe
 from lstr import bootstrap, metrics
@@ -104,6 +104,10 @@ POINTS = {
     "dis-160-96": Point("as dis-160, images of 96 pixels", of_flow("shufflenetv2", "dis", 160, 96)),
     "dis-160-mobilenetv3": Point("as dis-160, MobileNetV3", of_flow("mobilenetv3", "dis", 160)),
     "dis-160-resnet18": Point("as dis-160, ResNet-18", of_flow("resnet18", "dis", 160)),
+    "difference": Point(
+        "no flow: RGB differences, ShuffleNetV2 on an image and its mirror image",
+        of_flow("shufflenetv2", "difference", 160) | {"flow": {"network": "shufflenetv2", "crops": 2}},
+    ),
     "rgb-shufflenetv2": Point("RGB alone, ShuffleNetV2", of_rgb("shufflenetv2")),
 }
 
@@ -230,7 +234,7 @@ def compare_flows(data: Path) -> dict[str, dict]:
             pairs.append(list(pairwise(grey)))
     opencv_threads = cv2.getNumThreads()
     cv2.setNumThreads(1)
-    computing = {name: partial(_each_alone, make_flow(name)) for name in ALGORITHMS}
+    computing = {name: partial(_each_alone, make_flow(name)) for name in ALGORITHMS if name != DIFFERENCE}
     computing |= {f"OpenCV's tvl1, warm, {n} warps": partial(_warm, n) for n in (1, 2)}
     fields, rows = {}, {}
     for name, compute in computing.items():

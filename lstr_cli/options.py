@@ -48,13 +48,13 @@ def runtime_option(command):
 
 
 def algorithm_option(command):
-    """`--flow tvl1|dis|farneback`, passed as `algorithm`."""
+    """`--flow tvl1|dis|farneback|difference`, passed as `algorithm`."""
     return click.option(
         "--flow",
         "algorithm",
-        type=click.Choice(["tvl1", "dis", "dis-fast", "dis-ultrafast", "farneback"]),
-        help="tvl1 as published; the others are many times cheaper and make other features.  [default: that of the "
-        "recipe]",
+        type=click.Choice(["tvl1", "dis", "dis-fast", "dis-ultrafast", "farneback", "difference"]),
+        help="tvl1 as published; the others are many times cheaper and make other features; difference is no flow, but "
+        "what changes from frame to frame.  [default: that of the recipe]",
     )(command)
 
 

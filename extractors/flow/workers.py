@@ -4,7 +4,8 @@ The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its d
 `-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where it was built, by OpenCV itself otherwise,
 or on a GPU by `tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
 algorithms, many times cheaper, and make other features: they are part of the recipe. Neither the kernel nor OpenCV
-holds Python's lock while it computes.
+holds Python's lock while it computes. Cheaper than any flow is none: what changes from frame to frame, after the RGB
+differences of TSN (Wang et al. 2016, section 3.2), takes its place as `difference`.
 """
 
 import os
@@ -37,8 +38,11 @@ ALGORITHMS = {
     "dis-fast": "dis-fast",
     "dis-ultrafast": "dis-ultrafast",
     "farneback": "farneback",
+    "difference": "difference-yrb",
 }
 """The algorithms of `--flow`, and their names in a recipe."""
+DIFFERENCE = "difference"
+"""The one whose x is no direction, which a mirror would turn round."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 BACKENDS = ("auto", "native", "opencv", "cuda")
 GPU_THREADS = 27
@@ -123,6 +127,19 @@ def farneback_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArr
     """Polynomial expansion (Farnebäck 2003); shapes as `opencv_flow`."""
     fields = np.empty((*before.shape, 2), np.float32)
     return np.asarray(cv2.calcOpticalFlowFarneback(before, after, fields, *FARNEBACK), np.float32)
+
+
+def difference(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """What changes from one RGB image (H, W, 3) to the next: brightness, and red against blue, (2, H, W).
+
+    128 is no change; more than 127 levels are cut.
+    """
+    (grey, colour), (later_grey, later_colour) = (
+        (cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.int16), image[..., 0].astype(np.int16) - image[..., 2])
+        for image in (before, after)
+    )
+    changes = np.stack([later_grey - grey, later_colour - colour]) + 128
+    return np.clip(changes, 0, 255).astype(np.uint8)
 
 
 def choose_backend(
@@ -238,6 +255,9 @@ class FlowWorkers:
 
     def submit(self, frames: NDArray[np.uint8]) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
+        if self.algorithm == DIFFERENCE:
+            changes = [partial(difference, frames[i], frames[i + 1]) for i in range(PAIRS)]
+            return ChunkFlow([self._pool.submit(_timed, change) for change in changes])
         with FLOW:
             grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
         if self._gathering and min(grey[0].shape) >= tvl1.SMALLEST:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from extractors.flow.workers import DIFFERENCE
 from extractors.networks.crops import View, fit, fit_planes
 from extractors.recipe import Recipe
 
@@ -32,7 +33,8 @@ class Inputs:
 
     def view(self, stream: str) -> View:
         """What a network sees of each image."""
-        return View(self.recipe.crop, self.recipe.parts[stream].crops, stream == "flow")
+        directed = stream == "flow" and self.recipe.algorithm != DIFFERENCE
+        return View(self.recipe.crop, self.recipe.parts[stream].crops, directed)
 
     def cropped(self, stream: str, segments: list[Image]) -> NDArray[np.uint8]:
         """(crops · segments, crop, crop, C) of a chunk."""

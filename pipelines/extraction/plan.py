@@ -30,6 +30,7 @@ FLOW_SECONDS = {
     "dis-fast": 0.008,
     "dis-ultrafast": 0.005,
     "farneback": 0.1,
+    "difference": 0.002,
 }
 NETWORK_SECONDS = {"float32": {"rgb": 0.102, "flow": 0.056}, "bf16": {"rgb": 0.06, "flow": 0.033}}  # an image
 NETWORK_SECONDS["int8"] = NETWORK_SECONDS["bf16"]  # which is about as fast on the machine of that table

@@ -57,7 +57,7 @@ class KeptChunks:
         pixels = upper + (lower - upper) * down[:, :, None, None]  # (M, side, side, C)
         tints = [(one.tint, self._greys[one.video][chunk]) for one in drawn for chunk in one.chunks]
         pixels = pixels.round() if drawn[0].tint is None else _tinted(pixels, tints).clamp(0, 255).floor()
-        if self.stream == "flow":
+        if self.stream == "flow" and self.augmentation.directed:
             turn = (mirrored > 0)[..., None, None]  # (M, 1, 1, 1)
             pixels[..., ::2] = torch.where(turn, 255 - pixels[..., ::2], pixels[..., ::2])
         return pixels.to(torch.uint8).permute(0, 3, 1, 2).unflatten(0, (len(drawn), -1))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from extractors.flow.workers import DIFFERENCE
 from extractors.networks.model_card import ModelCard, is_weights_folder
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
@@ -146,7 +147,13 @@ def _train(
     seen = {**training.initial[stream].seen, **{i: training.videos[i].sha256 for i in pair.seen}}
     card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
 
-    augmentation = Augmentation(config.short_side, config.crop, mirror=config.mirror, colour=config.colour)
+    augmentation = Augmentation(
+        config.short_side,
+        config.crop,
+        mirror=config.mirror,
+        directed=training.preset.algorithm != DIFFERENCE,
+        colour=config.colour,
+    )
     learnt = {i: training.videos[i].chunks for i in pair.training}
     samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
     if all(labels.classes[sample.label] == BACKGROUND for sample in samples):

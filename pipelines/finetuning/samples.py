@@ -38,6 +38,8 @@ class Augmentation:
     scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)
     """Of the crop's sides against `short_side`; its two sides are at most one step apart."""
     mirror: bool = True
+    directed: bool = True
+    """Whether the x of flow is a direction, which a mirror turns round; that of differences is not"""
     colour: float = 0.0
     """How far contrast, brightness and saturation of RGB are changed, as a share; without any, a red shirt is an action
     where one person shows it."""
@@ -185,14 +187,14 @@ def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
 
 
 def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentation, stream: str) -> np.ndarray:
-    """(H, W, C) uint8 → (crop, crop, C); the x flow of a mirrored field is inverted (255 − v)."""
+    """(H, W, C) uint8 → (crop, crop, C); the x of mirrored flow is inverted (255 − v) where it is a direction."""
     image = fit(image, augmentation.short_side)
     height, width = image.shape[:2]
     x, y, w, h = patch_of(box, augmentation.short_side, width, height)
     patch: np.ndarray = cv2.resize(
         image[y : y + h, x : x + w], (augmentation.crop,) * 2, interpolation=cv2.INTER_LINEAR
     )
-    return mirror_image(patch, flow=stream == "flow") if mirrored else patch
+    return mirror_image(patch, flow=stream == "flow" and augmentation.directed) if mirrored else patch
 
 
 def patch_of(box: Box, short_side: int, width: int, height: int) -> tuple[int, int, int, int]:

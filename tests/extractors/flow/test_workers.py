@@ -10,7 +10,15 @@ import torch
 from extractors.errors import FlowError
 from extractors.flow import tvl1
 from extractors.flow import workers as workers_module
-from extractors.flow.workers import ALGORITHMS, GPU_THREADS, FlowWorkers, choose_backend, opencv_flow, to_bytes
+from extractors.flow.workers import (
+    ALGORITHMS,
+    DIFFERENCE,
+    GPU_THREADS,
+    FlowWorkers,
+    choose_backend,
+    opencv_flow,
+    to_bytes,
+)
 
 needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
 
@@ -26,7 +34,7 @@ def test_bytes_round_as_denseflow():
     assert to_bytes(values).tolist() == [0, 0, 128, 255, 255, 134, 121]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != DIFFERENCE])
 def test_a_pair(algorithm):
     with FlowWorkers(1, algorithm) as workers:
         field = workers.pair(texture(0), texture(2))
@@ -98,10 +106,27 @@ def test_chunks_on_a_gpu():
 def test_algorithms_differ():
     """They are recipes of their own because their features are."""
     fields = []
+    frames = np.stack([cv2.cvtColor(texture(5 * k), cv2.COLOR_GRAY2RGB) for k in range(6)])
     for algorithm in ALGORITHMS:
         with FlowWorkers(1, algorithm) as workers:
-            fields.append(workers.pair(texture(0), texture(5)))
-    assert (fields[0] != fields[1]).any() and (fields[1] != fields[2]).any() and (fields[0] != fields[2]).any()
+            fields.append(workers.submit(frames).result())
+    assert len({field.tobytes() for field in fields}) == len(ALGORITHMS)
+
+
+def test_differences_are_of_brightness_and_of_red_against_blue():
+    grey = np.full((6, 16, 20, 3), 90, np.uint8)
+    brighter, redder, flash = grey.copy(), grey.copy(), grey.copy()
+    brighter[3:] += 10
+    redder[3:, ..., 0] += 20
+    flash[3:] = 255
+    with FlowWorkers(1, DIFFERENCE) as workers:
+        found = [workers.submit(frames).result()[:, 5, 5].reshape(5, 2) for frames in (grey, brighter, redder, flash)]
+        dark = workers.submit(flash[::-1]).result()[:, 5, 5].reshape(5, 2)
+    assert (found[0] == 128).all()
+    changed = [rows[2].tolist() for rows in found[1:]]
+    assert changed == [[138, 128], [134, 148], [255, 128]]
+    assert all((np.delete(rows, 2, axis=0) == 128).all() for rows in found[1:])
+    assert dark[2].tolist() == [0, 128]
 
 
 def test_dis_refuses_what_would_crash_it():

@@ -111,6 +111,13 @@ def test_mirrored_flow_runs_the_other_way(stream):
     np.testing.assert_array_equal(back, plain)
 
 
+def test_mirrored_differences_keep_their_sign():
+    image = np.random.default_rng(0).integers(0, 256, (32, 40, 10), np.uint8)
+    augmentation = Augmentation(32, 32, directed=False)
+    plain, mirrored = (augment(image, (1.0, 1.0, 0.5, 0.5), on, augmentation, "flow") for on in (False, True))
+    np.testing.assert_array_equal(mirrored[:, ::-1], plain)
+
+
 def test_changed_colours():
     image = np.random.default_rng(0).integers(0, 256, (16, 20, 3), np.uint8)
     assert np.abs(tinted(image, Tint((0, 1, 2), 1.0, 1.0, 1.0)).astype(int) - image).max() <= 1
