@@ -266,6 +266,19 @@ def frontier() -> Iterator[list]:
         yield [f"`{name}`", data["points"][name]["about"], *cost, *cells]
 
 
+def kinds() -> Iterator[list]:
+    """Every kind of model on the same features of real videos, best first."""
+    data, sets = record("kinds"), ("ut_interaction", "urfall")
+    yield ["", "UT-Interaction mAP", "by fold", "UR Fall mAP", "by fold", "seconds to train"]
+    for kind in sorted(data[sets[0]], key=lambda name: -data[sets[0]][name]["mAP"]):
+        cells, seconds = [], []
+        for name in sets:
+            row = data[name][kind]
+            cells += [scored(row), " ".join(f"{value:.2f}" for value in row.get("mAP_by_fold", ()))]
+            seconds += [f"{row['processor_seconds']:.0f}"] if "processor_seconds" in row else []
+        yield [f"`{kind}`" if seconds and kind != "linear" else kind.replace("_", " "), *cells, ", ".join(seconds)]
+
+
 def recall() -> Iterator[list]:
     """Actions called right by the cue's distance; in brackets where not all of the cue is in the memory."""
     data = record("recall")["rows"]
@@ -288,6 +301,7 @@ def parity() -> Iterator[list]:
 
 
 TABLES: dict[str, Callable[[], Iterator[list]]] = {
+    "kinds": kinds,
     "recall": recall,
     "parity": parity,
     "results": results,

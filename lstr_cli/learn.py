@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lstr.config import KINDS
 from lstr_cli.headings import Command
 from lstr_cli.options import algorithm_option, device_option, inputs_options, set_option
 from lstr_cli.quantities import Seconds
@@ -33,7 +34,14 @@ SOME_FAILED = 3
 )
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: flow]")
 @algorithm_option
-@click.option("--kind", type=click.Choice(["lstr", "rnn", "trn", "lfb"]), default="lstr", show_default=True)
+@click.option(
+    "--kind",
+    type=click.Choice(list(KINDS)),
+    metavar="KIND",
+    default="lstr",
+    show_default=True,
+    help="Of the model that sees the features; `lstr models` lists all.",
+)
 @click.option("--init", metavar="MODEL|WEIGHTS", help="What the networks begin with: an earlier model file or weights.")
 @set_option
 @click.option("--seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
