@@ -95,7 +95,16 @@ POINTS = {
     "tvl1-shufflenetv2": Point("TV-L1 at 320 pixels, ShuffleNetV2", of_flow("shufflenetv2", "tvl1", 320)),
     "tvl1-160": Point("TV-L1 at 160 pixels, ShuffleNetV2", of_flow("shufflenetv2", "tvl1", 160)),
     "farneback-160": Point("Farnebäck at 160 pixels, ShuffleNetV2", of_flow("shufflenetv2", "farneback", 160)),
-    CHOSEN: Point("the recipe `live`: DIS medium at 192 pixels, ShuffleNetV2 on an image and its mirror image", "live"),
+    CHOSEN: Point(
+        "the recipe `live`: no flow but RGB differences, ShuffleNetV2 on an image and its mirror image", "live"
+    ),
+    "difference-bninception": Point(
+        "no flow but RGB differences, BN-Inception", of_flow("bninception", "difference", 160)
+    ),
+    "dis-192": Point(
+        "DIS medium at 192 pixels, ShuffleNetV2 on an image and its mirror image",
+        of_flow("shufflenetv2", "dis", 192) | {"flow": {"network": "shufflenetv2", "crops": 2}},
+    ),
     "dis-160": Point("DIS medium at 160 pixels, ShuffleNetV2", of_flow("shufflenetv2", "dis", 160), {"epochs": "45"}),
     "fast-160": Point("DIS fast at 160 pixels, ShuffleNetV2", of_flow("shufflenetv2", "dis-fast", 160)),
     "ultrafast-160": Point("DIS ultrafast at 160 pixels, ShuffleNetV2", of_flow("shufflenetv2", "dis-ultrafast", 160)),
@@ -104,10 +113,6 @@ POINTS = {
     "dis-160-96": Point("as dis-160, images of 96 pixels", of_flow("shufflenetv2", "dis", 160, 96)),
     "dis-160-mobilenetv3": Point("as dis-160, MobileNetV3", of_flow("mobilenetv3", "dis", 160)),
     "dis-160-resnet18": Point("as dis-160, ResNet-18", of_flow("resnet18", "dis", 160)),
-    "difference": Point(
-        "no flow: RGB differences, ShuffleNetV2 on an image and its mirror image",
-        of_flow("shufflenetv2", "difference", 160) | {"flow": {"network": "shufflenetv2", "crops": 2}},
-    ),
     "rgb-shufflenetv2": Point("RGB alone, ShuffleNetV2", of_rgb("shufflenetv2")),
 }
 

@@ -76,12 +76,12 @@ class Preset:
 
 # Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
 KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10))
-# Found by measurement (benchmarks/frontier.py), for many cameras: cheaper flow costs far more mAP
+# Found by measurement (benchmarks/frontier.py), for many cameras: cheap flow costs far more mAP than none
 LIVE = Preset(
     None,
     StreamPreset("shufflenetv2", crops=2),
-    flow_algorithm="dis",
-    long_side=192,
+    flow_algorithm="difference",
+    long_side=160,
     short_side=64,
     crop=64,
 )

@@ -62,7 +62,7 @@ def test_random_weights_keep_the_scale_of_what_goes_through(network):
 def test_the_choices_of_a_recipe():
     live = PRESETS["live"]
     part = NetworkRecipe("shufflenetv2", "mine", "0" * 16, 2, *INPUTS["flow", "shufflenetv2"])
-    recipe = Recipe(None, part, long_side=192, flow_algorithm="dis-medium", short_side=64, crop=64)
+    recipe = Recipe(None, part, long_side=160, flow_algorithm="difference-yrb", short_side=64, crop=64)
     again = preset_of(recipe)
     assert (again.parts["flow"].network, again.parts["flow"].mean) == ("shufflenetv2", part.mean)
     assert again.parts["flow"].crops == live.parts["flow"].crops == 2
