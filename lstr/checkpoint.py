@@ -8,7 +8,7 @@ import pickle
 import platform
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
 TENSORS = "model_state_dict"
 TABLE = "pos_encoding.pe"
+LIKELY = 4  # times the numbers in a file: a layer of more is looked at before it is made
 CALIBRATION = "calibration"
 TOLD_BY_TENSORS = {"miniroad", "testra", "gatehub", "oadtr", "colar", "cmert", "mat", "idn", "fats", "woad"}
 """Kinds other than lstr whose tensors tell their settings."""
@@ -175,8 +176,9 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             f"{path} names {len(classes)} classes but its classifier has {len(tensors['classifier.weight'])} rows.",
             "Save the checkpoint again with the classes it was trained on.",
         )
-    _check_sizes(path, tensors, config, len(classes))  # before anything is as large as the file claims
+    _check_claims(path, tensors, config, len(classes))
     model = make_model(config, len(classes))
+    _check_sizes(path, tensors, model.state_dict())
     _fill(model, tensors)
     return Checkpoint(
         model.eval(), config, classes, calibration=calibration, format=found, path=path, assumed=assumed, **parts
@@ -236,16 +238,23 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig)
             )
 
 
-def _check_sizes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig, n_classes: int) -> None:
-    """Raise CheckpointError about what does not fit into a model of the configuration, without making it."""
+def _check_claims(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig, n_classes: int) -> None:
+    """Raise CheckpointError where a model of the configuration would be far larger than the tensors are."""
     layers = max(config.l_enc, config.l_dec)
     if layers > len(tensors):
         raise CheckpointError(
             f"{path} has {len(tensors)} tensors and its configuration {layers} layers.",
             "Give a checkpoint of this configuration.",
         )
-    with torch.device("meta"):
-        expected = make_model(config, n_classes).state_dict()
+    widest = max(value for value in asdict(config).values() if isinstance(value, int))
+    if config.d_model * widest > LIKELY * sum(tensor.numel() for tensor in tensors.values()):
+        with torch.device("meta"):  # nothing is allocated, but it takes a second to import
+            expected = make_model(config, n_classes).state_dict()
+        _check_sizes(path, tensors, expected)
+
+
+def _check_sizes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError about what does not fit into a model."""
     for what, names in (("lacks", set(expected) - set(tensors)), ("has unknown", set(tensors) - set(expected))):
         if names:
             shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -368,3 +370,12 @@ def test_what_a_file_claims_is_not_allocated(tmp_path, design, monkeypatch):
         with pytest.raises(CheckpointError):
             checkpoint.load(path)
     assert "cpu" not in made
+
+
+@pytest.mark.long
+def test_loading_imports_no_compiler(tmp_path):
+    """It would take a second of each start."""
+    checkpoint.save(tmp_path / "model.pt", tiny(), CLASSES, None, {})
+    program = f"import sys; from lstr import checkpoint; checkpoint.load({str(tmp_path / 'model.pt')!r}); "
+    program += "sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
