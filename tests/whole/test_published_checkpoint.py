@@ -77,7 +77,7 @@ def test_a_testra_is_run_by_naming_its_kind(lstr, shared, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "told"),
     [
         ("gatehub", ["n_heads=4"]),
         ("oadtr", ["n_heads=4", "decoder_heads=2"]),
@@ -85,7 +85,7 @@ def test_a_testra_is_run_by_naming_its_kind(lstr, shared, tmp_path):
         ("colar", ["work_length=16"]),
     ],
 )
-def test_a_kind_is_known_by_its_tensors(lstr, shared, tmp_path, name, said):
+def test_a_kind_is_known_by_its_tensors(lstr, shared, tmp_path, name, told):
     golden = shared / "data" / "golden" / f"{name}_small"
     with np.load(golden.with_suffix(".npz")) as arrays:
         video = dict(arrays)
@@ -96,7 +96,7 @@ def test_a_kind_is_known_by_its_tensors(lstr, shared, tmp_path, name, said):
     if name == "colar":
         tensors["exemplars"] = torch.from_numpy(video["exemplars"])
     torch.save({"model": tensors, "epoch": 1}, tmp_path / "one.pth")
-    settings = [word for one in ("rgb_dim=24", "flow_dim=12", *said) for word in ("--set", f"model.{one}")]
+    settings = [word for one in ("rgb_dim=24", "flow_dim=12", *told) for word in ("--set", f"model.{one}")]
     given = ("-c", tmp_path / "one.pth", *settings, "-o", tmp_path / "out", "-f", "npy")
     code, _, err = lstr("detect", tmp_path / "features", *given)
     assert code == 0 and ("does not say anticipation 7" in err) == (name == "trn"), err

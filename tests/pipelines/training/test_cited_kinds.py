@@ -24,13 +24,13 @@ def test_a_peer_trains_and_detects_by_the_commands(kind, lstr, small_set, tmp_pa
     assert code == 0, err
     scored = []
     for mode in ("batch", "stream"):
-        given = ("--mode", mode, "--allow-seen", "--subset", "training", "--json")
-        code, out, err = lstr("evaluate", tmp_path / "run" / "checkpoint.pt", small_set.features, *labels, *given)
+        how = ("--mode", mode, "--allow-seen", "--subset", "training", "--json")
+        code, out, err = lstr("evaluate", tmp_path / "run" / "checkpoint.pt", small_set.features, *labels, *how)
         assert code == 0, err
         scored.append(json.loads(out)["lstr"]["mAP"])
     assert scored[0] == pytest.approx(scored[1], abs=1e-4)
-    given = (small_set.features, "-c", tmp_path / "run" / "checkpoint.pt", "-o", tmp_path, "-f", "json")
-    code, _, err = lstr("detect", *given)
+    how = (small_set.features, "-c", tmp_path / "run" / "checkpoint.pt", "-o", tmp_path, "-f", "json")
+    code, _, err = lstr("detect", *how)
     assert code == 0 and (tmp_path / "scene_00.json").exists(), err
 
 
