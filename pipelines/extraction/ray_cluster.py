@@ -116,7 +116,8 @@ def cluster(address: str | None) -> Iterator[None]:
         try:
             yield
         finally:
-            ray.shutdown()
+            with redirect_stdout(io.StringIO()):  # this thread prints what Ray held back of repeated lines
+                ray.shutdown()
 
 
 @contextmanager
