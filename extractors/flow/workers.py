@@ -129,17 +129,15 @@ def farneback_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArr
     return np.asarray(cv2.calcOpticalFlowFarneback(before, after, fields, *FARNEBACK), np.float32)
 
 
-def difference(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """What changes from one RGB image (H, W, 3) to the next: brightness, and red against blue, (2, H, W).
+def differences(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """What changes from each RGB frame (T, H, W, 3) to the next: brightness, and red against blue, (2 · (T - 1), H, W).
 
     128 is no change; more than 127 levels are cut.
     """
-    (grey, colour), (later_grey, later_colour) = (
-        (cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.int16), image[..., 0].astype(np.int16) - image[..., 2])
-        for image in (before, after)
-    )
-    changes = np.stack([later_grey - grey, later_colour - colour]) + 128
-    return np.clip(changes, 0, 255).astype(np.uint8)
+    grey = np.stack([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]).astype(np.int16)
+    colour = frames[..., 0].astype(np.int16) - frames[..., 2]
+    changes = np.stack([np.diff(grey, axis=0), np.diff(colour, axis=0)], 1) + 128  # (T - 1, 2, H, W)
+    return np.clip(changes, 0, 255).astype(np.uint8).reshape(-1, *grey.shape[1:])
 
 
 def choose_backend(
@@ -256,8 +254,7 @@ class FlowWorkers:
     def submit(self, frames: NDArray[np.uint8]) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
         if self.algorithm == DIFFERENCE:
-            changes = [partial(difference, frames[i], frames[i + 1]) for i in range(PAIRS)]
-            return ChunkFlow([self._pool.submit(_timed, change) for change in changes])
+            return ChunkFlow([self._pool.submit(_timed, partial(differences, frames))])
         with FLOW:
             grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
         if self._gathering and min(grey[0].shape) >= tvl1.SMALLEST:
