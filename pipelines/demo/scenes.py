@@ -7,14 +7,17 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from threading import Event
 
 import av
 import cv2
 import numpy as np
 
+from extractors.flow.workers import default_workers
 from lstr.segment import Segment
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
@@ -114,12 +117,19 @@ def rendering(folder: Path, config: SceneConfig = SceneConfig()) -> Iterator[Pro
     videos = folder / "videos"
     for leftover in folder.rglob(".*.tmp-*"):
         leftover.unlink()
-    drawn = schedule(config)
-    for done, (name, (_, segments)) in enumerate(drawn.items(), start=1):
+    drawn, left = schedule(config), Event()
+
+    def render(index: int, name: str) -> None:
         path = videos / f"{name}.mp4"
         if _mark_of(path) != config.mark():
-            _write_video(path, config, _frames(config, done - 1, segments))
-        yield Progress("render", done, len(drawn))
+            _write_video(path, config, _frames(config, index, drawn[name][1]), left)
+
+    with ThreadPoolExecutor(default_workers()) as pool:
+        try:
+            for done, _ in enumerate(pool.map(render, range(len(drawn)), drawn), start=1):
+                yield Progress("render", done, len(drawn))
+        finally:
+            left.set()
     database = {}
     for name, (subset, segments) in drawn.items():
         annotations = [{"label": s.label, "segment": [s.start, s.end]} for s in segments]
@@ -146,8 +156,8 @@ def _mark_of(path: Path) -> str | None:
         return None
 
 
-def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray]) -> None:
-    """Encode frames (H, W, 3) BGR uint8 as H.264; the name appears only when the file is whole."""
+def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray], left: Event) -> None:
+    """Encode frames (H, W, 3) BGR uint8 as H.264, named when it is whole. Raises CancelledError once `left` is set."""
     with replacing(path) as part, av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
         container.metadata["comment"] = config.mark()
         stream = container.add_stream("libx264", rate=Fraction(config.fps))
@@ -156,6 +166,8 @@ def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray]) 
         # x264 cuts its work by thread count, so one thread gives the same bytes on any number of cores.
         stream.codec_context.thread_count = 1
         for image in frames:
+            if left.is_set():
+                raise CancelledError
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
         container.mux(stream.encode())
 

@@ -133,6 +133,18 @@ def test_second_run_keeps_whole_files_and_mends_the_rest(tmp_path):
     assert not list(tmp_path.rglob(".*"))
 
 
+def test_who_leaves_early_leaves_whole_files_alone(tmp_path):
+    config = SceneConfig(n_videos=40, n_testing=1, seconds=8, width=128, height=128)
+    events = rendering(tmp_path, config)
+    next(events)
+    events.close()
+    made = list(tmp_path.rglob("*.*"))
+    assert 1 <= len(made) < 40 and {path.suffix for path in made} == {".mp4"}, "no video is begun anew, none is half"
+    stamps = {path: path.stat().st_mtime_ns for path in made}
+    next(rendering(tmp_path, config))
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+
+
 def test_another_config_replaces_old_files(tmp_path):
     render_scenes(tmp_path, SceneConfig(n_videos=2, n_testing=1, seconds=4, width=64, height=64))
     before = (tmp_path / "videos" / "scene_00.mp4").read_bytes()
