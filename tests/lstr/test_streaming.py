@@ -62,6 +62,9 @@ FAMILIES = [
     {"kind": "colar", "exemplars": 2},
     {"kind": "cmert", "grid": "anchored", "context": 2, "anticipation": 2},
     {"kind": "mat", "grid": "sliding", "long_stride": 2, "groups": 2, "anticipation": 2},
+    {"kind": "lap-like", "anticipation": 2},
+    {"kind": "tfn-like"},
+    {"kind": "conv-deconv"},
 ]
 each_family = pytest.mark.parametrize("changes", FAMILIES, ids=str)
 
