@@ -29,14 +29,9 @@ class ConvDeconv(FixedWindow):
         d_model = config.d_model
         self.kept_width = d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
-        shape = {"kernel_size": 4, "stride": 2, "padding": 1}
-        self.down = nn.Sequential(
-            *(nn.Conv1d(d_model, d_model, **shape), nn.ReLU()), *(nn.Conv1d(d_model, d_model, **shape), nn.ReLU())
-        )
-        self.up = nn.Sequential(
-            *(nn.ConvTranspose1d(d_model, d_model, **shape), nn.ReLU()),
-            *(nn.ConvTranspose1d(d_model, d_model, **shape), nn.ReLU()),
-        )
+        shape = (d_model, d_model, 4, 2, 1)  # kernel, stride and padding after the widths
+        self.down = nn.Sequential(nn.Conv1d(*shape), nn.ReLU(), nn.Conv1d(*shape), nn.ReLU())
+        self.up = nn.Sequential(nn.ConvTranspose1d(*shape), nn.ReLU(), nn.ConvTranspose1d(*shape), nn.ReLU())
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
 

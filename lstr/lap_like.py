@@ -8,6 +8,8 @@ what the head says, goes on to the next chunk, where TRN has a mean of the imagi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -62,7 +64,7 @@ class LapLike(Recurrent):
             (Part(np.arange(W)), Part(np.arange(W, len(outputs.slots)))),
         )
 
-    def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
+    def forward(self, windows: Windows) -> Any:
         """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and of the tenths (B, W, TENTHS + 1)."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
         logits, progress, _ = self.unroll(tokens, self.begin(len(tokens)))

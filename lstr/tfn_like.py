@@ -27,12 +27,12 @@ class TfnLike(FixedWindow):
         d_model = config.d_model
         self.kept_width = d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
-        down, up = {"stride": 2, "padding": 1}, {"stride": 2, "padding": 1, "output_padding": 1}
+        down, up = (3, 2, 1), (3, 2, 1, 1)  # kernel, stride and padding; what is half as long or twice as long
         self.filter = nn.Sequential(
-            *(nn.Conv1d(d_model, d_model, 3, **down), nn.ReLU()),
-            *(nn.Conv1d(d_model, d_model, 3, **down), nn.ReLU()),
-            *(nn.ConvTranspose1d(d_model, d_model, 3, **up), nn.ReLU()),
-            nn.ConvTranspose1d(d_model, 1, 3, **up),
+            *(nn.Conv1d(d_model, d_model, *down), nn.ReLU()),
+            *(nn.Conv1d(d_model, d_model, *down), nn.ReLU()),
+            *(nn.ConvTranspose1d(d_model, d_model, *up), nn.ReLU()),
+            nn.ConvTranspose1d(d_model, 1, *up),
         )
         self.hidden_layer = nn.Sequential(nn.Linear(2 * d_model, d_model), nn.ReLU())
         self.dropout = nn.Dropout(config.dropout)
