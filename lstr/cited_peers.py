@@ -168,8 +168,8 @@ CITED_PEERS = {
         "",
         "no code found",
         DESCRIPTION,
-        "only the idea is the paper's, that progression chooses the range of time; layout and sizes are ours, so its "
-        "numbers say nothing of ours",
+        "only the idea is the paper's, that progression chooses the range of time; layout and sizes are ours, and no "
+        "number of the paper is claimed",
     ),
     "tfn-like": Publication(
         "after TFN",
@@ -179,8 +179,8 @@ CITED_PEERS = {
         "",
         "no code to be had",
         DESCRIPTION,
-        "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, so its "
-        "numbers say nothing of ours",
+        "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
+        "number of the paper is claimed",
     ),
     "conv-deconv": Publication(
         "in the place of CDC",
@@ -191,8 +191,8 @@ CITED_PEERS = {
         "",
         "MIT; no code looked at",
         DESCRIPTION,
-        "not CDC, whose filters are on pixels and see the future: convolutions in time on chunk features, all of it "
-        "ours, so its numbers say nothing of ours",
+        "not CDC, whose filters work on pixels and see the future: convolutions in time on chunk features, all of it "
+        "ours, and no number of the paper is claimed",
     ),
 }
 """By kind."""
