@@ -98,7 +98,14 @@ def learner_of(kind, soft, **changes):
 SOFT = [torch.rand(40, 5, generator=torch.Generator().manual_seed(seed)).softmax(-1) for seed in range(2)]
 
 
-@pytest.mark.parametrize("kind", [kind for kind, uses in KINDS.items() if uses.teacher])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("lstr", "rnn", "colar", "tfn-like") else pytest.mark.long)
+        for kind, uses in KINDS.items()
+        if uses.teacher
+    ],
+)
 def test_a_teacher_changes_loss_and_gradients(kind):
     """Of every kind that can have one, down to its first layer; and not at all where it weighs nothing."""
     plain, without = learner_of(kind, None)
@@ -158,6 +165,7 @@ def test_a_run_with_teachers_goes_on_to_the_bit(split, tmp_path):
     assert [json.loads(line)["loss"] for line in logs[0]] == [json.loads(line)["loss"] for line in logs[1]]
 
 
+@pytest.mark.long
 def test_other_settings_are_no_run_to_go_on_with(split, tmp_path):
     stopped = train_model(task(split, SAVED), tmp_path / "run")
     list(islice(stopped, 3))
