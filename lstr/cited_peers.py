@@ -177,7 +177,7 @@ CITED_PEERS = {
         2021,
         "",
         "",
-        "no code to be had",
+        "no code that can still be fetched",
         DESCRIPTION,
         "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
         "number of the paper is claimed",

@@ -89,7 +89,7 @@ def in_time(late: Tensor, delay: int) -> Tensor:
 
 
 def check_teacher(model: LSTRConfig, config: TrainConfig, videos: Sequence[LabelledVideo]) -> None:
-    """Raise ConfigError for a kind that no teacher has, and for one who sees more than there is."""
+    """Raise ConfigError for a kind that can have no teacher, and for a teacher that sees more than any video has."""
     if not config.teacher:
         return
     if not KINDS[model.kind].teacher:
