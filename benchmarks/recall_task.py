@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lstr import streaming
+from lstr import kinds, streaming
 from lstr.config import FEATURES_PER_SECOND, KINDS, LSTRConfig
+from lstr.fats import FATS
 from lstr.kind import Model
 from lstr.labels import BACKGROUND
+from lstr.recurrent import Recurrent
 from lstr.windows import gather, join
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.batches import PieceMaker
@@ -29,6 +31,7 @@ from pipelines.training.step import Learner
 CLASSES = (BACKGROUND, "A", "B")
 FIRST = 1  # column of A, before B's
 WIDTH = 8  # features of each of the two streams
+CARRYING = Recurrent, FATS  # kinds whose state goes on from chunk to chunk
 NOTHING = torch.zeros(1), torch.ones(1)  # statistics that change no feature
 
 
@@ -77,12 +80,12 @@ class CueTask:
     def sees(self, config: LSTRConfig, gap: float) -> bool | None:
         """Whether all of the later cue is in a window at the action's last chunk, None where it is in part.
 
-        What a recurrent model carries on has no such bound: it is then always True.
+        What a model carries on from chunk to chunk has no such bound: it is then always True.
         """
-        if not KINDS[config.kind].long_memory:
+        if issubclass(kinds.CLASSES[config.kind], CARRYING):
             return True
         newest = chunks_of(gap) + chunks_of(self.action)  # chunks from the cue's last one to the window's newest
-        reach = config.work_length + config.long_length
+        reach = config.work_length + (config.long_length if KINDS[config.kind].long_memory else 0)
         if newest >= reach:
             return False
         return True if newest + chunks_of(self.cue) <= reach else None

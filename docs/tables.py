@@ -293,6 +293,34 @@ def recall() -> Iterator[list]:
             yield [title, *shares, f"{entry['steps']:,}"]
 
 
+def kind_speeds() -> Iterator[list]:
+    """One stream of each kind at its published size, and a step of its training."""
+    data = record("models")["kinds"]
+    yield [
+        "kind",
+        "decisions/s, 1 core",
+        "2 cores",
+        "against LSTR",
+        "bf16, 1 core",
+        "int8, 1 core",
+        "training: windows a step",
+        "processor s a step",
+        "wait for data",
+    ]
+    for kind, row in data.items():
+        stream, fewer, training = row["stream"], row["precisions"], row["training"]
+        cells = [rounded(stream[cores]["steps_per_second"]) for cores in ("1", "2")]
+        cells += [f"{stream['1']['ratio_to_lstr']:.2f} ×"]
+        cells += [rounded(fewer[bits]["steps_per_second"]) if bits in fewer else "" for bits in ("bf16", "int8")]
+        cells += [str(training["batch_size"]), rounded(training["processor_seconds_a_step"])]
+        yield [f"`{kind}`", *cells, f"{training['data_wait']:.1%}"]
+
+
+def rounded(value: float) -> str:
+    """Two digits that count, or all before the point."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def parity() -> Iterator[list]:
     """The published code beside this one."""
     yield ["", "largest difference", "of"]
@@ -316,6 +344,7 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "recipes": recipes,
     "cameras": cameras,
     "frontier": frontier,
+    "kind-speeds": kind_speeds,
     "memory": memory,
     "hours": hours,
     "evaluation": evaluation,

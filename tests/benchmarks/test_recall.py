@@ -71,6 +71,8 @@ def test_what_is_in_memory_is_what_windows_hold(task):
             expected is not None or 0 < share < 1
         )
     assert made.sees(LSTRConfig(kind="rnn"), 500.0) is True
+    windowed = LSTRConfig(kind="colar", work_length=40)  # its long memory's length is not used
+    assert (made.sees(windowed, 2.0), made.sees(windowed, 8.0)) == (True, False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
