@@ -159,5 +159,40 @@ CITED_PEERS = {
         (),
         anticipation(40.9, 77.9, OLD_ANET),
     ),
+    "lap-like": Publication(
+        "after LAP-Net",
+        "LAP-Net: Adaptive Features Sampling via Learning Action Progression for Online Action Detection, Qu et al., "
+        "arXiv 2020",
+        2020,
+        "https://arxiv.org/abs/2011.07915",
+        "",
+        "no code found",
+        DESCRIPTION,
+        "only the idea is the paper's, that progression chooses the range of time; layout and sizes are ours, and no "
+        "number of the paper is claimed",
+    ),
+    "tfn-like": Publication(
+        "after TFN",
+        "Temporal filtering networks for online action detection, Eun et al., Pattern Recognition 2021",
+        2021,
+        "",
+        "",
+        "no code that can still be fetched",
+        DESCRIPTION,
+        "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
+        "number of the paper is claimed",
+    ),
+    "conv-deconv": Publication(
+        "in the place of CDC",
+        "CDC: Convolutional-De-Convolutional Networks for Precise Temporal Action Localization in Untrimmed Videos, "
+        "Shou et al., CVPR 2017",
+        2017,
+        "https://arxiv.org/abs/1703.01515",
+        "",
+        "MIT; no code looked at",
+        DESCRIPTION,
+        "not CDC, whose filters work on pixels and see the future: convolutions in time on chunk features, all of it "
+        "ours, and no number of the paper is claimed",
+    ),
 }
 """By kind."""

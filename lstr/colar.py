@@ -34,6 +34,8 @@ from lstr.windows import Windows
 
 STATIC, DYNAMIC = 0.3, 0.7
 """Shares of the branches' logits in the score."""
+LOWEST = -1e4
+"""Logit that a class without exemplars is compared by with a teacher's."""
 
 
 class Colar(FixedWindow):
@@ -68,6 +70,11 @@ class Colar(FixedWindow):
         """Logits (B, 1, C) of the newest chunk, from keys and values (B, W, 4 * d_model) of a window."""
         static = self.static(kept[:, -1], constants or self.of_exemplars())
         return (STATIC * static + DYNAMIC * self.dynamic(kept))[:, None]
+
+    def logits_of(self, forwarded: tuple[Tensor, Tensor]) -> Tensor:
+        """As `Model.logits_of`, of both branches together; a class without exemplars has a low one that is finite."""
+        static, dynamic = forwarded
+        return (STATIC * static + DYNAMIC * dynamic).clamp(min=LOWEST)[:, None]
 
     @torch.no_grad()
     def constants(self, precision: str = "float32") -> Tensors:

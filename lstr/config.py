@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 
 from lstr.errors import ConfigError
+from lstr.kind_limits import check_foresight
 from lstr.settings import check_range, override
 
 FEATURES_PER_SECOND = 4
@@ -43,6 +44,8 @@ class Uses:
     """Chunks ahead that it predicts where `anticipation` is 0"""
     padded: bool = False
     """Whether absent slots of the long memory are rows of zeros, which it sees"""
+    teacher: bool = True
+    """Whether it can learn from a teacher (`train.teacher`)"""
 
 
 KINDS = {
@@ -58,12 +61,15 @@ KINDS = {
     "cmert": Uses(anticipation=True),
     "mat": Uses(anticipation=True),
     "idn": Uses(long_memory=False),
-    "fats": Uses(long_memory=False),
-    "woad": Uses(long_memory=False),
+    "fats": Uses(long_memory=False, teacher=False),
+    "woad": Uses(long_memory=False, teacher=False),
     "efc": Uses(long_memory=False, anticipation=True, ahead=8),
     "ed": Uses(long_memory=False, anticipation=True, ahead=8),
     "red": Uses(long_memory=False, anticipation=True, ahead=8),
     "ttm": Uses(long_memory=False, anticipation=True, ahead=8),
+    "lap-like": Uses(long_memory=False, anticipation=True, ahead=8),
+    "tfn-like": Uses(long_memory=False),
+    "conv-deconv": Uses(long_memory=False),
 }
 """Their classes are in `lstr.kinds.CLASSES`."""
 
@@ -225,33 +231,7 @@ class LSTRConfig:
                         f"{name} is {getattr(self, name)!r} and kind is {self.kind}.",
                         f"Kind {self.kind} has {name} {value}.",
                     )
-        self._check_foresight()
-
-    def _check_foresight(self) -> None:
-        """Raise ConfigError for what kinds cmert and mat cannot have, and for what they alone have."""
-        own = {"context": (0, "cmert"), "groups": (0, "mat"), "grouping": ("window", "mat"), "refinements": (2, "mat")}
-        for name, (plain, kind) in own.items():
-            if getattr(self, name) != plain and self.kind != kind:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)} and kind is {self.kind}.", f"Only kind {kind} has {name}."
-                )
-        if self.kind not in ("cmert", "mat"):
-            return
-        if not self.long_length:
-            raise ConfigError(
-                f"long_length is 0 and kind is {self.kind}.",
-                "Give it a long memory, for example --set model.long_length=64: it generates the future from that.",
-            )
-        if self.anticipation > self.future:
-            raise ConfigError(
-                f"anticipation is {self.anticipation} and future {self.future}.",
-                f"Give a future of at least {self.anticipation}.",
-            )
-        if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
-            raise ConfigError(
-                f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
-                "Give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
-            )
+        check_foresight(self)
 
     @property
     def n_long(self) -> int:
@@ -341,6 +321,9 @@ PRESETS = {
     "ed-thumos14": ED,
     "red-thumos14": dataclasses.replace(ED, kind="red"),
     "ttm-thumos14": TTM,
+    "lap-like-thumos14": LSTRConfig(kind="lap-like", dropout=0.1, work_length=64),
+    "tfn-like-thumos14": LSTRConfig(kind="tfn-like", d_model=512, work_length=16),
+    "conv-deconv-thumos14": LSTRConfig(kind="conv-deconv", work_length=8),
     "small": LSTRConfig(
         d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
     ),

@@ -46,7 +46,11 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def outputs(self) -> Outputs:
-        """Which chunks the N outputs of a window are about."""
+        """Which chunks the N outputs of a window are about.
+
+        After those may come some that no part of the loss has and `forward` has no logits of: a kind's loss finds the
+        labels of those chunks in its supervision.
+        """
 
     @abstractmethod
     def forward(self, windows: Windows) -> Any:
@@ -59,6 +63,10 @@ class Model(nn.Module, ABC):
         whole batch has (`Supervision`).
         """
         return loss_of(forwarded, self.outputs(), supervision)
+
+    def logits_of(self, forwarded: Any) -> Tensor:
+        """The logits (B, N, C) in what `forward` gave, which a teacher's scores are compared with."""
+        return forwarded if isinstance(forwarded, Tensor) else forwarded[0]
 
     @abstractmethod
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:

@@ -28,12 +28,15 @@ class Supervision:
     """How many outputs of each part count in the whole batch, where these windows are but a piece of it; `totals_of`"""
     n_windows: float | None = None
     """Windows of the whole batch, likewise"""
+    soft: Tensor | None = None
+    """(B, N, C) probabilities by a teacher of what `targets` are about, zeros where it has none; None without one"""
 
     def part(self, index: int, rows: NDArray[np.int64]) -> Supervision:
         """That of the outputs `rows` (n,) alone, which are the part with this index."""
         totals = None if self.totals is None else [self.totals[index]]
         targets, counts = chosen(self.targets, rows), chosen(self.counts, rows)
-        return Supervision(targets, counts, self.ignore, totals, self.n_windows)
+        soft = None if self.soft is None else chosen(self.soft, rows)
+        return Supervision(targets, counts, self.ignore, totals, self.n_windows, soft)
 
 
 def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tensor:
@@ -42,6 +45,27 @@ def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tenso
     for part, logit, one in by_part(logits, outputs, supervision):
         size = None if one.totals is None else max(1.0, one.totals[0])
         total = total + part.weight * multi_hot_cross_entropy(logit, one.targets, one.ignore, one.counts, size)
+    return total
+
+
+def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, temperature: float) -> Tensor:
+    """How far logits (B, N, C) are from a teacher's scores, `supervision.soft`: a scalar (Hinton et al. 2015).
+
+    For each part its weight times the mean, over the outputs that count, of the squared temperature times the KL
+    divergence of both, softened by it; an output that the teacher has no scores for adds 0.
+    """
+    total = logits.new_zeros(())
+    for part, logit, one in by_part(logits, outputs, supervision):
+        assert one.soft is not None, "by_part passes it on"
+        keep = loss_mask(one.targets, one.ignore, one.counts)  # (B, n)
+        size = keep.sum().clamp(min=1) if one.totals is None else max(1.0, one.totals[0])
+        both = [one.soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit]
+        if one.ignore is not None:
+            both = [torch.cat([x[..., : one.ignore], x[..., one.ignore + 1 :]], -1) for x in both]  # (B, n, C - 1)
+        teacher, student = ((x / temperature).log_softmax(dim=-1) for x in both)
+        each = (teacher.exp() * (teacher - student)).sum(dim=-1)
+        told = torch.where(keep & one.soft.any(dim=-1), each, 0).sum() / size
+        total = total + part.weight * temperature**2 * told
     return total
 
 

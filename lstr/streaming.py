@@ -55,9 +55,9 @@ def create(
 ) -> StreamState:
     """Streams before their first chunk. With `like`, a state of the same model, they share what never changes.
 
-    precision is that of the weights of linear layers: float32, bf16 (LSTR, TeSTra, MiniROAD) or int8 (MiniROAD); `like`
-    has its own. Raises LstrError
-    when the model is in training mode, ConfigError for a precision that the model does not have.
+    precision is that of the weights of linear layers: float32, bf16 (kinds lstr, miniroad, testra, cmert, mat) or int8
+    (miniroad); `like` has its own. Raises LstrError when the model is in training mode, ConfigError for a precision
+    that its kind does not have.
     """
     _check_model(model, model.config if like is None else like.config)
     with torch.no_grad():

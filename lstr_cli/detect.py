@@ -73,8 +73,8 @@ def _model_options(command):
         type=click.Choice(["float32", "bf16", "int8"]),
         default="float32",
         show_default=True,
-        help="Of the model's linear layers; bf16 (kinds lstr, testra, miniroad) and int8 (miniroad) are faster and a "
-        "little off.",
+        help="Of the model's linear layers; bf16 (kinds lstr, miniroad, testra, cmert, mat) and int8 (miniroad) are "
+        "faster and a little off.",
     )
     at_once = click.option(
         "--at-once",

@@ -22,6 +22,7 @@ from lstr_cli.options import data_options, device_option, set_option
         + ["cmert-thumos14", "mat-thumos14", "mat-tvseries"]
         + ["idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14"]
         + ["efc-thumos14", "ed-thumos14", "red-thumos14", "ttm-thumos14"]
+        + ["lap-like-thumos14", "tfn-like-thumos14", "conv-deconv-thumos14"]
     ),
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
@@ -31,6 +32,7 @@ from lstr_cli.options import data_options, device_option, set_option
     "cmert-thumos14: of CMeRT's. mat-thumos14, mat-tvseries: of MAT's. "
     "idn-thumos14, fats-thumos14, woad-thumos14, woad-video-thumos14: of IDN's, FATS' and WOAD's. "
     "efc-thumos14, ed-thumos14, red-thumos14, ttm-thumos14: sizes of those papers. "
+    "lap-like-thumos14, tfn-like-thumos14, conv-deconv-thumos14: sizes of our own. "
     "small: for little video.  [default: small up to an hour of training video, else thumos14]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
@@ -105,9 +107,10 @@ def _train(options, make_default: bool) -> None:
                     console.say(f"{n_videos} videos, {n_chunks} chunks, {n_classes} classes")
                 case Step():
                     line = f"{event.epoch}/{epochs} loss {event.loss:.3f} lr {event.lr:.1e} {event.rate:.1f}/s"
-                    bar.update("train", event.step, event.steps, f"epoch {line}")
+                    bar.update(event.stage or "train", event.step, event.steps, f"epoch {line}")
                     if event.evaluation or event.step == event.steps:
-                        console.say(f"step {event.step}/{event.steps} epoch {line}{_means(event.evaluation)}")
+                        stage = f"{event.stage}: " if event.stage else ""
+                        console.say(f"{stage}step {event.step}/{event.steps} epoch {line}{_means(event.evaluation)}")
                 case Finished(trained):
                     pass
     if trained is None:  # another process of the run speaks

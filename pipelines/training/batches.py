@@ -3,7 +3,7 @@
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from lstr.config import LSTRConfig
+from lstr.loss import Supervision
 from lstr.windows import Outputs, Windows
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.training.config import TrainConfig
-from pipelines.training.kept_features import KeptFeatures, KeptPiece
+from pipelines.training.kept_features import KeptFeatures, KeptPiece, supervision_on
 from pipelines.training.ranks import Ranks
-from pipelines.training.sampling import make_batch, make_targets
+from pipelines.training.sampling import make_batch, make_soft, make_targets
 
 Job = TypeVar("Job")
 Made = TypeVar("Made")
@@ -25,7 +26,7 @@ READERS = 4  # threads at most, unless more are requested: each holds a batch, 1
 
 
 class Piece(Protocol):
-    """Windows (b), their targets (b, N, C) and which outputs count (b, N), which are read, not yet on a device."""
+    """Windows (b), their targets (b, N, C), which outputs count (b, N) and a teacher's scores, not yet on a device."""
 
     @property
     def targets(self) -> Tensor:
@@ -35,8 +36,8 @@ class Piece(Protocol):
     def counts(self) -> Tensor:
         """On the CPU."""
 
-    def to(self, device: torch.device) -> tuple[Windows, Tensor, Tensor]:
-        """Windows, targets and counts on a device; nobody waits for it where the piece is pinned."""
+    def to(self, device: torch.device) -> tuple[Windows, Supervision]:
+        """Windows and what they are held against on a device; nobody waits for it where the piece is pinned."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,17 @@ class ReadPiece:
     windows: Windows
     targets: Tensor
     counts: Tensor
+    soft: Tensor | None = None
 
-    def to(self, device: torch.device) -> tuple[Windows, Tensor, Tensor]:
+    def to(self, device: torch.device) -> tuple[Windows, Supervision]:
         """As Piece."""
         windows = self.windows.map(lambda tensor: tensor.to(device, non_blocking=True))
-        return windows, self.targets.to(device, non_blocking=True), self.counts.to(device, non_blocking=True)
+        return windows, supervision_on(device, self.targets, self.counts, self.soft)
 
     def pinned(self) -> "ReadPiece":
         """The same in memory that a GPU copies without anybody waiting."""
-        return ReadPiece(self.windows.map(Tensor.pin_memory), self.targets.pin_memory(), self.counts.pin_memory())
+        soft = None if self.soft is None else self.soft.pin_memory()
+        return ReadPiece(self.windows.map(Tensor.pin_memory), self.targets.pin_memory(), self.counts.pin_memory(), soft)
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,10 @@ class PieceMaker:
     device: torch.device
     kept: KeptFeatures | None = None
     """The features of `videos` where they are on the device."""
+    delay: int = 0
+    """Chunks that what is learned is late: a teacher's"""
+    soft: Sequence[Tensor] | None = None
+    """A teacher's scores (L, C) of each of `videos`"""
 
     def __call__(self, drawn: list[tuple[int, int]]) -> Batch:
         """This process's share of the windows (video, end chunk) of a step.
@@ -96,10 +103,12 @@ class PieceMaker:
         stretched = self.train.long_sampling == "stretched"
         piece: KeptPiece | ReadPiece
         if self.kept:
-            targets = make_targets(self.videos, drawn, self.model, self.outputs)
+            targets = make_targets(self.videos, drawn, self.model, self.outputs, self.delay)
             piece = KeptPiece(self.kept, self.kept.indices(drawn, self.model, stretched), *targets)
         else:
-            piece = ReadPiece(*make_batch(self.videos, drawn, self.model, self.outputs, stretched))
+            piece = ReadPiece(*make_batch(self.videos, drawn, self.model, self.outputs, stretched, self.delay))
+        if self.soft is not None:
+            piece = replace(piece, soft=make_soft(self.soft, drawn, self.model, self.outputs))
         if not counted:
             piece = replace(piece, counts=torch.zeros_like(piece.counts))
         return piece.pinned() if self.device.type == "cuda" else piece

@@ -73,17 +73,41 @@ class TrainConfig:
     seed: int = 0
     log_every: int = 10
     """Steps between two lines of the log. A run can be resumed from any of them."""
+    teacher: int = 0
+    """Chunks of the future that a teacher sees of each chunk: a model of the same kind that is trained first, and whose
+    scores are learned from beside the labels. After Zhao et al. (arXiv 2011.09158), the details are ours. 0 is none."""
+    teacher_stages: int = 1
+    """Teachers, one after the other: each sees more of the future and begins with the weights of the one before, and
+    the model learns from each of them for an equal share of its epochs."""
+    teacher_weight: float = 1.0
+    """What learning from the teacher weighs beside the labels."""
+    temperature: float = 2.0
+    """What the logits of model and teacher are divided by where they are compared; a higher one tells more of the
+    classes that the teacher holds for unlikely."""
     save_seconds: float = 30.0
     """Seconds between two saves, more where a save takes over a twentieth of that; has no part in the result."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every", "stride"), 1)
         least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
+        least |= {"teacher": 0, "teacher_weight": 0, "teacher_stages": 1}
         least |= dict.fromkeys(("save_seconds", "warmup", "warmup_epochs", "hide_long", "average"), 0)
         below = {"warmup": 1, "hide_long": 1, "average": 1}
-        check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES, prefix="train.")
+        above = {"lr": 0, "temperature": 0}
+        check_range(self, least=least, above=above, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
             raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
+        for name, plain in (("teacher_stages", 1), ("teacher_weight", 1.0), ("temperature", 2.0)):
+            if getattr(self, name) != plain and not self.teacher:
+                raise ConfigError(
+                    f"train.{name} is {getattr(self, name)}, and there is no teacher.",
+                    "Give --set train.teacher=8 too, or another number of chunks.",
+                )
+        if self.teacher_stages > max(self.teacher, 1):
+            raise ConfigError(
+                f"train.teacher_stages is {self.teacher_stages} and train.teacher {self.teacher}.",
+                f"Give {self.teacher} stages at most: each sees at least one chunk more.",
+            )
 
 
 CHOICES = {
@@ -141,6 +165,7 @@ TRN = TrainConfig(
 CMERT = replace(PUBLISHED, lr=2e-4, batch_size=32, epochs=16, average=0.999)
 MAT = replace(PUBLISHED, average=0.999, seed=123456)
 AHEAD = TrainConfig(lr=1e-4, weight_decay=0.0, schedule="constant")  # what EFC, ED, RED and TTPP had is not known
+IDN = TrainConfig(lr=1e-4, weight_decay=0.0, batch_size=128, schedule="constant", windows="every", stride=1)
 WOAD = TrainConfig(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
 PRESETS = {
     "thumos14": TrainConfig(),
@@ -159,9 +184,7 @@ PRESETS = {
     "cmert-thumos14": CMERT,
     "mat-thumos14": MAT,
     "mat-tvseries": replace(MAT, epochs=20, warmup_epochs=8, metric="mcAP"),
-    "idn-thumos14": TrainConfig(
-        lr=1e-4, weight_decay=0.0, batch_size=128, schedule="constant", windows="every", stride=1
-    ),
+    "idn-thumos14": IDN,
     "fats-thumos14": TrainConfig(epochs=200, lr=5e-5, weight_decay=0.0, batch_size=32, schedule="constant"),
     "woad-thumos14": WOAD,
     "woad-video-thumos14": WOAD,
@@ -169,6 +192,9 @@ PRESETS = {
     "ed-thumos14": AHEAD,
     "red-thumos14": AHEAD,
     "ttm-thumos14": AHEAD,
+    "lap-like-thumos14": TRN,
+    "tfn-like-thumos14": IDN,
+    "conv-deconv-thumos14": AHEAD,
     "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
 }
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lstr.config import LSTRConfig
+from lstr.loss import Supervision
 from lstr.windows import WindowIndices, Windows, window_indices
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 
@@ -51,20 +52,28 @@ def _arrays(features: TwoStreamArray) -> tuple:
 
 @dataclass(frozen=True)
 class KeptPiece:
-    """Windows of features on a device, of which the CPU knows the indices, targets (b, N, C) and what counts (b, N)."""
+    """Windows of features on a device, of which the CPU knows the indices and what they are held against."""
 
     kept: KeptFeatures
     indices: WindowIndices
     targets: Tensor
     counts: Tensor
+    soft: Tensor | None = None
 
-    def to(self, device: torch.device) -> tuple[Windows, Tensor, Tensor]:
+    def to(self, device: torch.device) -> tuple[Windows, Supervision]:
         """All of it on the device of the features."""
         indices = self.indices.map(lambda tensor: tensor.to(device, non_blocking=True))
         windows = indices.gather(self.kept.rows)
-        return windows, self.targets.to(device, non_blocking=True), self.counts.to(device, non_blocking=True)
+        return windows, supervision_on(device, self.targets, self.counts, self.soft)
 
     def pinned(self) -> "KeptPiece":
         """The same in memory that a GPU copies without anybody waiting."""
         indices = self.indices.map(Tensor.pin_memory)
-        return KeptPiece(self.kept, indices, self.targets.pin_memory(), self.counts.pin_memory())
+        soft = None if self.soft is None else self.soft.pin_memory()
+        return KeptPiece(self.kept, indices, self.targets.pin_memory(), self.counts.pin_memory(), soft)
+
+
+def supervision_on(device: torch.device, targets: Tensor, counts: Tensor, soft: Tensor | None) -> Supervision:
+    """Targets, counts and a teacher's scores, on a device."""
+    targets, counts = (tensor.to(device, non_blocking=True) for tensor in (targets, counts))
+    return Supervision(targets, counts, soft=None if soft is None else soft.to(device, non_blocking=True))

@@ -37,6 +37,8 @@ class Step:
     """most memory the process has held so far: of the GPU where it trains on one"""
     evaluation: dict | None = None
     """mAP, mcAP and per_class (AP) of the validation videos, where this interval ended with one"""
+    stage: str = ""
+    """What is trained, where it is not the model itself but a teacher of it, whose log is another"""
 
 
 class Interval:
@@ -113,6 +115,7 @@ class TrainLog:
     def write(self, step: Step) -> None:
         """Add one interval."""
         line = asdict(step)
+        del line["stage"]
         if step.evaluation is None:
             del line["evaluation"]
         self._lines.write(json.dumps(line, ensure_ascii=False) + "\n")

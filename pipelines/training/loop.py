@@ -113,7 +113,7 @@ def train_steps(run: Run[Batch], plan: Plan, position: Position) -> Iterator[Pro
                 if ranks.first:
                     evaluation = run.evaluate(position, epoch, values)
                 position.stale = int(ranks.of_first(position.stale))  # or some would go on when others end
-            step = Step(epoch, position.step, plan.steps, lr=lr, evaluation=evaluation, **values)
+            step = Step(epoch, position.step, plan.steps, lr=lr, evaluation=evaluation, stage="", **values)
             over = plan.is_over(position)
             if ranks.first:
                 run.keep(step, position, over)

@@ -1,12 +1,14 @@
 """A split and two configurations to a checkpoint, by one process or many, resumable from any saved step."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from lstr import checkpoint
 from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import Split
 from pipelines.evaluation.scoring import Scoring, score_split
@@ -24,6 +26,7 @@ from pipelines.training.run_folder import Saver, begin_run, restore, settings_of
 from pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
 from pipelines.training.schedule import rates
 from pipelines.training.step import Learner, deterministic
+from pipelines.training.teacher import Lesson, begun, check_teacher, lessons
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,21 @@ class Task:
     """Videos that choose best.pt, and end the run early by `config.patience`."""
     preset: str | None = None
     """The name that the checkpoint states as the origin of both configurations."""
+    lesson: Lesson | None = None
+    """Which teacher this is, where it is one."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a teacher that the model cannot have."""
+        check_teacher(self.model, self.config, self.split.videos)
+
+    def taught(self, lesson: Lesson) -> "Task":
+        """The task of a teacher of this one."""
+        return Task(self.split, lesson.model, lesson.config, lesson=lesson)
 
     def settings(self, device: str, ranks: Ranks) -> dict:
         """Everything that makes the run what it is, as config.json and the checkpoint carry it."""
-        return settings_of(self.model, self.config, self.split, provenance(device, ranks.size), self.preset)
+        settings = settings_of(self.model, self.config, self.split, provenance(device, ranks.size), self.preset)
+        return settings | ({"data": {**settings["data"], "delay": self.lesson.delay}} if self.lesson else {})
 
 
 def train_model(
@@ -55,6 +69,7 @@ def train_model(
 
     `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, curves.png at the end, and best.pt
     where there are validation videos. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
+    Its teachers, where it has some, are trained first, each in a folder of its own, and go on by themselves.
     readers: threads that read features ahead. Raises CheckpointError when there is nothing to resume or a run is in the
     way, LstrError when loss or gradient is not finite or memory runs out.
     """
@@ -62,8 +77,9 @@ def train_model(
     if config.deterministic:
         make_reproducible()
     settings = task.settings(device, ranks)
-    state = begin_run(folder, settings, resume, write=ranks.first)
+    state = begin_run(folder, settings, resume and not begun(folder), write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
+    soft = yield from _teachers(task, folder, device, readers, ranks)
     if state:
         statistics = state["mean"], state["std"]
     else:
@@ -80,15 +96,30 @@ def train_model(
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
         if not state:
             give_exemplars(learner, split.videos)
+            if task.lesson and task.lesson.before:
+                learner.begin_with(checkpoint.read(task.lesson.before / "resume.pt")["model"])
         position = restore(state, learner) if state else Position()
         with TrainLog(folder, position.step) if ranks.first else nullcontext() as log:
             saver = Saver(folder, task.split, settings)
-            run = ModelRun(learner, split, saver, log, task.validation, readers or default_readers())
+            run = ModelRun(learner, task, saver, log, readers or default_readers(), soft)
             for event in train_steps(run, plan, position):
                 if isinstance(event, Step):
                     yield event
     if ranks.first:
         draw_curves(folder)
+
+
+def _teachers(
+    task: Task, folder: Path, device: str, readers: int | None, ranks: Ranks
+) -> Generator[Step, None, list[list[Tensor]]]:
+    """Train the teachers of a task, or go on with them: the scores of each training video by each of them."""
+    soft = []
+    for lesson in lessons(task.model, task.config, folder):
+        resume = (lesson.folder / "resume.pt").exists()
+        for step in train_model(task.taught(lesson), lesson.folder, device, resume, readers, ranks):
+            yield replace(step, stage=lesson.stage)
+        soft.append(lesson.scores(task.split.narrowed(task.model).videos, device, ranks))
+    return soft
 
 
 class ModelRun:
@@ -99,23 +130,25 @@ class ModelRun:
     def __init__(
         self,
         learner: Learner,
-        split: Split,
+        task: Task,
         saver: Saver,
         log: TrainLog | None,
-        validation: Split | None,
         readers: int,
+        soft: Sequence[Sequence[Tensor]],
     ):
-        self.learner, self.split, self.saver, self.log = learner, split, saver, log
-        self.validation, self.readers = validation, readers
+        self.learner, self.saver, self.log = learner, saver, log
+        self.validation, self.readers = task.validation, readers
         self.ranks, self.device = learner.ranks, learner.device
-        kept = KeptFeatures(split.videos, self.device) if fit_on(split.videos, self.device) else None
+        self.videos = task.split.narrowed(task.model).videos
+        self.soft = soft
+        kept = KeptFeatures(self.videos, self.device) if fit_on(self.videos, self.device) else None
         of_learner = learner.model.config, learner.config, learner.outputs, self.ranks, self.device
-        self._make = PieceMaker(split.videos, *of_learner, kept)
+        self._make = PieceMaker(self.videos, *of_learner, kept, task.lesson.delay if task.lesson else 0)
 
     def _jobs(self, epoch: int) -> list[list[tuple[int, int]]]:
         """The windows (video, end chunk) of each step of an epoch."""
         config = self.learner.config
-        drawn = draw_windows(self.split.videos, self.learner.model.config, config, epoch)
+        drawn = draw_windows(self.videos, self.learner.model.config, config, epoch)
         return [drawn[at : at + config.batch_size] for at in range(0, len(drawn), config.batch_size)]
 
     def n_batches(self, epoch: int) -> int:
@@ -124,7 +157,10 @@ class ModelRun:
 
     def batches(self, epoch: int, first: int, most: int) -> Iterator[Batch]:
         """The batches of an epoch from `first` on, `most` at most, read ahead by threads."""
-        return read_ahead(self._jobs(epoch)[first:][:most], self._make, self.readers)
+        make = self._make
+        if self.soft:
+            make = replace(make, soft=self.soft[epoch * len(self.soft) // self.learner.config.epochs])
+        return read_ahead(self._jobs(epoch)[first:][:most], make, self.readers)
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float, int]:
         """Take a step: this process's part of the loss, the norm of the gradient, and the windows of all processes."""

@@ -70,6 +70,11 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
     if "position" not in state:
         raise CheckpointError(f"{path} was written by an older lstr.", "begin a new run in another folder with -o.")
     changed = _changes(json.loads(state["settings"]), settings)
+    if changed and "delay" in settings["data"]:
+        raise CheckpointError(
+            f"The teacher in {run} was begun with other settings than these ({'; '.join(changed)}).",
+            f"give the settings that {run.parent} was begun with, or choose another folder with -o.",
+        )
     if changed:
         raise CheckpointError(
             f"{run} was begun with other settings than these ({'; '.join(changed)}).",

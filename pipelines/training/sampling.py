@@ -1,7 +1,7 @@
 """What a training step sees: windows drawn from videos, their targets, and features brought to one scale."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -106,36 +106,60 @@ def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) ->
 
 
 def make_batch(
-    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs, stretched: bool
+    videos: list[LabelledVideo],
+    drawn: list[tuple[int, int]],
+    config: LSTRConfig,
+    outputs: Outputs,
+    stretched: bool,
+    delay: int = 0,
 ) -> tuple[Windows, Tensor, Tensor]:
     """Windows (B), the targets (B, N, C) of a model's N outputs, and which of them count (B, N).
 
     An output counts when its slot is filled and the chunk that it is about is in the video, or has the last one's
-    target there.
+    target there. With a delay it is about that many chunks before, as far as they are in the window too.
     """
     windows = []
     for v, end in drawn:
         features = cast(NDArray[np.float32], videos[v].features)  # stored, and takes indices as an array does
         windows.append(gather(features, [end], config, stretched))
-    return join(windows), *make_targets(videos, drawn, config, outputs)
+    return join(windows), *make_targets(videos, drawn, config, outputs, delay)
 
 
 def make_targets(
-    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs
+    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs, delay: int = 0
 ) -> tuple[Tensor, Tensor]:
     """The targets (B, N, C) of windows, and which of them count (B, N); as `make_batch`."""
-    targets, counts, repeats_last = [], [], outputs.repeats_last
+    targets, counts = [], []
     for v, end in drawn:
-        video = videos[v]
-        start = max(0, end - config.work_length + 1)
-        at = np.where(outputs.slots < 0, end, start + outputs.slots)  # (N,)
-        about = at + outputs.ahead
-        last = len(video.targets) - 1
-        about = np.where(repeats_last, np.minimum(about, last), about)
-        exists = (at <= end) & (about <= last)
-        targets.append(torch.from_numpy(video.targets[np.where(exists, about, 0)].astype(np.float32)))  # (N, C)
+        of_video = videos[v].targets
+        about, exists = _about(len(of_video), end, config, outputs, delay)
+        targets.append(torch.from_numpy(of_video[about].astype(np.float32)))  # (N, C)
         counts.append(torch.from_numpy(exists))
     return torch.stack(targets), torch.stack(counts)
+
+
+def make_soft(scores: Sequence[Tensor], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs) -> Tensor:
+    """A teacher's scores (B, N, C) of what the outputs of windows are about, of its scores (L, C) of each video."""
+    rows = []
+    for v, end in drawn:
+        about, exists = (torch.from_numpy(part) for part in _about(len(scores[v]), end, config, outputs))
+        rows.append(scores[v][about].masked_fill(~exists[:, None], 0))
+    return torch.stack(rows)
+
+
+def _about(
+    length: int, end: int, config: LSTRConfig, outputs: Outputs, delay: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Which chunk each output of the window that ends at `end` is about, 0 where it does not count, and (N,) which do.
+
+    A delay keeps an output from what the window has not seen, but not one that is about the past in any case.
+    """
+    start = max(0, end - config.work_length + 1)
+    at = np.where(outputs.slots < 0, end, start + outputs.slots)
+    about = at + outputs.ahead - delay
+    about = np.where(outputs.repeats_last, np.minimum(about, length - 1), about)
+    exists = (at <= end) & (0 <= about) & (about < length) & ((about >= start) | (outputs.ahead < 0))
+    return np.where(exists, about, 0), exists
 
 
 def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:

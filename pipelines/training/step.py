@@ -1,8 +1,9 @@
 """One optimiser step: a batch to a loss, a gradient and new weights, on one process or many."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from inspect import unwrap
 from typing import Any
 
@@ -15,7 +16,7 @@ from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels import AMBIGUOUS
-from lstr.loss import Supervision, totals_of
+from lstr.loss import distillation, totals_of
 from pipelines.training.batches import Batch, Piece
 from pipelines.training.config import TrainConfig
 from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
@@ -87,6 +88,11 @@ class Learner:
         self._joined = distributed_model(self.model, ranks, unused=self.model.has_idle_parameters)
         self.average = Average(self.model, config.average) if config.average else None
 
+    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
+        """Take the weights of another model of this shape, before the first step."""
+        self.model.load_state_dict(weights)
+        self.average = Average(self.model, self.config.average) if self.config.average else None
+
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
         """Take one step: this process's part of the loss, and the norm of the gradient before clipping.
 
@@ -122,16 +128,21 @@ class Learner:
         return totals_of(piece.targets, piece.counts, self.outputs, self.ignore)
 
     def _loss(self, piece: Piece, totals: list[float], n_windows: int) -> Tensor:
-        windows, targets, counts = piece.to(self.device)
+        windows, supervision = piece.to(self.device)
         if self.config.standardise:
             windows = standardise(windows, self.mean, self.std)
         windows = hide_slots(windows, self.config.hide_long)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             forwarded = self._joined(windows)
+        supervision = replace(supervision, ignore=self.ignore, totals=totals, n_windows=n_windows)
         if self.config.targets == "unit":
-            targets = torch.nn.functional.normalize(targets, dim=-1)
+            supervision = replace(supervision, targets=torch.nn.functional.normalize(supervision.targets, dim=-1))
         whole = tuple(map(Tensor.float, forwarded)) if isinstance(forwarded, tuple) else forwarded.float()
-        return self.model.loss(whole, windows, Supervision(targets, counts, self.ignore, totals, n_windows))
+        loss = self.model.loss(whole, windows, supervision)
+        if supervision.soft is None:
+            return loss
+        logits, config = self.model.logits_of(whole), self.config
+        return loss + config.teacher_weight * distillation(logits, self.outputs, supervision, config.temperature)
 
     def _refuse(self, value: float, what: str, number: int, batch: Batch) -> None:
         if not math.isfinite(value):

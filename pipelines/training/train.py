@@ -16,6 +16,7 @@ from pipelines.training.config import TrainConfig, preset_for, read_config, reso
 from pipelines.training.log import Step
 from pipelines.training.ranks import Ranks, join_ranks
 from pipelines.training.run import Task, train_model
+from pipelines.training.teacher import lessons
 
 HELD_OUT = ("testing", "validation")
 
@@ -198,6 +199,10 @@ def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
             f"the {seen_phrase(seen, len(validation.videos), f'{eval_subset} videos')}: "
             "best.pt and --patience go by scores that new videos would not have."
         )
+    if task.config.teacher:
+        late = ", then ".join(str(lesson.delay) for lesson in lessons(task.model, task.config, Path()))
+        text = f"first a teacher is trained, which sees {late} chunks of the future; then the model, which sees none."
+        yield Notice(text, warning=False)
     if not all(split.dims):
         stream = "rgb" if split.dims[0] else "flow"
         yield Notice(f"the features are of one stream, {stream}: the model takes no other.", warning=False)

@@ -180,6 +180,9 @@ def test_woad_makes_the_published_labels(golden):
         {"kind": "efc", "anticipation": 2},
         {"kind": "red", "anticipation": 2},
         {"kind": "ttm", "anticipation": 3},
+        {"kind": "lap-like", "anticipation": 3},
+        {"kind": "tfn-like"},
+        {"kind": "conv-deconv"},
     ],
     ids=str,
 )

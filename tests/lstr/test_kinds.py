@@ -15,6 +15,7 @@ from lstr.kinds import make_model
 from lstr.loss import Supervision
 from lstr.network import FeatureHead
 from lstr.windows import Outputs, gather
+from lstr_cli.detect import command as detect
 from tests.support.tiny_models import TINY, tiny, video
 
 
@@ -94,6 +95,24 @@ def test_a_new_kind_predicts_streams_and_is_stored(mean, tmp_path):
         torch.testing.assert_close(both, scores[k].expand(2, -1), atol=1e-6, rtol=0)
     checkpoint.save(tmp_path / "mean.pt", mean, ("Background", "a", "b", "c", "d"), None, {})
     assert torch.equal(batch.predict(checkpoint.load(tmp_path / "mean.pt").model, features), scores)
+
+
+def has_precision(kind: str, precision: str) -> bool:
+    try:
+        streaming.create(tiny(kind=kind), precision=precision)
+    except ConfigError as error:
+        assert kind in str(error) or repr(precision) in str(error)
+        return False
+    return True
+
+
+def test_the_kinds_that_have_a_precision_are_those_that_are_named():
+    """In the docstring of `streaming.create`, as in the help of `lstr detect --model-precision`."""
+    named = [f"bf16 (kinds {', '.join(kind for kind in config.KINDS if has_precision(kind, 'bf16'))})"]
+    named += [f"int8 ({', '.join(kind for kind in config.KINDS if has_precision(kind, 'int8'))})"]
+    precision = next(option for option in detect.params if option.name == "model_precision")
+    for text in (streaming.create.__doc__, precision.help):
+        assert all(one in " ".join(text.split()) for one in named)
 
 
 def test_what_a_new_kind_does_not_have_is_refused(mean):

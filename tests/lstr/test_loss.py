@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from lstr.errors import LstrError
-from lstr.loss import Supervision, loss_of, multi_hot_cross_entropy, totals_of
+from lstr.loss import Supervision, distillation, loss_of, multi_hot_cross_entropy, totals_of
 from lstr.windows import Outputs, Part
 
 
@@ -139,3 +139,38 @@ def test_the_losses_of_pieces_sum_to_that_of_the_batch():
     pieces = [Supervision(TARGETS[[i]], COUNTS[[i]], 3, totals, 2.0) for i in range(2)]
     summed = sum(loss_of(LOGITS[[i]], outputs, piece) for i, piece in enumerate(pieces))
     assert torch.allclose(summed, loss_of(LOGITS, outputs, Supervision(TARGETS, COUNTS, 3)))
+
+
+SOFT = torch.randn(2, 3, 4).softmax(-1)
+
+
+def test_a_teacher_is_compared_with_where_it_says_something():
+    """The squared temperature times the KL divergence of both, each part's mean over all that counts."""
+    soft = SOFT.clone()
+    soft[0, 1] = 0
+    outputs, supervision = Outputs(SLOTS, AHEAD), Supervision(TARGETS, COUNTS, soft=soft)
+    wanted, ours = ((x / 3).log_softmax(-1) for x in (SOFT.log(), LOGITS))
+    each = 9 * F.kl_div(ours, wanted, reduction="none", log_target=True).sum(-1)  # (B, N)
+    expected = (each[0, 0] + each[1, 0]) / 3 + each[0, 2]
+    assert torch.allclose(distillation(LOGITS, outputs, supervision, 3.0), expected)
+
+
+def test_a_teacher_says_nothing_of_the_ambiguous_class():
+    """Its scores are compared as if neither had that class, and not at all where a chunk has it."""
+    outputs = Outputs(SLOTS, AHEAD, (Part(np.arange(3), 0.5),))
+    logits = LOGITS.clone().requires_grad_()
+    loss = distillation(logits, outputs, Supervision(TARGETS, COUNTS, 3, soft=SOFT), 2.0)
+    loss.backward()
+    assert (logits.grad[0, :, :3] != 0).all() and not logits.grad[..., 3].any() and not logits.grad[1].any()
+    totals = totals_of(TARGETS, COUNTS, outputs, 3)
+    pieces = [Supervision(TARGETS[[i]], COUNTS[[i]], 3, totals, 2.0, SOFT[[i]]) for i in range(2)]
+    summed = sum(distillation(LOGITS[[i]], outputs, piece, 2.0) for i, piece in enumerate(pieces))
+    assert torch.allclose(summed, loss)
+
+
+def test_who_says_what_the_teacher_says_has_nothing_to_learn_from_it():
+    logits = LOGITS.clone().requires_grad_()
+    supervision = Supervision(TARGETS, COUNTS, soft=LOGITS.softmax(-1))
+    loss = distillation(logits, Outputs(SLOTS, AHEAD), supervision, 2.0)
+    loss.backward()
+    assert loss.item() == pytest.approx(0, abs=1e-6) and logits.grad.abs().max() < 1e-6

@@ -62,6 +62,9 @@ FAMILIES = [
     {"kind": "colar", "exemplars": 2},
     {"kind": "cmert", "grid": "anchored", "context": 2, "anticipation": 2},
     {"kind": "mat", "grid": "sliding", "long_stride": 2, "groups": 2, "anticipation": 2},
+    {"kind": "lap-like", "anticipation": 2},
+    {"kind": "tfn-like"},
+    {"kind": "conv-deconv"},
 ]
 each_family = pytest.mark.parametrize("changes", FAMILIES, ids=str)
 
@@ -151,6 +154,11 @@ def test_stream_equals_batch_with_the_published_work_memory(grid):
         {"kind": "testra", "long_length": 0},
         {"kind": "cmert", "grid": "anchored", "context": 3, "work_length": 2, "anticipation": 1, "l_dec": 1},
         {"kind": "mat", "work_length": 1, "long_length": 4, "l_dec": 1, "flow_dim": 0, "rgb_dim": 8},
+        {"kind": "lap-like", "work_length": 1, "anticipation": 1},
+        {"kind": "tfn-like", "work_length": 1},
+        {"kind": "tfn-like", "work_length": 7},
+        {"kind": "conv-deconv", "work_length": 1},
+        {"kind": "conv-deconv", "work_length": 7},
         {"rgb_dim": 0, "flow_dim": 8},
     ],
     ids=str,

@@ -13,7 +13,9 @@ from pipelines.training.sampling import absorb_statistics
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["idn", "fats", "woad", "efc", "ed", "red", "ttm"])
+@pytest.mark.parametrize(
+    "kind", ["idn", "fats", "woad", "efc", "ed", "red", "ttm", "lap-like", "tfn-like", "conv-deconv"]
+)
 def test_a_peer_trains_and_detects_by_the_commands(kind, lstr, small_set, tmp_path):
     settings = {"model.kind": kind, "model.d_model": 16, "train.epochs": 2, "train.accumulate": 2}
     if kind == "woad":

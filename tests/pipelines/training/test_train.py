@@ -128,7 +128,7 @@ def test_the_log(small_set, split, tmp_path):
     model, config = resolve("small", SETTINGS, split.dims)
     reported = [vars(step) for step in train_model(Task(split, model, config), tmp_path)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert lines == [{k: v for k, v in step.items() if k != "evaluation"} for step in reported]
+    assert lines == [{k: v for k, v in step.items() if k not in ("evaluation", "stage")} for step in reported]
     assert [r["epoch"] for r in reported] == [1, 2, 3, 4] and reported[-1]["step"] == reported[-1]["steps"]
     assert all(r["grad_norm"] > 0 and r["rate"] > 0 and 0 <= r["waiting"] < 1 < r["memory_mb"] for r in reported)
     names = ["checkpoint.pt", "config.json", "curves.png", "metrics.jsonl", "resume.pt", "tensorboard"]

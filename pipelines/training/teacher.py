@@ -1,0 +1,106 @@
+"""Teachers: models of the same kind that see some of the future, and whose scores another learns from.
+
+After Zhao et al., Privileged Knowledge Distillation for Online Action Detection (arXiv 2011.09158), of which no code
+was found: the details are ours. A teacher is the same network, read late: its window is some chunks longer, and what it
+says at its newest chunk is about the chunk so many before, which it has seen with what came after. Trained first, it
+scores the training videos once; the model then learns from these scores beside the labels. Nothing of the teacher is
+left in the checkpoint: the model takes what its kind takes, and costs what its kind costs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from lstr import checkpoint
+from lstr.batch import predict_ahead, shared_constants
+from lstr.config import KINDS, LSTRConfig
+from lstr.errors import ConfigError
+from pipelines.datasets.dataset import LabelledVideo
+from pipelines.training.config import TrainConfig
+from pipelines.training.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One teacher of a run: what it is, how it is trained, and where it is kept."""
+
+    delay: int
+    """Chunks of the future that it sees"""
+    model: LSTRConfig
+    config: TrainConfig
+    folder: Path
+    """The folder of its run, inside that of the model"""
+    before: Path | None = None
+    """The folder of the teacher whose weights it begins with"""
+
+    @property
+    def stage(self) -> str:
+        """What its training is called."""
+        return f"teacher, {self.delay} chunks late"
+
+    def scores(self, videos: Sequence[LabelledVideo], device: str, ranks: Ranks) -> list[Tensor]:
+        """What it says of each chunk of videos, probabilities (L, C), zeros where the video ends too soon for it.
+
+        Computed by the first process once it is trained, and kept in its folder. Its checkpoint is then removed: taken
+        for a model of its kind, it would be late.
+        """
+        path, trained = self.folder / "scores.pt", self.folder / "checkpoint.pt"
+        if ranks.first and not path.exists():
+            model = checkpoint.load(trained).model.to(device)
+            constants = shared_constants(model)
+            late = [predict_ahead(model, video.features[:], constants=constants)[:, 0] for video in videos]
+            checkpoint.write_atomically(path, {"scores": [in_time(scores, self.delay) for scores in late]})
+        if ranks.first:
+            trained.unlink(missing_ok=True)
+        ranks.wait()
+        return checkpoint.read(path)["scores"]
+
+
+def lessons(model: LSTRConfig, config: TrainConfig, folder: Path) -> list[Lesson]:
+    """The teachers of a run in a folder, in the order in which they are trained; none where it has none.
+
+    All have one shape, for each begins with the weights of the one before, and none looks further ahead.
+    """
+    found: list[Lesson] = []
+    plain = TrainConfig()
+    own = {name: getattr(plain, name) for name in ("teacher", "teacher_stages", "teacher_weight", "temperature")}
+    alone = replace(config, **own, eval_every=0, patience=0)
+    longer = replace(model, work_length=model.work_length + config.teacher, anticipation=0)
+    for stage in range(1, config.teacher_stages + 1 if config.teacher else 1):
+        delay = round(config.teacher * stage / config.teacher_stages)
+        before = found[-1].folder if found else None
+        found.append(Lesson(delay, longer, alone, folder / f"teacher-{delay}", before))
+    return found
+
+
+def begun(folder: Path) -> bool:
+    """Whether a run in a folder was stopped while a teacher was trained."""
+    return not (folder / "resume.pt").exists() and any(folder.glob("teacher-*/resume.pt"))
+
+
+def in_time(late: Tensor, delay: int) -> Tensor:
+    """Scores (L, C) of each chunk itself, of those (L, C) that come `delay` chunks later; zeros at the end."""
+    scores = late.new_zeros(late.shape)
+    known = max(0, len(late) - delay)
+    scores[:known] = late[len(late) - known :]
+    return scores
+
+
+def check_teacher(model: LSTRConfig, config: TrainConfig, videos: Sequence[LabelledVideo]) -> None:
+    """Raise ConfigError for a kind that can have no teacher, and for a teacher that sees more than any video has."""
+    if not config.teacher:
+        return
+    if not KINDS[model.kind].teacher:
+        able = ", ".join(kind for kind, uses in KINDS.items() if uses.teacher)
+        raise ConfigError(
+            f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
+            f"Leave train.teacher 0, or use one of the kinds {able}.",
+        )
+    longest = max(len(video.features) for video in videos)
+    if config.teacher >= longest:
+        raise ConfigError(
+            f"train.teacher is {config.teacher}, and the longest training video has {longest} chunks.",
+            "Give fewer chunks, such as --set train.teacher=8.",
+        )
