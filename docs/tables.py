@@ -308,12 +308,14 @@ def kind_speeds() -> Iterator[list]:
         "wait for data",
     ]
     for kind, row in data.items():
-        stream, fewer, training = row["stream"], row["precisions"], row["training"]
+        stream, fewer, training = row["stream"], row["precisions"], row.get("training")
         cells = [rounded(stream[cores]["steps_per_second"]) for cores in ("1", "2")]
         cells += [f"{stream['1']['ratio_to_lstr']:.2f} ×"]
         cells += [rounded(fewer[bits]["steps_per_second"]) if bits in fewer else "" for bits in ("bf16", "int8")]
-        cells += [str(training["batch_size"]), rounded(training["processor_seconds_a_step"])]
-        yield [f"`{kind}`", *cells, f"{training['data_wait']:.1%}"]
+        if training:
+            cells += [str(training["batch_size"]), rounded(training["processor_seconds_a_step"])]
+            cells += [f"{training['data_wait']:.1%}"]
+        yield [f"`{kind}`", *cells, *[""] * (8 - len(cells))]
 
 
 def rounded(value: float) -> str:
