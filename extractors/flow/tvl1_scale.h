@@ -65,11 +65,16 @@ static void prepare_image(const struct field *f, const float *i1) {
         const float *here = i1 + y * w, *above = y ? here - w : here, *below = y < h - 1 ? here + w : here;
         const long start = (y + BORDER) * pitch + BORDER;
         float *value = f->planes + start, *across = value + plane, *down = across + plane, *pixel = f->image + 4 * start;
-        for (long x = 0; x < w; x++) {
-            value[x] = here[x];
-            across[x] = 0.5f * (here[x < w - 1 ? x + 1 : x] - here[x ? x - 1 : x]);
+        memcpy(value, here, sizeof(float) * w);
+        across[0] = 0.5f * (here[1] - here[0]);
+        across[w - 1] = 0.5f * (here[w - 1] - here[w - 2]);
+        INDEPENDENT
+        for (long x = 1; x < w - 1; x++)
+            across[x] = 0.5f * (here[x + 1] - here[x - 1]);
+        INDEPENDENT
+        for (long x = 0; x < w; x++)
             down[x] = 0.5f * (below[x] - above[x]);
-        }
+        INDEPENDENT
         for (long x = 0; x < w; x++) {
             pixel[4 * x] = value[x];
             pixel[4 * x + 1] = across[x];

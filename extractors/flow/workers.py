@@ -76,8 +76,10 @@ def check_optflow() -> None:
 
 def to_bytes(flow: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Flow in pixels to uint8: clip to ±20, 0 becomes 128, half to even (denseflow's rounding)."""
-    scaled = (np.clip(flow, -BOUND, BOUND) + BOUND) * (255.0 / (2 * BOUND))
-    return np.rint(scaled).astype(np.uint8)
+    scaled = np.clip(flow, -BOUND, BOUND)
+    scaled += BOUND
+    scaled *= 255.0 / (2 * BOUND)
+    return np.rint(scaled, out=scaled).astype(np.uint8)
 
 
 _made = threading.local()
