@@ -45,8 +45,8 @@ DIFFERENCE = "difference"
 """The one whose x is no direction, which a mirror would turn round."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 BACKENDS = ("auto", "native", "opencv", "cuda")
-GPU_THREADS = 27
-"""Threads with which the compiled kernel would be as fast as a GPU: 36 pairs a second each, against 980 of a model of
+GPU_THREADS = 19
+"""Threads with which the compiled kernel would be as fast as a GPU: 53 pairs a second each, against 980 of a model of
 the Triton kernels with scene cuts among the pairs. No GPU was measured."""
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 DIS_PRESETS = {
