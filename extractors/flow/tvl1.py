@@ -53,7 +53,7 @@ def _pyramid(image: NDArray[np.uint8], memory: Sequence[NDArray[np.float32]] = (
 
 
 class _Scratch:
-    """Memory for pairs of one size, of one thread at a time: the kernel's own, flow of this scale and the next, pyramids."""
+    """Memory for pairs of one size, of one thread at a time: of the kernel, of pyramids, of flow of two scales."""
 
     def __init__(self, h: int, w: int):
         self.shape = (h, w)
