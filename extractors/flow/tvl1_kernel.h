@@ -4,12 +4,14 @@
  *   NAME(f)  the function's name in this variant
  *   TARGET   the attribute that selects the instruction set, or nothing
  *   FUSED    1 where the hardware multiplies and adds with one rounding
- *   LANES    floats in a VEC, then VEC, LOAD, STORE, FILL, IF_LESS (a < b ? yes : no) and FIRST (lane 0 of a, the rest
- *            of the other); where LANES > 1 also MULADD, MAX_ABS and MIN_ABS (of either sign), the estimate RSQRT and
- *            QUAD_MULADD; RCP, another one, where two quotients by it come sooner than by division
+ *   LANES    floats in a VEC, then VEC, LOAD, STORE, FILL, MULADD (a * b + c), IF_LESS (a < b ? yes : no) and FIRST
+ *            (lane 0 of a, the rest of the other); where LANES > 1 MULADD rounds once, and there are MAX_ABS and MIN_ABS
+ *            (of either sign), the estimate RSQRT and QUAD_MULADD; and the estimate RCP where two quotients come
+ *            sooner from it than from two divisions
  *   CHAINS   roots in flight at a time; EACH(n) repeats a statement for the first n of them, as k
  *
  * All arithmetic is float32 and rounds where OpenCV rounds; only the cubic warp uses fused multiply-add as OpenCV does.
+ * The sum of squared changes alone has an order and roundings of its own, see inner_loop().
  * Where LANES > 1, hypot comes from an estimate and exact remainders, and where there is an RCP so does division by it:
  * the same result, sooner.
  */
@@ -53,13 +55,15 @@ INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
 
 /* a[k] and b[k] divided by c[k], for the n chains. */
 #ifdef RCP
-INLINE VEC NAME(divide)(VEC a, VEC b, VEC inverse) { /* correctly rounded if `inverse` is 1 / b correctly rounded (Markstein) */
+/* a / b, correctly rounded, from `inverse`, which is 1 / b correctly rounded (Markstein's theorem). */
+INLINE VEC NAME(divide)(VEC a, VEC b, VEC inverse) {
     VEC q = a * inverse;
     return MULADD(MULADD(-q, b, a), inverse, q);
 }
 
 INLINE void NAME(divide_both)(VEC *a, VEC *b, const VEC *c, int n) {
-    VEC estimate[CHAINS], miss[CHAINS], inverse[CHAINS]; /* not so in one case in thousands, which all but never matters */
+    VEC estimate[CHAINS], miss[CHAINS];
+    VEC inverse[CHAINS]; /* correctly rounded but for one case in thousands, which divide() all but never notices */
     EACH(n) estimate[k] = RCP(c[k]);
     EACH(n) miss[k] = MULADD(-estimate[k], c[k], FILL(1.0f));
     EACH(n) inverse[k] = MULADD(MULADD(miss[k], miss[k], miss[k]), estimate[k], estimate[k]);

@@ -6,9 +6,9 @@
  */
 
 #define SLACK 64 /* floats between the parts of the workspace */
-#define NEAR 1.3 /* bounds: an error expected below may be the last one, so that its iteration ends a pass */
-#define CLOSE 1.1 /* bounds: with an error below a state is kept to go back to, where the one kept is FAR iterations behind */
-#define FAR 6
+#define MARGIN 1.3 /* only while the error is expected above this many bounds another iteration joins a pass */
+#define RISKY 1.1 /* with an error below this many bounds the state is kept, as the next may be in doubt or too far, */
+#define BEHIND 6 /* where the one kept before is at least so many iterations behind */
 #define SLOWEST 0.9 /* errors are taken to shrink at least so fast, or a pass would go too far too often */
 
 /* The parts of one scale's memory. */
@@ -142,7 +142,7 @@ static int steps_ahead(const struct progress *at, const struct progress *before,
             next = i ? next * (then[i] / then[i - 1]) : then[0];
         else
             next *= ratio;
-        if (next <= NEAR * bound)
+        if (next <= MARGIN * bound)
             return steps;
     }
     return MAX_STEPS;
@@ -160,7 +160,7 @@ static int inner_loop(const struct kernel *kernel, struct field *f, struct progr
         int start = at.n, steps = alone ? 1 : steps_ahead(&at, before, bound), stop = start;
         if (steps > INNER - start)
             steps = INNER - start;
-        if (alone || (start - at.kept >= FAR && at.errors[start - 1] < CLOSE * bound))
+        if (alone || (start - at.kept >= BEHIND && at.errors[start - 1] < RISKY * bound))
             keep(f, &at);
         pass(kernel, f, &at, steps);
         while (stop < at.n && at.errors[stop] > bound * (1.0 + doubt))
