@@ -12,7 +12,7 @@ setup(
         Extension(
             "extractors.flow._tvl1",
             ["extractors/flow/tvl1.c"],
-            depends=[f"extractors/flow/tvl1_{part}.h" for part in ("kernel", "median", "scale", "warp")],
+            depends=[f"extractors/flow/tvl1_{part}.h" for part in ("kernel", "median", "median_rows", "scale", "warp")],
             extra_compile_args=flags,
             optional=True,  # without a compiler the install succeeds and OpenCV serves
         )

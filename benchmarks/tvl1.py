@@ -1,11 +1,15 @@
 """Pair the compiled TV-L1 kernel with OpenCV on the same real pairs in one run, one thread each; writes tvl1.json.
 
-python benchmarks/tvl1.py VIDEO... [--pairs 7]
+python benchmarks/tvl1.py VIDEO... [--pairs 7] [--before KERNEL.so]
 """
 
 import argparse
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from statistics import median
 from time import process_time
+from types import ModuleType
 
 import cv2
 import numpy as np
@@ -33,12 +37,43 @@ def timed(function, pairs) -> tuple[list[np.ndarray], float]:
     return flows, process_time() - start
 
 
-def measure(pairs, size: tuple[int, int]) -> dict:
-    """Both kernels on grey pairs of one size (width, height)."""
-    grey = [
+def grey_pairs(pairs, size: tuple[int, int]) -> list[tuple[np.ndarray, ...]]:
+    """Pairs of RGB frames in grey and of one size (width, height)."""
+    return [
         tuple(cv2.cvtColor(cv2.resize(f, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY) for f in pair)
         for pair in pairs
     ]
+
+
+def load_kernel(path: Path) -> ModuleType:
+    """Another build of the compiled kernel."""
+    loader = ExtensionFileLoader("_tvl1", str(path.resolve()))
+    module = module_from_spec(spec_from_loader("_tvl1", loader))
+    loader.exec_module(module)
+    return module
+
+
+def against(before: ModuleType, grey, variant: str) -> dict:
+    """The kernel of today and one before on the same pairs in turns: the median ratio of their processor times."""
+    now, ratios, equal = tvl1._tvl1, [], 0
+    for number, pair in enumerate(grey):
+        kernels = (before, now) if number % 2 else (now, before)
+        flows, seconds = {}, {}
+        for kernel in kernels:
+            tvl1._tvl1 = kernel
+            tvl1._spare.clear()  # their memory differs in size
+            tvl1.flow(*pair, variant)
+            (flows[kernel],), seconds[kernel] = timed(lambda a, b: tvl1.flow(a, b, variant), [pair])
+        ratios.append(seconds[now] / seconds[before])
+        equal += np.array_equal(flows[now], flows[before])
+    tvl1._tvl1 = now
+    tvl1._spare.clear()
+    return {"time_of_before": round(median(ratios), 3), "equal": equal, "of": len(ratios)}
+
+
+def measure(pairs, size: tuple[int, int]) -> dict:
+    """Both kernels on grey pairs of one size (width, height)."""
+    grey = grey_pairs(pairs, size)
     theirs, slow = timed(opencv_flow, grey)
     ours, fast = timed(tvl1.flow, grey)
     difference = [np.hypot(*(a - b).transpose(2, 0, 1)) for a, b in zip(theirs, ours, strict=True)]
@@ -59,6 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("videos", type=Path, nargs="+")
     parser.add_argument("--pairs", type=int, default=7, help="pairs a video")
+    parser.add_argument("--before", type=Path, help="another build of the kernel, to be compared in turns")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("tvl1.json"))
     options = parser.parse_args()
     cv2.setNumThreads(1)
@@ -66,10 +102,18 @@ def main() -> None:
     rows = [measure(pairs, size) for size in SIZES]
     for row in rows:
         print(row)
+    changes = {}
+    if options.before:
+        before = load_kernel(options.before)
+        for size in SIZES:
+            grey = grey_pairs(pairs, size)
+            changes[f"{size[0]}x{size[1]}"] = {v: against(before, grey, v) for v in tvl1.variants()}
+        print(changes)
     write_json(
         options.output,
         {
             "tvl1": rows,
+            **({"against_before": changes} if changes else {}),
             "unit": "pairs a second of processor time",
             **about_machine(opencv=cv2.__version__),
             "instruction_set": tvl1.variants()[-1],

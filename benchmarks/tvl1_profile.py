@@ -18,7 +18,7 @@ from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 
 SIZE = (320, 240)
-PARTS = {"iterate_u": "primal_row", "iterate_p": "dual_row", "median": "median_row", "warp": "warp_row"}
+PARTS = {"iterate_u": "primal_row", "iterate_p": "dual_row", "median": "median_", "warp": "warp_row"}
 
 
 def work(videos: list[Path], pairs: int) -> None:

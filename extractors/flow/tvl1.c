@@ -26,11 +26,12 @@
 #define THETA 0.3f
 
 #define BORDER 4 /* zero pixels around the image that is warped */
-#define MAX_STEPS 4 /* iterations in one pass */
+#define MAX_STEPS 5 /* iterations in one pass */
+#define MEDIAN_ROWS 28 /* of scratch memory */
 
 /* Planes of a row of the state, and of a row's constants. Rows of all planes lie together. */
 enum { U1, U2, P11, P12, P21, P22, STATE_PLANES };
-enum { IX, IY, RHO, INVERSE, DATA_PLANES };
+enum { IX, IY, RHO, DATA_PLANES };
 
 typedef float quad __attribute__((vector_size(16))); /* the channels of a pixel */
 typedef quad loose_quad __attribute__((aligned(4), may_alias)); /* one anywhere in memory */
@@ -39,7 +40,7 @@ struct kernel {
     void (*iterate)(const float *old, float *new, const float *data, float *errors, int steps, int w, int h, int s);
     void (*warp_row)(const float *image, const float *planes, const float *i0, const float *u1, const float *u2,
                      float *data, float *scratch, int y, int w, int h, int s);
-    void (*median_row)(const float *const *rows, float *sorted, float *out, int w, int s);
+    void (*median)(float *plane, long pitch, float *scratch, int w, int h, int s);
 };
 
 #if defined(__clang__)
@@ -71,6 +72,7 @@ struct kernel {
 #define LOAD(p) (*(p))
 #define STORE(p, a) (*(p) = (a))
 #define FILL(a) (a)
+#define MULADD(a, b, c) ((a) * (b) + (c))
 #define IF_LESS(a, b, yes, no) ((a) < (b) ? (yes) : (no))
 #define FIRST(a, rest) (a)
 #include "tvl1_kernel.h"
@@ -91,7 +93,6 @@ struct kernel {
 #define MAX_ABS(a, b) _mm256_max_ps(ABS(a), ABS(b))
 #define MIN_ABS(a, b) _mm256_min_ps(ABS(a), ABS(b))
 #define RSQRT(a) _mm256_rsqrt_ps(a)
-#define RCP(a) _mm256_rcp_ps(a)
 #define IF_LESS(a, b, yes, no) _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ))
 #define FIRST(a, rest) _mm256_blend_ps(rest, a, 1)
 #include "tvl1_kernel.h"

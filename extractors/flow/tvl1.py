@@ -39,11 +39,13 @@ def _check(image: object) -> None:
         raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {image.shape}")
 
 
-def _pyramid(image: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
-    """The image (H, W) as float32, then smaller by 0.8 per scale."""
-    scales = [image.astype(np.float32, order="C")]
+def _pyramid(image: NDArray[np.uint8], memory: Sequence[NDArray[np.float32]] = ()) -> list[NDArray[np.float32]]:
+    """The image (H, W) as float32, then smaller by 0.8 per scale; in the memory of a pyramid of such an image."""
+    scales = [memory[0] if memory else np.empty(image.shape, np.float32)]
+    scales[0][...] = image
     while len(scales) < SCALES:
-        smaller = np.asarray(cv2.resize(scales[-1], None, fx=STEP, fy=STEP, interpolation=cv2.INTER_LINEAR), np.float32)
+        into = memory[len(scales)] if len(scales) < len(memory) else None
+        smaller = np.asarray(cv2.resize(scales[-1], None, into, STEP, STEP, cv2.INTER_LINEAR), np.float32)
         if min(smaller.shape) < SMALLEST:
             break
         scales.append(smaller)
@@ -51,12 +53,18 @@ def _pyramid(image: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
 
 
 class _Scratch:
-    """Memory for pairs of one size, of one thread at a time: the kernel's own, and flow of this scale and the next."""
+    """Memory for pairs of one size, of one thread at a time: of the kernel, of pyramids, of flow of two scales."""
 
     def __init__(self, h: int, w: int):
         self.shape = (h, w)
         self.kernel = np.empty(_tvl1.workspace_size(w, h), np.uint8)
         self._flow = np.empty((2, 2 * h * w), np.float32)
+        self._pyramids: tuple[list[NDArray[np.float32]], ...] = ([], [])
+
+    def pyramids(self, *images: NDArray[np.uint8]) -> tuple[list[NDArray[np.float32]], ...]:
+        """The pyramids of a pair, which last until the next."""
+        self._pyramids = tuple(map(_pyramid, images, self._pyramids))
+        return self._pyramids
 
     def flow(self, scale: int, h: int, w: int) -> NDArray[np.float32]:
         """A field (2, H, W) of a scale; those of two neighbouring scales lie apart."""
@@ -72,11 +80,10 @@ def _scratch(h: int, w: int) -> _Scratch:
     return _Scratch(h, w)
 
 
-def _solve(
-    before: Sequence[NDArray[np.float32]], after: Sequence[NDArray[np.float32]], variant: int
-) -> NDArray[np.float32]:
-    """Flow (H, W, 2) between two pyramids; x and y lie in planes of their own."""
-    scratch = _scratch(*before[0].shape)
+def _solve(first: NDArray[np.uint8], second: NDArray[np.uint8], variant: int) -> NDArray[np.float32]:
+    """Flow (H, W, 2) between two images; x and y lie in planes of their own."""
+    scratch = _scratch(*first.shape)
+    before, after = scratch.pyramids(first, second)
     u = scratch.flow(len(before) - 1, *before[-1].shape)
     u.fill(0)
     for scale in reversed(range(len(before))):
@@ -102,4 +109,4 @@ def flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: str = "")
     if before.shape != after.shape:
         raise ValueError(f"the two frames differ in size: {before.shape} and {after.shape}")
     number = variants().index(variant) if variant else len(variants()) - 1
-    return _solve(_pyramid(before), _pyramid(after), number)
+    return _solve(before, after, number)

@@ -4,13 +4,16 @@
  *   NAME(f)  the function's name in this variant
  *   TARGET   the attribute that selects the instruction set, or nothing
  *   FUSED    1 where the hardware multiplies and adds with one rounding
- *   LANES    floats in a VEC, then VEC, LOAD, STORE, FILL, IF_LESS (a < b ? yes : no) and FIRST (lane 0 of a, the rest
- *            of the other); where LANES > 1 also MULADD, MAX_ABS and MIN_ABS (of either sign), the estimates RSQRT
- *            and RCP, and QUAD_MULADD
+ *   LANES    floats in a VEC, then VEC, LOAD, STORE, FILL, MULADD (a * b + c), IF_LESS (a < b ? yes : no) and FIRST
+ *            (lane 0 of a, the rest of the other); where LANES > 1 MULADD rounds once, and there are MAX_ABS and MIN_ABS
+ *            (of either sign), the estimate RSQRT and QUAD_MULADD; and the estimate RCP where two quotients come
+ *            sooner from it than from two divisions
  *   CHAINS   roots in flight at a time; EACH(n) repeats a statement for the first n of them, as k
  *
  * All arithmetic is float32 and rounds where OpenCV rounds; only the cubic warp uses fused multiply-add as OpenCV does.
- * Where LANES > 1, hypot and division come from estimates and exact remainders: the same result, sooner.
+ * The sum of squared changes alone has an order and roundings of its own, see inner_loop().
+ * Where LANES > 1, hypot comes from an estimate and exact remainders, and where there is an RCP so does division by it:
+ * the same result, sooner.
  */
 
 #define INLINE TARGET static inline __attribute__((always_inline))
@@ -25,18 +28,6 @@ INLINE float NAME(fused)(float a, float b, float c) {
 }
 
 #if LANES > 1
-/* a / b, correctly rounded, from `inverse`, which is 1 / b correctly rounded (Markstein's theorem). */
-INLINE VEC NAME(divide)(VEC a, VEC b, VEC inverse) {
-    VEC q = a * inverse;
-    return MULADD(MULADD(-q, b, a), inverse, q);
-}
-
-/* 1 / b, correctly rounded but for one case in thousands, which divide() all but never notices. */
-INLINE VEC NAME(inverse)(VEC b) {
-    VEC estimate = RCP(b), miss = MULADD(-estimate, b, FILL(1.0f));
-    return MULADD(MULADD(miss, miss, miss), estimate, estimate);
-}
-
 /* norm[k] = TAUT * sqrt(dx[k]^2 + dy[k]^2) + 1 for the n chains, the root correctly rounded wherever the sum can notice.
  * The chains go in lockstep: a processor looks ahead about a hundred operations, fewer than two roots take. */
 INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
@@ -57,10 +48,32 @@ INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
     EACH(n) norm[k] = MULADD(rest[k], half[k], root[k]) * TAUT + 1.0f;
 }
 #else
-INLINE VEC NAME(divide)(VEC a, VEC b, VEC inverse) { return inverse != 0.0f ? a / b : 0.0f; }
-INLINE VEC NAME(inverse)(VEC b) { return (void)b, 1.0f; }
 INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
     EACH(n) norm[k] = (float)__builtin_sqrt((double)dx[k] * dx[k] + (double)dy[k] * dy[k]) * TAUT + 1.0f;
+}
+#endif
+
+/* a[k] and b[k] divided by c[k], for the n chains. */
+#ifdef RCP
+/* a / b, correctly rounded, from `inverse`, which is 1 / b correctly rounded (Markstein's theorem). */
+INLINE VEC NAME(divide)(VEC a, VEC b, VEC inverse) {
+    VEC q = a * inverse;
+    return MULADD(MULADD(-q, b, a), inverse, q);
+}
+
+INLINE void NAME(divide_both)(VEC *a, VEC *b, const VEC *c, int n) {
+    VEC estimate[CHAINS], miss[CHAINS];
+    VEC inverse[CHAINS]; /* correctly rounded but for one case in thousands, which divide() all but never notices */
+    EACH(n) estimate[k] = RCP(c[k]);
+    EACH(n) miss[k] = MULADD(-estimate[k], c[k], FILL(1.0f));
+    EACH(n) inverse[k] = MULADD(MULADD(miss[k], miss[k], miss[k]), estimate[k], estimate[k]);
+    EACH(n) a[k] = NAME(divide)(a[k], c[k], inverse[k]);
+    EACH(n) b[k] = NAME(divide)(b[k], c[k], inverse[k]);
+}
+#else
+INLINE void NAME(divide_both)(VEC *a, VEC *b, const VEC *c, int n) {
+    EACH(n) a[k] = a[k] / c[k];
+    EACH(n) b[k] = b[k] / c[k];
 }
 #endif
 
@@ -87,7 +100,7 @@ INLINE void NAME(primal)(const float *old, const float *above, const float *data
     EACH(n) rho[k] = LOAD(data + AT(RHO)) + (ix[k] * u1[k] + iy[k] * u2[k]);
     EACH(n) { /* the threshold step, downwards */
         VEC grad = ix[k] * ix[k] + iy[k] * iy[k], limit = grad * L_T;
-        VEC ratio = NAME(divide)(rho[k], grad, LOAD(data + AT(INVERSE)));
+        VEC ratio = IF_LESS(FILL(FLT_EPSILON), grad, rho[k] / grad, FILL(0.0f));
         ratio = IF_LESS(limit, rho[k], FILL(L_T), ratio);
         step[k] = IF_LESS(rho[k], -limit, FILL(-L_T), ratio);
     }
@@ -96,7 +109,7 @@ INLINE void NAME(primal)(const float *old, const float *above, const float *data
         VEC change1 = new1 - u1[k], change2 = new2 - u2[k];
         STORE(new + AT(U1), new1);
         STORE(new + AT(U2), new2);
-        STORE(errors + AT(0), LOAD(errors + AT(0)) + (change1 * change1 + change2 * change2));
+        STORE(errors + AT(0), MULADD(change1, change1, MULADD(change2, change2, LOAD(errors + AT(0)))));
     }
 #undef AT
 }
@@ -120,7 +133,7 @@ ROWS void NAME(primal_row)(const float *old, const float *above, const float *da
 /* The dual variable p of n / 2 times LANES pixels from column x on: a chain for each flow component of each VEC. `below`
  * is u one row down. */
 INLINE void NAME(dual)(const float *old, const float *u, const float *below, float *new, int x, long s, int n) {
-    VEC dx[CHAINS], dy[CHAINS], p1[CHAINS], p2[CHAINS], norm[CHAINS], inverse[CHAINS];
+    VEC dx[CHAINS], dy[CHAINS], p1[CHAINS], p2[CHAINS], norm[CHAINS];
 #define AT(k, plane) ((plane + k % 2) * s + x + k / 2 * LANES)
 #define P_AT(k, plane) ((plane + k % 2 * (P21 - P11)) * s + x + k / 2 * LANES)
     EACH(n) {
@@ -129,9 +142,9 @@ INLINE void NAME(dual)(const float *old, const float *u, const float *below, flo
         dy[k] = LOAD(below + AT(k, U1)) - here;
     }
     NAME(norms)(dx, dy, norm, n);
-    EACH(n) inverse[k] = NAME(inverse)(norm[k]);
-    EACH(n) p1[k] = NAME(divide)(LOAD(old + P_AT(k, P11)) + dx[k] * TAUT, norm[k], inverse[k]);
-    EACH(n) p2[k] = NAME(divide)(LOAD(old + P_AT(k, P12)) + dy[k] * TAUT, norm[k], inverse[k]);
+    EACH(n) p1[k] = LOAD(old + P_AT(k, P11)) + dx[k] * TAUT;
+    EACH(n) p2[k] = LOAD(old + P_AT(k, P12)) + dy[k] * TAUT;
+    NAME(divide_both)(p1, p2, norm, n);
     EACH(n) STORE(new + P_AT(k, P11), p1[k]);
     EACH(n) STORE(new + P_AT(k, P12), p2[k]);
 #undef AT
@@ -169,33 +182,9 @@ ROWS void NAME(iterate)(const float *old, float *new, const float *data, float *
 }
 
 #include "tvl1_warp.h"
+#include "tvl1_median_rows.h"
 
-/* Medians of the 5 x 5 windows of one row, from five source rows with two replicated pixels at either end. `sorted`
- * holds five rows of `s` floats. */
-ROWS void NAME(median_row)(const float *const *rows, float *sorted, float *out, int w, int s) {
-    const float *r0 = rows[0], *r1 = rows[1], *r2 = rows[2], *r3 = rows[3], *r4 = rows[4];
-    INDEPENDENT
-    for (int x = 0; x < ((w + 4 + 15) & ~15); x++) {
-        float v[5] = {r0[x], r1[x], r2[x], r3[x], r4[x]};
-        SORT_COLUMN
-        sorted[x] = v[0];
-        sorted[s + x] = v[1];
-        sorted[2 * s + x] = v[2];
-        sorted[3 * s + x] = v[3];
-        sorted[4 * s + x] = v[4];
-    }
-    const float *k0 = sorted, *k1 = k0 + s, *k2 = k1 + s, *k3 = k2 + s, *k4 = k3 + s;
-    INDEPENDENT
-    for (int x = 0; x < ((w + 15) & ~15); x++) {
-        float v[25] = {k0[x], k0[x + 1], k0[x + 2], k0[x + 3], k0[x + 4], k1[x], k1[x + 1], k1[x + 2], k1[x + 3],
-                       k1[x + 4], k2[x], k2[x + 1], k2[x + 2], k2[x + 3], k2[x + 4], k3[x], k3[x + 1], k3[x + 2],
-                       k3[x + 3], k3[x + 4], k4[x], k4[x + 1], k4[x + 2], k4[x + 3], k4[x + 4]};
-        FIND_MEDIAN
-        out[x] = v[MEDIAN_WIRE];
-    }
-}
-
-static const struct kernel NAME(kernel) = {NAME(iterate), NAME(warp_row), NAME(median_row)};
+static const struct kernel NAME(kernel) = {NAME(iterate), NAME(warp_row), NAME(median)};
 
 #undef INLINE
 #undef ROWS

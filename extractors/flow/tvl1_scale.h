@@ -6,8 +6,10 @@
  */
 
 #define SLACK 64 /* floats between the parts of the workspace */
-#define MARGIN 1.15 /* only while the error is expected above this many bounds another iteration joins a pass */
-#define RISKY 2.5 /* with an error below this many bounds the state before a pass is kept, as it may go too far */
+#define MARGIN 1.3 /* only while the error is expected above this many bounds another iteration joins a pass */
+#define RISKY 1.1 /* with an error below this many bounds the state is kept, as the next may be in doubt or too far, */
+#define BEHIND 6 /* where the one kept before is at least so many iterations behind */
+#define SLOWEST 0.9 /* errors are taken to shrink at least so fast, or a pass would go too far too often */
 
 /* The parts of one scale's memory. */
 struct field {
@@ -30,7 +32,7 @@ static size_t lay_out(struct field *f, float *memory, int w, int h) {
     PART(errors, MAX_STEPS * s)
     PART(image, 4 * (w + 2 * BORDER) * (size_t)(h + 2 * BORDER))
     PART(planes, 3 * (w + 2 * BORDER) * (size_t)(h + 2 * BORDER))
-    PART(rows, 16 * (s + 32))
+    PART(rows, MEDIAN_ROWS * (s + 32))
     f->old += STATE_PLANES * s;
     f->new += STATE_PLANES * s;
     return at;
@@ -63,40 +65,21 @@ static void prepare_image(const struct field *f, const float *i1) {
         const float *here = i1 + y * w, *above = y ? here - w : here, *below = y < h - 1 ? here + w : here;
         const long start = (y + BORDER) * pitch + BORDER;
         float *value = f->planes + start, *across = value + plane, *down = across + plane, *pixel = f->image + 4 * start;
-        for (long x = 0; x < w; x++) {
-            value[x] = here[x];
-            across[x] = 0.5f * (here[x < w - 1 ? x + 1 : x] - here[x ? x - 1 : x]);
+        memcpy(value, here, sizeof(float) * w);
+        across[0] = 0.5f * (here[1] - here[0]);
+        across[w - 1] = 0.5f * (here[w - 1] - here[w - 2]);
+        INDEPENDENT
+        for (long x = 1; x < w - 1; x++)
+            across[x] = 0.5f * (here[x + 1] - here[x - 1]);
+        INDEPENDENT
+        for (long x = 0; x < w; x++)
             down[x] = 0.5f * (below[x] - above[x]);
-        }
+        INDEPENDENT
         for (long x = 0; x < w; x++) {
             pixel[4 * x] = value[x];
             pixel[4 * x + 1] = across[x];
             pixel[4 * x + 2] = down[x];
             pixel[4 * x + 3] = 0.0f;
-        }
-    }
-}
-
-/* Replace plane U1 or U2 of the state by its 5 x 5 median. The last five source rows are kept aside, widened. */
-static void median(const struct kernel *kernel, const struct field *f, int plane) {
-    int w = f->w, h = f->h, pitch = f->s + 32;
-    for (int y = -2; y < h; y++) {
-        int below = y + 2 < h ? y + 2 : h - 1;
-        float *kept = f->rows + (y + 2) % 5 * pitch;
-        if (y + 2 < h) {
-            const float *source = row_of(f, f->old, below) + plane * f->s;
-            kept[0] = kept[1] = source[0];
-            memcpy(kept + 2, source, sizeof(float) * w);
-            kept[w + 2] = kept[w + 3] = source[w - 1];
-        }
-        if (y >= 0) {
-            const float *window[5];
-            for (int k = -2; k <= 2; k++) {
-                int r = y + k < 0 ? 0 : y + k < h ? y + k : h - 1;
-                window[k + 2] = f->rows + r % 5 * pitch;
-            }
-            float *out = row_of(f, f->old, y) + plane * f->s;
-            kernel->median_row(window, f->rows + 5 * pitch, out, w, pitch);
         }
     }
 }
@@ -117,21 +100,19 @@ static float exact_error(const struct field *f) {
 /* How far one inner loop has come. */
 struct progress {
     int n, kept; /* iterations done, and those done in the state kept in `old`; where n > kept, `new` holds state n */
-    double before, last, errors[MAX_STEPS]; /* squared changes: of the last two iterations, and of the last pass */
+    double errors[INNER]; /* the squared change of each iteration, summed in an order of its own */
 };
 
-/* The next iterations, into `new`; errors[j] becomes the squared change of iteration j, in an order of its own. */
+/* The next iterations, into `new`. */
 static void pass(const struct kernel *kernel, const struct field *f, struct progress *at, int steps) {
     memset(f->errors, 0, sizeof(float) * steps * f->s);
     kernel->iterate(at->n > at->kept ? f->new : f->old, f->new, f->data, f->errors, steps, f->w, f->h, f->s);
     for (int j = 0; j < steps; j++) {
-        at->errors[j] = 0.0;
+        double error = 0.0;
         for (int x = 0; x < f->w; x++)
-            at->errors[j] += f->errors[(long)j * f->s + x];
+            error += f->errors[(long)j * f->s + x];
+        at->errors[at->n++] = error;
     }
-    at->n += steps;
-    at->before = steps > 1 ? at->errors[steps - 2] : at->last;
-    at->last = at->errors[steps - 1];
 }
 
 /* Keep the present state. */
@@ -148,51 +129,61 @@ static void replay(const struct kernel *kernel, const struct field *f, struct pr
         pass(kernel, f, at, n - at->n < MAX_STEPS ? n - at->n : MAX_STEPS);
 }
 
-/* How many iterations to risk in one pass: all but the last must be expected to leave the error above the bound. */
-static int steps_ahead(const struct progress *at, double bound, int usual) {
-    int steps = 1;
-    if (at->n == 0)
-        steps = usual / 3;
-    else if (at->before > 0.0 && at->last < at->before)
-        for (double ratio = at->last / at->before, next = at->last * ratio; steps < MAX_STEPS && next > bound * MARGIN;
-             next *= ratio)
-            steps++;
-    return steps < 1 ? 1 : steps < MAX_STEPS ? steps : MAX_STEPS;
+/* How many iterations to risk in one pass: the errors of all but the last are expected well above the bound. Loops of a
+ * scale resemble each other: errors are taken to go as in the loop `before`, and on from its end at the last ratio. */
+static int steps_ahead(const struct progress *at, const struct progress *before, double bound) {
+    const double *errors = at->errors + at->n, *then = before->errors;
+    double next = at->n ? errors[-1] : 0.0, ratio = at->n > 1 ? errors[-1] / errors[-2] : 0.5;
+    if (ratio > SLOWEST)
+        ratio = SLOWEST;
+    for (int steps = 1; steps < MAX_STEPS; steps++) {
+        int i = at->n + steps - 1;
+        if (i < before->n)
+            next = i ? next * (then[i] / then[i - 1]) : then[0];
+        else
+            next *= ratio;
+        if (next <= MARGIN * bound)
+            return steps;
+    }
+    return MAX_STEPS;
 }
 
-/* Up to INNER iterations; returns how many there were, and 0 when the change never fell to the bound, which would end
- * the warp. `usual` is about how many to expect. */
-static int inner_loop(const struct kernel *kernel, struct field *f, int usual) {
+/* Up to INNER iterations; returns whether the change fell to the bound, which ends the warp. `before` is the loop before,
+ * with n = 0 where there was none whose change fell, and becomes this one. */
+static int inner_loop(const struct kernel *kernel, struct field *f, struct progress *before) {
     const float bound = (float)(EPSILON * EPSILON * ((double)f->w * f->h));
-    /* OpenCV's float sum is within a rounding for each term of the true one, ours within one for each row */
+    /* OpenCV's float sum is within a rounding for each term of the true one, ours within two for each row */
     const double doubt = ((double)f->w + 2.0) * (f->h + 2.0) / (1 << 24);
     struct progress at = {0};
     int ended = 0, alone = 0; /* alone: the next iteration must be a pass of its own, from a state that is kept */
     while (at.n < INNER && !ended) {
-        int start = at.n, steps = alone ? 1 : steps_ahead(&at, bound, usual), stop = 0;
+        int start = at.n, steps = alone ? 1 : steps_ahead(&at, before, bound), stop = start;
         if (steps > INNER - start)
             steps = INNER - start;
-        if (alone || (steps > 1 && at.last < RISKY * bound))
+        if (alone || (start - at.kept >= BEHIND && at.errors[start - 1] < RISKY * bound))
             keep(f, &at);
         pass(kernel, f, &at, steps);
-        while (stop < steps && at.errors[stop] > bound * (1.0 + doubt))
+        while (stop < at.n && at.errors[stop] > bound * (1.0 + doubt))
             stop++;
-        if (stop == steps)
+        if (stop == at.n)
             alone = 0;
         else if (at.errors[stop] < bound * (1.0 - doubt)) {
-            if (stop < steps - 1) /* went too far */
-                replay(kernel, f, &at, start + stop + 1);
+            if (stop < at.n - 1) /* went too far */
+                replay(kernel, f, &at, stop + 1);
             ended = 1;
         } else if (alone) { /* in doubt: decided by the sum in OpenCV's order, from the states around it */
             ended = exact_error(f) <= bound;
             alone = 0;
         } else {
-            replay(kernel, f, &at, start + stop);
+            replay(kernel, f, &at, stop);
             alone = 1;
         }
     }
     keep(f, &at);
-    return ended ? at.n : 0;
+    *before = at;
+    if (!ended)
+        before->n = 0;
+    return ended;
 }
 
 /* Improve the flow (u1, u2) from i0 to i1 at one scale. */
@@ -208,7 +199,7 @@ static void solve(const struct kernel *kernel, const float *i0, const float *i1,
         memcpy(row_of(&f, f.old, y), u1 + (long)y * w, sizeof(float) * w);
         memcpy(row_of(&f, f.old, y) + f.s, u2 + (long)y * w, sizeof(float) * w);
     }
-    int usual = 1;
+    struct progress loop = {0};
     for (int warp = 0; warp < WARPS; warp++) {
         for (int y = 0; y < h; y++) {
             const float *u = row_of(&f, f.old, y);
@@ -216,11 +207,9 @@ static void solve(const struct kernel *kernel, const float *i0, const float *i1,
                              h, f.s);
         }
         for (int outer = 0; outer < OUTER; outer++) {
-            median(kernel, &f, U1);
-            median(kernel, &f, U2);
-            int iterations = inner_loop(kernel, &f, usual);
-            usual = iterations ? iterations : INNER;
-            if (iterations)
+            kernel->median(f.old + U1 * f.s, STATE_PLANES * f.s, f.rows, w, h, f.s + 32);
+            kernel->median(f.old + U2 * f.s, STATE_PLANES * f.s, f.rows, w, h, f.s + 32);
+            if (inner_loop(kernel, &f, &loop))
                 break;
         }
     }

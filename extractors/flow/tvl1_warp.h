@@ -3,10 +3,11 @@
 /* Cubic weights of the fraction x, A = -0.75, rounded as OpenCV 5 rounds them. */
 INLINE void NAME(cubic)(float x, float *w0, float *w1, float *w2, float *w3) {
     float y = 1.0f - x, xx = x * x;
-    *w0 = -0.75f * (x * (y * y));
-    *w1 = NAME(fused)(NAME(fused)(1.25f, x, -2.25f), xx, 1.0f);
-    *w3 = -0.75f * (xx * y);
-    *w2 = 1.0f - *w0 - *w1 - *w3;
+    float a = -0.75f * (x * (y * y)), b = NAME(fused)(NAME(fused)(1.25f, x, -2.25f), xx, 1.0f), d = -0.75f * (xx * y);
+    *w0 = a;
+    *w1 = b;
+    *w2 = 1.0f - a - b - d;
+    *w3 = d;
 }
 
 /* a * b + c with one rounding, for the four channels of a pixel. */
@@ -108,8 +109,9 @@ ROWS void NAME(warp_row)(const float *image, const float *planes, const float *i
     for (int x = 0; x < w;) {
         int end = x + 16 < w ? x + 16 : w;
 #if LANES == 16
-        if (x + 16 <= w && NAME(sample_block)(planes, pitch * (h + 2 * BORDER), pitch, left + x, top + x, across + x,
-                                              down + x, warped + x, s))
+        const int at = end - 16; /* the last block goes over pixels that were done */
+        if (w >= 16 && NAME(sample_block)(planes, pitch * (h + 2 * BORDER), pitch, left + at, top + at, across + at,
+                                            down + at, warped + at, s))
             x = end;
 #endif
         for (; x < end; x++)
@@ -117,14 +119,12 @@ ROWS void NAME(warp_row)(const float *image, const float *planes, const float *i
                          down + x, warped + x, s);
     }
     (void)planes;
+    const float *later = warped, *ix = warped + s, *iy = warped + 2 * s;
     float *gx = data + IX * s, *gy = data + IY * s, *rho_c = data + RHO * s;
-    float *inverse = data + INVERSE * s;
     INDEPENDENT
     for (int x = 0; x < w; x++) {
-        float ix = warped[s + x], iy = warped[2 * s + x], square = ix * ix + iy * iy;
-        gx[x] = ix;
-        gy[x] = iy;
-        rho_c[x] = ((warped[x] - ix * u1[x]) - iy * u2[x]) - i0[x];
-        inverse[x] = square > FLT_EPSILON ? 1.0f / square : 0.0f;
+        gx[x] = ix[x];
+        gy[x] = iy[x];
+        rho_c[x] = ((later[x] - ix[x] * u1[x]) - iy[x] * u2[x]) - i0[x];
     }
 }

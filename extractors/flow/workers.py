@@ -45,8 +45,8 @@ DIFFERENCE = "difference"
 """The one whose x is no direction, which a mirror would turn round."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 BACKENDS = ("auto", "native", "opencv", "cuda")
-GPU_THREADS = 27
-"""Threads with which the compiled kernel would be as fast as a GPU: 36 pairs a second each, against 980 of a model of
+GPU_THREADS = 19
+"""Threads with which the compiled kernel would be as fast as a GPU: 53 pairs a second each, against 980 of a model of
 the Triton kernels with scene cuts among the pairs. No GPU was measured."""
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 DIS_PRESETS = {
@@ -76,8 +76,10 @@ def check_optflow() -> None:
 
 def to_bytes(flow: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Flow in pixels to uint8: clip to ±20, 0 becomes 128, half to even (denseflow's rounding)."""
-    scaled = (np.clip(flow, -BOUND, BOUND) + BOUND) * (255.0 / (2 * BOUND))
-    return np.rint(scaled).astype(np.uint8)
+    scaled = np.clip(flow, -BOUND, BOUND)
+    scaled += BOUND
+    scaled *= 255.0 / (2 * BOUND)
+    return np.rint(scaled, out=scaled).astype(np.uint8)
 
 
 _made = threading.local()

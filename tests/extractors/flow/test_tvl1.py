@@ -1,6 +1,8 @@
 """The compiled TV-L1 kernel against OpenCV's DualTVL1OpticalFlow, on rendered motion, real frames and hard inputs."""
 
+import itertools
 import os
+import re
 import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -122,6 +124,32 @@ def real_frames(video: str, start: int, count: int, w: int, h: int) -> np.ndarra
 )
 def test_same_as_opencv_on_real_frames(video, w, h):
     same_as_opencv(*real_frames(video, 60, 2, w, h))
+
+
+def compared(name: str, wires: np.ndarray) -> np.ndarray:
+    """Wires (N, patterns) after the comparators that a macro of tvl1_median.h lists."""
+    text = (Path(tvl1.__file__).parent / "tvl1_median.h").read_text().replace("\\\n", "")
+    (macro,) = re.findall(rf"#define {name} +(.*)", text)
+    wires = wires.copy()
+    for kind, i, j in re.findall(r"(\w+)\((\d+), (\d+)\)", macro):
+        a, b = wires[int(i)].copy(), wires[int(j)].copy()
+        if kind != "HIGH":
+            wires[int(i)] = np.minimum(a, b)
+        if kind != "LOW":
+            wires[int(j)] = np.maximum(a, b)
+    return wires
+
+
+def test_comparators_of_two_medians_on_all_zeros_and_ones():
+    """Which proves them for all values: four sorted rows, merged two by two, then the middle of both."""
+    ones = np.array(list(itertools.product(range(6), repeat=4))).T  # (4, patterns)
+    rows = (np.arange(5)[:, None] >= 5 - ones[:, None]).astype(int)  # (4, 5, patterns), each sorted
+    pairs = [
+        compared("MERGE_ROWS", np.concatenate([one, other[[1, 2, 3, 0, 4]]])) for one, other in (rows[:2], rows[2:])
+    ]
+    assert all((np.diff(pair, axis=0) >= 0).all() for pair in pairs)
+    middle = compared("FIND_MIDDLE", np.concatenate(pairs))[[7, 8, 9, 12, 13, 14]]
+    assert np.array_equal(middle, np.sort(rows.reshape(20, -1), axis=0)[7:13])
 
 
 @pytest.mark.parametrize("motion", MOTIONS)
