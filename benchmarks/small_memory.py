@@ -9,10 +9,12 @@ how far are the training videos ahead of the test videos, and is it worse than t
 joined videos of benchmarks/joined.py (80 s of memory), where all depends on the memory: does it still recall? Intervals
 are those of benchmarks/kinds.py and joined.py.
 
-Scores are kept in WORK, the record is written after each setting, and what is kept is not trained again.
+Scores are kept in WORK, the record is written after each setting, and what is kept is not trained again; `--on SET`
+changes the record of that set alone.
 """
 
 import argparse
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -188,11 +190,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, default=RECORD)
     options = parser.parse_args(arguments)
     torch.set_flush_denormal(True)
-    record: dict = {**about_machine(), "preset": PRESET, "features": POINT, "seeds": options.seeds}
-    record |= {"resamples": RESAMPLES, "settings": {name: one.about for name, one in SETTINGS.items()}}
+    before = json.loads(options.output.read_text()) if options.output.exists() else {}
+    record: dict = {**before, **about_machine(), "preset": PRESET, "features": POINT, "resamples": RESAMPLES}
+    record["settings"] = {name: one.about for name, one in SETTINGS.items()}
     for name in options.on:
         rows = _on_joined(options) if name == JOINED else _on_folds(options, name)
-        record[name] = {}
+        record[name], record["seeds"] = {}, {**record.get("seeds", {}), name: options.seeds}
         for setting, row in rows:
             record[name][setting] = row
             write_json(options.output, record)

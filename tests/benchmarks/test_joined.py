@@ -125,6 +125,20 @@ def test_who_knows_the_hug_calls_every_fall_right(study, known):
     assert tests.mean_ap([perfect])["mAP"] == 1 and (tests.margins(perfect) > 0).tolist() == tests.hugs.tolist()
 
 
+def test_a_lead_is_that_of_the_same_seeds(study, known):
+    tests = study.Tests([study.Fold(known, known)])
+    right = tests.hugs * 2.0 - 1
+    rows = {
+        study.AGAINST: {"seeds": [0, 1], "falls": tests.accuracy(np.stack([-right, right]))},
+        "knows": {"seeds": [0], "falls": tests.accuracy(right[None])},
+    }
+    for row in rows.values():
+        row["per_frame"] = {**row["falls"], "by_seed": row["falls"]["by_seed"]}
+    found = study.with_leads(rows)
+    assert found["knows"]["falls"]["ahead of lstr-0s"] == {"difference": 1.0, "interval": [1.0, 1.0]}
+    assert found[study.AGAINST]["falls"]["accuracy"] == 0.5 and "resampled" not in found[study.AGAINST]["falls"]
+
+
 def test_what_was_scored_is_not_trained_again(study, known, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "WIDTH", 16)
     row = study.Row("", {"d_model": 32, "d_feedforward": 32}, {"max_steps": 2})
@@ -178,16 +192,18 @@ def test_tokens_without_their_mean_say_nothing_of_what_is_always_there(settings)
 
 
 @pytest.mark.long
-def test_lstr_learns_what_decides_and_without_memory_is_at_chance(study, known, monkeypatch):
+def test_lstr_learns_what_decides_and_without_memory_is_at_chance(clips, study, known, monkeypatch):
     monkeypatch.setattr(study, "WIDTH", 16)
-    fold = study.Fold(known, known)
-    tests = study.draw_tests(np.random.default_rng(0), known, (5.0, 20.0), 20)
+    monkeypatch.setattr(clips, "GAPS", (2.0, 4.0))
+    monkeypatch.setattr(clips, "LEAD", 2.0)
+    strong = {kind: [replace(clip, rows=3 * clip.rows) for clip in found] for kind, found in vars(known).items()}
+    fold = study.Fold(clips.Clips(**strong), clips.Clips(**strong))
+    tests = study.draw_tests(np.random.default_rng(0), fold.testing, (2.0, 4.0), 20)
     scored = {}
-    for name in ("lstr-80s", study.AGAINST):
-        row = study.ROWS[name]
-        row = replace(row, model={**row.model, "d_model": 32, "d_feedforward": 32, "dropout": 0.0})
-        model, training = row.configs(0)
-        trained = study.train_on(fold, model, replace(training, max_steps=120, lr=3e-3))
+    for memory in (32, 0):
+        model = {"d_model": 32, "d_feedforward": 32, "dropout": 0.0, "long_length": memory, "long_stride": 2}
+        row = study.Row("", {**model, "work_length": 4}, {"max_steps": 160, "lr": 3e-3})
+        trained = study.train_on(fold, *row.configs(0))
         scores = [predict(trained, one.video.features[:]).numpy()[one.fall[0] + 1] for one in tests]
-        scored[name] = np.mean([(s[1] > s[2]) == (one.called == 1) for s, one in zip(scores, tests, strict=True)])
-    assert scored["lstr-80s"] > 0.9 and 0.25 < scored[study.AGAINST] < 0.75
+        scored[memory] = np.mean([(s[1] > s[2]) == (one.called == 1) for s, one in zip(scores, tests, strict=True)])
+    assert scored[32] > 0.9 and 0.25 < scored[0] < 0.75
