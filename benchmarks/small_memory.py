@@ -57,6 +57,10 @@ class Setting:
     """share of the training windows that see none of their memory but its newest slot"""
     mean_free: bool = False
     """whether the mean of a window's memory tokens is taken off each"""
+    seeds: int = 1
+    """on the folds, at most: two of what came close to no memory with one, and of nothing"""
+    steps: int = 0
+    """of training on the joined videos, where not joined.py's; such a setting is for these alone"""
 
     def changes(self, long: Mapping[str, object]) -> dict[str, str]:
         """For `resolve`, and what it does not know as `memory.x`."""
@@ -68,16 +72,14 @@ class Setting:
 
 SHORT = {"long_length": 64, "long_stride": 4}
 SETTINGS = {
-    "plain": Setting("nothing against it"),
-    "hide-50": Setting("half of the slots hidden", hide=0.5),
-    "hide-80": Setting("80 % of the slots hidden", hide=0.8),
-    "hide-95": Setting("95 % of the slots hidden", hide=0.95),
+    "plain": Setting("nothing against it", seeds=2),
+    "hide-80": Setting("80 % of the slots hidden", hide=0.8, seeds=2),
     "stride-16": Setting("a slot in 4 s", {"long_stride": 16}),
-    "drop-50": Setting("half of the memories dropped whole", drop=0.5),
-    "drop-80": Setting("80 % of the memories dropped whole", drop=0.8),
+    "drop-50": Setting("half of the memories dropped whole", drop=0.5, seeds=2),
     "mean-free": Setting("tokens without their mean", mean_free=True),
+    "plain-longer": Setting("nothing against it, three times the steps", steps=1800),
+    "hide-80-longer": Setting("80 % of the slots hidden, three times the steps", hide=0.8, steps=1800),
     "queries-1": Setting("one query in each stage", {"n0": 1, "n1": 1}),
-    "mean-free-hide-80": Setting("tokens without their mean, 80 % of the slots hidden", hide=0.8, mean_free=True),
 }
 
 
@@ -143,12 +145,13 @@ class RealFolds:
 
     def judge(self, without: list[Scores], runs: list[Scores], on_training: float) -> dict:
         """A row of the record: mAP of the test videos, how far it is ahead of no memory and behind training videos."""
-        row = judge(self.held[0], {NONE: without, "row": runs}, NONE)["row"]
+        row = judge(self.held[0], {NONE: without[: len(runs)], "row": runs}, NONE)["row"]
         lead = row[f"ahead of {NONE}"]["mAP"]
         return {
             "mAP": row["mAP"],
             "interval": row["interval"]["mAP"],
             "mAP_by_seed": row["mAP_by_seed"] if len(runs) > 1 else [row["mAP"]],
+            "seeds": len(runs),
             f"ahead of {NONE}": lead,
             "mAP_of_training_videos": on_training,
             "gap": on_training - row["mAP"],
@@ -159,13 +162,13 @@ def run_joined(work: Path, folds: list, tests: Tests, name: str, seeds: int) -> 
     """A setting's row of the joined videos; those without memory and without anything against it are joined.py's."""
     known = {NONE: AGAINST, "plain": "lstr-80s"}
     setting = SETTINGS.get(name, Setting(""))
-    row = (
-        ROWS[known[name]]
-        if name in known
-        else Row(setting.about, {**LONG, **setting.model}, {"hide_long": setting.hide})
-    )
+    if name in known:
+        row = ROWS[known[name]]
+    else:
+        train = {"hide_long": setting.hide} | ({"max_steps": setting.steps} if setting.steps else {})
+        row = Row(setting.about, {**LONG, **setting.model}, train, seeds=1)
     runs, seconds = {}, []
-    for seed in range(seeds):
+    for seed in range(min(seeds, row.seeds)):
         runs[seed] = []
         for place, fold in enumerate(folds):
             path = work / f"fold_{place + 1}" / f"{known.get(name, f'memory-{name}')}-{seed}.npz"
@@ -195,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
     record["settings"] = {name: one.about for name, one in SETTINGS.items()}
     for name in options.on:
         rows = _on_joined(options) if name == JOINED else _on_folds(options, name)
-        record[name], record["seeds"] = {}, {**record.get("seeds", {}), name: options.seeds}
+        record[name] = {}
         for setting, row in rows:
             record[name][setting] = row
             write_json(options.output, record)
@@ -208,8 +211,9 @@ def _on_folds(options: argparse.Namespace, name: str) -> Iterator[tuple[str, dic
     folds = RealFolds(options.data, options.features, options.work, name)
     without, on_training = folds.run({}, options.seeds)
     yield NONE, folds.judge(without, without, on_training)
-    for setting in options.settings:
-        yield setting, folds.judge(without, *folds.run(SETTINGS[setting].changes(SHORT), options.seeds))
+    for setting in [name for name in options.settings if not SETTINGS[name].steps]:
+        one = SETTINGS[setting]
+        yield setting, folds.judge(without, *folds.run(one.changes(SHORT), min(one.seeds, options.seeds)))
 
 
 def _on_joined(options: argparse.Namespace) -> Iterator[tuple[str, dict]]:

@@ -325,18 +325,18 @@ def small_memory() -> Iterator[list]:
     """What each way to have a long memory comes to on few videos, and whether it still recalls."""
     data, sets = record("small-memory"), {"ut_interaction": "UT-Interaction", "urfall": "UR Fall"}
     heads = [f"{title}: {what}" for title in sets.values() for what in ("training", "test mAP", "ahead of none")]
-    yield ["long memory", *heads, "joined: falls called right"]
-    about = {"none": "none", **data["settings"]}
-    for name in data["ut_interaction"]:
+    yield ["long memory", *heads, "joined: falls called right", "seeds"]
+    for name, about in {"none": "none", **data["settings"]}.items():
         cells = []
-        for of_set in sets:
-            row = data[of_set][name]
-            lead = row["ahead of none"]
-            cells += [f"{row['mAP_of_training_videos']:.3f}", f"{row['mAP']:.3f}"]
-            cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if name != "none" else ""]
+        for row in (data[of_set].get(name) for of_set in sets):
+            lead = row and row["ahead of none"]
+            cells += [f"{row['mAP_of_training_videos']:.3f}", f"{row['mAP']:.3f}"] if row else ["", ""]
+            cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if row and name != "none" else ""]
         recalled = data["joined"].get(name, {}).get("falls")
         cells += [f"{recalled['accuracy']:.3f} {interval(recalled['interval'])}" if recalled else ""]
-        yield [about[name], *cells]
+        in_all = [data[of_set].get(name) for of_set in (*sets, "joined")]
+        seeds = (row["seeds"] if isinstance(row["seeds"], int) else len(row["seeds"]) for row in in_all if row)
+        yield [about, *cells, ", ".join(map(str, seeds))]
 
 
 def parity() -> Iterator[list]:
