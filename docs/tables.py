@@ -323,6 +323,52 @@ def rounded(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
+def joined() -> Iterator[list]:
+    """Falls called right in joined videos, by the seconds since the hug, and the lead over no long memory."""
+    data = record("joined")
+    rows, against = data["rows"], "ahead of lstr-0s"
+    gaps = [f"{gap:g}" for gap in data["joined"]["scored_gaps"]]
+    yield [
+        "",
+        *(f"{gap} s" for gap in gaps),
+        "all falls",
+        "ahead of no long memory",
+        "mAP of A and B",
+        "seconds to train",
+    ]
+    for row in rows.values():
+        falls, per_frame = row["falls"], row["per_frame"]
+        lead = falls.get(against)
+        cells = [
+            *(f"{falls['by_gap'][gap]:.2f}" for gap in gaps),
+            f"{falls['accuracy']:.3f} {interval(falls['interval'])}",
+        ]
+        cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if lead else ""]
+        cells += [f"{per_frame['mAP']:.3f} {interval(per_frame['interval'])}", f"{row['processor_seconds']:.0f}"]
+        yield [row["about"], *cells]
+    rule = data["rule"]
+    cells = [*(f"{rule['by_gap'][gap]:.2f}" for gap in gaps), f"{rule['accuracy']:.3f} {interval(rule['interval'])}"]
+    yield ["a hug detector and the rule itself", *cells, "", "", ""]
+
+
+def small_memory() -> Iterator[list]:
+    """What each way to have a long memory comes to on few videos, and whether it still recalls."""
+    data, sets = record("small-memory"), {"ut_interaction": "UT-Interaction", "urfall": "UR Fall"}
+    heads = [f"{title}: {what}" for title in sets.values() for what in ("training", "test mAP", "ahead of none")]
+    yield ["long memory", *heads, "joined: falls called right", "seeds"]
+    for name, about in {"none": "none", **data["settings"]}.items():
+        cells = []
+        for row in (data[of_set].get(name) for of_set in sets):
+            lead = row and row["ahead of none"]
+            cells += [f"{row['mAP_of_training_videos']:.3f}", f"{row['mAP']:.3f}"] if row else ["", ""]
+            cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if row and name != "none" else ""]
+        recalled = data["joined"].get(name, {}).get("falls")
+        cells += [f"{recalled['accuracy']:.3f} {interval(recalled['interval'])}" if recalled else ""]
+        in_all = [data[of_set].get(name) for of_set in (*sets, "joined")]
+        seeds = (row["seeds"] if isinstance(row["seeds"], int) else len(row["seeds"]) for row in in_all if row)
+        yield [about, *cells, ", ".join(map(str, seeds))]
+
+
 def parity() -> Iterator[list]:
     """The published code beside this one."""
     yield ["", "largest difference", "of"]
@@ -334,6 +380,8 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "kinds": kinds,
     "recall": recall,
     "parity": parity,
+    "joined": joined,
+    "small-memory": small_memory,
     "results": results,
     "learnt": learnt,
     "random-networks": random_networks,
