@@ -334,7 +334,7 @@ def joined() -> Iterator[list]:
         "all falls",
         "ahead of no long memory",
         "mAP of A and B",
-        "seconds to train",
+        "processor s",
     ]
     for row in rows.values():
         falls, per_frame = row["falls"], row["per_frame"]
