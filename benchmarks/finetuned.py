@@ -31,7 +31,7 @@ from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 
-PRESET = "small"
+PRESET = "lstr-small"
 N_FOLDS = 3
 SYSTEMS: dict[str, Settings] = {
     "linear_1_chunk": {"penalty": "1e4", "chunks": "1"},

@@ -6,7 +6,7 @@
 `joined_clips.py` says how videos are joined. Of each fold the networks of both sets, fine-tuned on the fold's training
 videos, make features of all clips, so that no network and no model has seen a clip that it is judged on. Each step of
 training joins new videos from the clips of the training videos; the videos that are scored are the same for every row.
-The rows differ in kind, memory and windows; all else is the preset `small`. `rule` is no model of time: a linear
+The rows differ in kind, memory and windows; all else is the preset `lstr-small`. `rule` is no model of time: a linear
 detector of hugs, and a fall is called A where it ever went above a threshold that the training clips chose.
 
 Scores are kept in WORK, the record is written after each row, and what is kept is not trained again. Intervals resample
@@ -55,7 +55,7 @@ from pipelines.training.schedule import rates
 from pipelines.training.step import Learner
 
 RECORD = Path(__file__).with_name("joined.json")
-PRESET, POINT, N_FOLDS = "small", "live", 3
+PRESET, POINT, N_FOLDS = "lstr-small", "live", 3
 TEST_GAPS = (5.0, 10.0, 20.0, 40.0, 60.0)  # seconds
 EACH = 20  # scored videos of a gap and fold
 RESAMPLES = 1000

@@ -2,9 +2,9 @@
 
 The features are those of the recipe `live`, from networks that never saw the videos they are judged on: the folds of
 benchmarks/frontier.py, whose WORK holds them. Each kind has a few candidates of size and memory; the one that a fold
-uses is the one that does best on the other folds. All else is the preset `small`. Scores of all folds are pooled before
-the metrics, three seeds are averaged, and intervals resample the videos for all kinds together. What is already in WORK
-is kept.
+uses is the one that does best on the other folds. All else is the preset `lstr-small`. Scores of all folds are pooled
+before the metrics, three seeds are averaged, and intervals resample the videos for all kinds together. What is already
+in WORK is kept.
 
     python benchmarks/frontier.py learn SHARED/data --work FEATURES --points live
     nice python benchmarks/kinds.py SHARED/data --features FEATURES --work WORK [--kinds lstr miniroad]
@@ -25,7 +25,7 @@ from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 
-PRESET = "small"
+PRESET = "lstr-small"
 POINT = "live"
 AGAINST = "lstr"
 SETS = {"ut_interaction": "UT-Interaction", "urfall": "UR Fall Detection"}
@@ -37,6 +37,7 @@ CANDIDATES: dict[str, list[Settings]] = {
     "linear": [{"penalty": "1e4", "chunks": "1"}, {"penalty": "1e4", "chunks": "4"}],
     "lstr": [{}, {"model.work_length": "16"}, LONG],
     "rnn": [{}, {"model.work_length": "32"}],
+    "gru": [{"model.kind": "rnn", "model.cell": "gru", "model.work_length": w} for w in ("8", "32")],
     "trn": [{}, {"model.work_length": "32"}],
     "miniroad": [{**MINIROAD, "model.work_length": "16"}, {**MINIROAD, "model.work_length": "64"}],
     "testra": [LONG, {**LONG, "model.decay": "0.8"}],
@@ -47,7 +48,7 @@ CANDIDATES: dict[str, list[Settings]] = {
     "colar": [{"model.work_length": "8"}, {"model.work_length": "16"}],
     "lfb": [LONG],
 }
-"""By kind, what is tried on top of the preset."""
+"""By kind, what is tried on top of the preset; `gru` is an RNN with another cell."""
 CANDIDATES = {
     kind: [settings if kind == "linear" else {"model.kind": kind, **settings} for settings in candidates]
     for kind, candidates in CANDIDATES.items()

@@ -33,7 +33,7 @@ from pipelines.files.json_files import write_json
 from pipelines.progress import Failed
 from pipelines.provenance import about_machine
 
-PRESET = "small"
+PRESET = "lstr-small"
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
 PENALTIES = ("1e4", "1e3", "3e3", "3e4")

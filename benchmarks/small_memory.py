@@ -3,11 +3,11 @@
     python benchmarks/frontier.py learn SHARED/data --work FEATURES --points live
     nice python benchmarks/small_memory.py SHARED/data --features FEATURES --work WORK [--settings hide-80]
 
-Each setting is LSTR of the preset `small` with a long memory, and answers two questions. On the folds of UT-Interaction
-and UR Fall (16 s of memory; features and folds of benchmarks/kinds.py), where nobody knows what a memory could gain:
-how far are the training videos ahead of the test videos, and is it worse than the preset, which has no memory? On the
-joined videos of benchmarks/joined.py (80 s of memory), where all depends on the memory: does it still recall? Intervals
-are those of benchmarks/kinds.py and joined.py.
+Each setting is LSTR of the preset `lstr-small` with a long memory, and answers two questions. On the folds of
+UT-Interaction and UR Fall (16 s of memory; features and folds of benchmarks/kinds.py), where nobody knows what a memory
+could gain: how far are the training videos ahead of the test videos, and is it worse than the preset, which has no
+memory? On the joined videos of benchmarks/joined.py (80 s of memory), where all depends on the memory: does it still
+recall? Intervals are those of benchmarks/kinds.py and joined.py.
 
 Scores are kept in WORK, the record is written after each setting, and what is kept is not trained again; `--on SET`
 changes the record of that set alone.
@@ -41,7 +41,7 @@ from pipelines.provenance import about_machine
 from pipelines.training import step
 
 RECORD = Path(__file__).with_name("small-memory.json")
-PRESET, POINT = "small", "live"
+PRESET, POINT = "lstr-small", "live"
 NONE, JOINED = "none", "joined"
 
 

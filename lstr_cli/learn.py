@@ -38,9 +38,8 @@ SOME_FAILED = 3
     "--kind",
     type=click.Choice(list(KINDS)),
     metavar="KIND",
-    default="lstr",
-    show_default=True,
-    help="Of the model that sees the features; `lstr models` lists all.",
+    help="Of the model that sees the features; `lstr models` lists all.  [default: rnn up to an hour of training "
+    "video, then lstr]",
 )
 @click.option("--init", metavar="MODEL|WEIGHTS", help="What the networks begin with: an earlier model file or weights.")
 @set_option

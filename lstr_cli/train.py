@@ -17,7 +17,8 @@ from lstr_cli.options import data_options, device_option, set_option
     "--preset",
     type=click.Choice(
         ["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published"]
-        + ["miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14", "small"]
+        + ["miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"]
+        + ["small", "lstr-small"]
         + ["gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"]
         + ["cmert-thumos14", "mat-thumos14", "mat-tvseries"]
         + ["idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14"]
@@ -33,7 +34,8 @@ from lstr_cli.options import data_options, device_option, set_option
     "idn-thumos14, fats-thumos14, woad-thumos14, woad-video-thumos14: of IDN's, FATS' and WOAD's. "
     "efc-thumos14, ed-thumos14, red-thumos14, ttm-thumos14: sizes of those papers. "
     "lap-like-thumos14, tfn-like-thumos14, conv-deconv-thumos14: sizes of our own. "
-    "small: for little video.  [default: small up to an hour of training video, else thumos14]",
+    "small: for little video, an RNN. lstr-small: LSTR of that size.  [default: small up to an hour of training video, "
+    "or lstr-small where settings speak of another kind, else thumos14]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option

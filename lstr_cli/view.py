@@ -182,11 +182,11 @@ class View:
             full, rest = self._bar(score, 8)
             role = "on" if label in one.on else ""
             line += [(full, role or "bar"), (rest, "quiet"), (f" {score:4.2f} {fit(clean(label), names)}", role)]
-        if width >= WIDE:
-            line.append((f" {one.rates(self._clock())[0]:5.1f}/s", "quiet"))
-        if one.status.dropped:
-            line.append((f" dropped {one.status.dropped}", "alert"))
-        return line
+        rate = f" {one.rates(self._clock())[0]:5.1f}/s"
+        dropped = f" dropped {one.status.dropped}" if one.status.dropped else ""
+        if width >= WIDE and cells("".join(part for part, _ in line) + rate + dropped) <= width:
+            line.append((rate, "quiet"))
+        return [*line, (dropped, "alert")] if dropped else line
 
     def _memory(self, one: Watched, size: int) -> list[Line]:
         """The fill of the memories, and what is missing of the source."""

@@ -93,7 +93,7 @@ def write_small_set(root: Path) -> None:
     assert {e.state for e in events if isinstance(e, Outcome)} == {"done"}
     assert not [e for e in events if isinstance(e, Failed)]
     split = read_split(features, labels, "training")
-    model, config = resolve("small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
+    model, config = resolve("lstr-small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
     for _ in train_model(Task(split, model, config), root / "run"):
         pass
 

@@ -38,8 +38,8 @@ class LearnOptions:
     """`rgb`, `flow` or `both`; None for all that a named recipe has."""
     algorithm: str | None = None
     """Of optical flow; None for that of a named recipe."""
-    kind: str = "lstr"
-    """Of the model that sees the features, one of `lstr.config.KINDS`."""
+    kind: str | None = None
+    """Of the model that sees the features, one of `lstr.config.KINDS`; None for that of the preset."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """`model.NAME` and `train.NAME` of that model; NAME, rgb.NAME and flow.NAME of the feature networks."""
     init: str | None = None
@@ -53,7 +53,7 @@ class LearnOptions:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a kind or a time that does not exist."""
-        if self.kind not in KINDS:
+        if self.kind is not None and self.kind not in KINDS:
             raise ConfigError(f"There is no kind of model {self.kind!r}.", f"choose one of {', '.join(KINDS)}.")
         if self.seconds is not None and self.seconds <= 0:
             raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as --time 15m.")
@@ -68,7 +68,7 @@ class LearnOptions:
     def of_model(self) -> dict[str, str]:
         """The settings of the model that sees the features."""
         chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] in OF_THE_MODEL}
-        kind = {"model.kind": self.kind} if self.kind != "lstr" else {}
+        kind = {"model.kind": self.kind} if self.kind else {}
         return kind | ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
     @property

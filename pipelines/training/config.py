@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from lstr.config import PRESETS as MODELS
 from lstr.config import LSTRConfig, check_range, override
@@ -167,6 +168,7 @@ MAT = replace(PUBLISHED, average=0.999, seed=123456)
 AHEAD = TrainConfig(lr=1e-4, weight_decay=0.0, schedule="constant")  # what EFC, ED, RED and TTPP had is not known
 IDN = TrainConfig(lr=1e-4, weight_decay=0.0, batch_size=128, schedule="constant", windows="every", stride=1)
 WOAD = TrainConfig(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
+SMALL = TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True)
 PRESETS = {
     "thumos14": TrainConfig(),
     "tvseries": TrainConfig(metric="mcAP"),
@@ -195,20 +197,28 @@ PRESETS = {
     "lap-like-thumos14": TRN,
     "tfn-like-thumos14": IDN,
     "conv-deconv-thumos14": AHEAD,
-    "small": TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True, hide_long=0.8),
+    "small": SMALL,
+    "lstr-small": replace(SMALL, hide_long=0.8),
 }
 
 
 SMALL_UP_TO = 14_400  # chunks: one hour
+OF_SMALL = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
+"""What `small` uses of a model's settings."""
 
 
-def preset_for(n_chunks: int) -> str:
-    """The preset for so many training chunks, where nobody names one.
+def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The preset for so many training chunks and such settings by `model.NAME`, where nobody names one.
 
     `small` was measured on five minutes of video, which `thumos14` learns by heart; `thumos14` is the paper's for
-    fourteen hours. Nothing between was measured, and an hour is their geometric middle.
+    fourteen hours. Nothing between was measured, and an hour is their geometric middle. Settings that `small` has no
+    use for, as of a long memory or another kind, are about `lstr-small`.
     """
-    return "small" if n_chunks <= SMALL_UP_TO else "thumos14"
+    if n_chunks > SMALL_UP_TO:
+        return "thumos14"
+    foreign = any(name.startswith("model.") and name[6:] not in OF_SMALL for name in settings)
+    kind = settings.get("model.kind", "lstr" if foreign else MODELS["small"].kind)
+    return "small" if kind == MODELS["small"].kind else "lstr-small"
 
 
 def resolve(

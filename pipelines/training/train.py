@@ -171,7 +171,7 @@ def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
         yield Findings(source, findings)
     stop_at_errors(findings, source)
     split = data.split(options.subset, options.skip_missing)
-    preset = (file["preset"] if file else None) or options.preset or preset_for(split.n_chunks)
+    preset = (file["preset"] if file else None) or options.preset or preset_for(split.n_chunks, options.settings)
     model, config = resolve(preset, options.changes(), split.dims, file)
     validation = _validation(data, options) if config.eval_every else None
     return Task(split, model, config, validation, preset)

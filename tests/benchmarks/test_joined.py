@@ -158,7 +158,7 @@ def test_every_row_is_a_model(study, settings):
         assert name != study.AGAINST or config.long_length == 0
     for one in settings.SETTINGS.values():
         known = {name: value for name, value in one.changes(settings.SHORT).items() if not name.startswith("memory.")}
-        settings_of = importlib.import_module("pipelines.training.config").resolve("small", known, (0, 16))
+        settings_of = importlib.import_module("pipelines.training.config").resolve("lstr-small", known, (0, 16))
         assert settings_of[0].n_long > 0 and settings_of[1].hide_long == one.hide
 
 

@@ -131,7 +131,7 @@ def test_a_new_kind_trains_and_detects_by_the_commands(mean, lstr, small_set, tm
     run = tmp_path / "run"
     shape = ("--set", "model.kind=mean", "--set", "model.d_model=16", "--set", "train.epochs=2")
     code, _, err = lstr(
-        "train", small_set.features, "--labels", small_set.labels, "-o", run, "--preset", "small", *shape
+        "train", small_set.features, "--labels", small_set.labels, "-o", run, "--preset", "lstr-small", *shape
     )
     assert code == 0, err
     for mode in ("batch", "stream"):

@@ -139,7 +139,7 @@ def test_outputs_that_cannot_be_written(lstr, small_set, tmp_path):
         result = lstr("extract", video, "-o", output, "--recipe", "fast", "--workers", "1")
         mistake(result, 2, "-o")
         mistake(lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", output), 2, "cannot be written")
-        train = ("train", small_set.features, "--labels", small_set.labels, "--preset", "small")
+        train = ("train", small_set.features, "--labels", small_set.labels, "--preset", "lstr-small")
         mistake(lstr(*train, "-o", output), 2, "cannot be written")
     assert (tmp_path / "file").read_text() == "in the way"
 
@@ -164,7 +164,7 @@ def changed_labels(small_set, path, change) -> str:
 
 def test_labels_that_do_not_fit(lstr, small_set, tmp_path):
     evaluate = ("evaluate", small_set.checkpoint, small_set.features, "--labels")
-    train = ("train", small_set.features, "-o", tmp_path / "run", "--preset", "small", "--labels")
+    train = ("train", small_set.features, "-o", tmp_path / "run", "--preset", "lstr-small", "--labels")
     entry = {"subset": "testing", "duration": 5, "annotations": []}
     unknown = changed_labels(small_set, tmp_path / "u.json", lambda c: c["database"].update(ghost=entry))
     mistake(lstr(*evaluate, unknown), 2, "ghost", "--skip-missing")
@@ -297,7 +297,16 @@ def test_missing_optflow_says_what_to_type(lstr, small_set, tmp_path, monkeypatc
 
 
 def test_train_and_resume_from_the_command(lstr, small_set, tmp_path):
-    command = ["train", small_set.features, "--labels", small_set.labels, "-o", tmp_path / "run", "--preset", "small"]
+    command = [
+        "train",
+        small_set.features,
+        "--labels",
+        small_set.labels,
+        "-o",
+        tmp_path / "run",
+        "--preset",
+        "lstr-small",
+    ]
     command += ["--set", "model.d_model=16", "--set", "train.epochs=2"]
     code, out, err = lstr(*command, "--make-default")
     assert code == 0 and out == "" and "epoch 2/2" in err and "default model" in err
@@ -340,7 +349,7 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *mine)
     assert code == 0 and "flow networks carry random weights" in err and "rgb and flow" not in err
     assert sorted(p.name for p in features.glob("*_*")) == ["flow_random_bninception", "rgb_custom_resnet50"]
-    train = ("train", features, "--labels", small_set.labels, "-o", run, "--preset", "small")
+    train = ("train", features, "--labels", small_set.labels, "-o", run, "--preset", "lstr-small")
     assert lstr(*train, "--set", "train.epochs=1", "--set", "model.d_model=16")[0] == 0
     detect = ("detect", small_set.videos / "scene_03.mp4", "-c", run / "checkpoint.pt")
     assert lstr(*detect, *mine)[0] == 0

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lstr.timeline import Event
@@ -121,6 +121,7 @@ def test_without_unicode():
 
 
 @settings(max_examples=40)
+@example([""], [""], 72, 3)  # one line, and a number of seven digits in it
 @given(
     st.lists(st.text(max_size=60), min_size=1, max_size=12),
     st.lists(st.text(max_size=40), unique=True, max_size=30),

@@ -88,7 +88,7 @@ def job_of(name: str, small_set, folder: Path) -> Job:
         words = ["extract", videos, "-o", "FOLDER/features", *NETWORKS, "--workers", name[-1]]
         return Job(words, files_of("rgb_*/*.npy", "flow_*/*.npy"))
     if name == "train":
-        words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "small", "--device", "cpu"]
+        words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "lstr-small", "--device", "cpu"]
         return Job([*words, *TINY], checkpoint_of, begun="resume.pt")
     if name == "finetune":
         words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", "--flow", "dis"]

@@ -131,7 +131,7 @@ def test_each_record_is_read_in_the_folder_that_has_the_video(small_set, feature
 def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
     made = write_features(tmp_path / "features")
     settings = [part for name, value in TINY_SETTINGS.items() for part in ("--set", f"{name}={value}")]
-    given = ("train", made.features, "--labels", made.labels, "--preset", "small", *settings, "--max-steps", "2")
+    given = ("train", made.features, "--labels", made.labels, "--preset", "lstr-small", *settings, "--max-steps", "2")
     code, _, err = lstr(*given, "-o", tmp_path / "elsewhere", "--eval-every", "1")
     assert code == 0 and "seen" not in err, "a folder without records"
     say_seen(made.features, {"v0": ["flow"], "v1": [], "v2": ["flow"], "v3": ["flow"], "v4": []})

@@ -22,7 +22,9 @@ def test_a_peer_trains_and_detects_by_the_commands(kind, lstr, small_set, tmp_pa
         settings["model.supervision"] = "video"
     options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     labels = ("--labels", small_set.labels)
-    code, _, err = lstr("train", small_set.features, *labels, "-o", tmp_path / "run", "--preset", "small", *options)
+    code, _, err = lstr(
+        "train", small_set.features, *labels, "-o", tmp_path / "run", "--preset", "lstr-small", *options
+    )
     assert code == 0, err
     scored = []
     for mode in ("batch", "stream"):

@@ -67,7 +67,7 @@ def split(small_set):
 def test_by_the_same_commands(small_set, split, tmp_path, design):
     """Trained, saved, read back, scored in batch and as a stream alike, and detected with."""
     settings = TINY | {f"model.{name}": value for name, value in design.items()}
-    model, config = resolve("small", settings, split.dims)
+    model, config = resolve("lstr-small", settings, split.dims)
     losses = [step.loss for step in train_model(Task(split, model, config), tmp_path)]
     assert np.isfinite(losses).all()
     loaded = load(tmp_path / "checkpoint.pt")
@@ -87,7 +87,7 @@ def test_by_the_same_commands(small_set, split, tmp_path, design):
 
 def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, monkeypatch):
     """Flow is nine tenths of the work, so a model that does not take it must not wait for it."""
-    model, config = resolve("small", TINY | {"model.flow_dim": "0"}, split.dims)
+    model, config = resolve("lstr-small", TINY | {"model.flow_dim": "0"}, split.dims)
     list(train_model(Task(split, model, config), tmp_path))
     loaded = load(tmp_path / "checkpoint.pt")
     monkeypatch.setattr("pipelines.detection.sources.FlowWorkers", None)
@@ -97,7 +97,7 @@ def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, mon
 
 
 def test_widths_that_do_not_fit(split, tmp_path):
-    model, config = resolve("small", TINY | {"model.rgb_dim": "7"}, split.dims)
+    model, config = resolve("lstr-small", TINY | {"model.rgb_dim": "7"}, split.dims)
     with pytest.raises(CheckpointError, match=r"takes features of width \(7, 1024\), .* holds \(2048, 1024\)"):
         list(train_model(Task(split, model, config), tmp_path))
 
@@ -110,7 +110,7 @@ def numbered(length):
 
 def test_targets_of_the_future():
     """An output about chunk T + h has the target of chunk T + h, or none past the end of the video."""
-    model, _ = resolve("small", {"model.work_length": "4", "model.anticipation": "3"}, (1, 1))
+    model, _ = resolve("lstr-small", {"model.work_length": "4", "model.anticipation": "3"}, (1, 1))
     outputs = Outputs(np.array([0, 1, 2, 3, -1, -1, -1]), np.array([0, 0, 0, 0, 1, 2, 3]))
     windows, targets, counts = make_batch([numbered(20)], [(0, 10), (0, 18), (0, 1)], model, outputs, False)
     assert windows.work[0, :, 0].tolist() == [7, 8, 9, 10]
@@ -121,7 +121,7 @@ def test_targets_of_the_future():
 
 
 def test_targets_past_the_end_may_repeat_the_last():
-    model, _ = resolve("small", {"model.work_length": "2"}, (1, 1))
+    model, _ = resolve("lstr-small", {"model.work_length": "2"}, (1, 1))
     parts = Part(np.array([0, 2])), Part(np.array([1, 3]), 0.5, repeats_last=True)
     outputs = Outputs(np.array([1, -1, -1, 0]), np.array([0, 3, 4, 9]), parts)
     _, targets, counts = make_batch([numbered(10)], [(0, 8)], model, outputs, False)
@@ -131,7 +131,7 @@ def test_targets_past_the_end_may_repeat_the_last():
 
 def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, monkeypatch):
     """Scores that copy the future's labels are perfect ahead, and only there."""
-    model, config = resolve("small", TINY | {"model.anticipation": "2"}, split.dims)
+    model, config = resolve("lstr-small", TINY | {"model.anticipation": "2"}, split.dims)
     list(train_model(Task(split, model, config), tmp_path))
     loaded = load(tmp_path / "checkpoint.pt")
     truths = iter([video.targets for video in split.videos])

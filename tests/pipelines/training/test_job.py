@@ -39,6 +39,13 @@ def test_from_options_to_events(feature_set, tmp_path):
 def test_the_preset_that_nobody_names(feature_set, tmp_path):
     """`small` for minutes of video, the published size for the hours of THUMOS'14; a named one always."""
     assert [preset_for(n) for n in (4 * 300, 14_400, 14_401, 203_363)] == ["small", "small", "thumos14", "thumos14"]
+    for settings, preset in (
+        ({"model.kind": "rnn", "model.cell": "gru", "train.lr": "0.1"}, "small"),
+        ({"model.kind": "lstr"}, "lstr-small"),
+        ({"model.long_length": "64"}, "lstr-small"),
+    ):
+        assert preset_for(1200, settings) == preset, settings
+        assert preset_for(14_401, settings) == "thumos14"
     options = TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run")
     planned = result_of(planned_settings(options))
     assert planned["preset"] == "small"
@@ -69,7 +76,7 @@ def test_cublas_is_told_before_cuda_begins(way, feature_set, tmp_path, monkeypat
     with pytest.raises(LstrError, match="begins here"):
         if way == "task":
             split = read_split(feature_set.features, feature_set.labels, "training")
-            model, config = resolve("small", {"train.deterministic": "true"}, split.dims)
+            model, config = resolve("lstr-small", {"train.deterministic": "true"}, split.dims)
             next(train_model(Task(split, model, config), tmp_path / "run"))
         next(train(replace(options, **made.get(way, {}))))
     assert told == [None if way == "none" else ":4096:8"]

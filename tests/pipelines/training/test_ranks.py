@@ -26,7 +26,7 @@ def torchrun(
 ) -> subprocess.CompletedProcess:
     """`lstr train` in two processes on the CPU."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program]
-    command += ["train", feature_set.features, "--labels", feature_set.labels, "-o", run, "--preset", "small"]
+    command += ["train", feature_set.features, "--labels", feature_set.labels, "-o", run, "--preset", "lstr-small"]
     command += ["--device", "cpu", *more]
     command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     return subprocess.run(
@@ -47,7 +47,7 @@ def test_two_processes_train_as_one(feature_set, tmp_path):
     train_split, validation = (
         read_split(feature_set.features, feature_set.labels, subset) for subset in ("training", "validation")
     )
-    model, config = resolve("small", SETTINGS, train_split.dims)
+    model, config = resolve("lstr-small", SETTINGS, train_split.dims)
     for _ in train_model(Task(train_split, model, config, validation), tmp_path / "one"):
         pass
     two, one = lines(tmp_path / "two"), lines(tmp_path / "one")

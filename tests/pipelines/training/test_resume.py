@@ -45,7 +45,7 @@ def same(one: Path, other: Path, name: str = "checkpoint.pt") -> bool:
 def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypatch):
     """12 steps an epoch; dropout is on, there are evaluations, and only each fifth log line is followed by a save."""
     validation = read_split(feature_set.features, feature_set.labels, "validation")
-    model, config = resolve("small", {**SETTINGS, "train.epochs": "3", "train.eval_every": "1"}, split.dims)
+    model, config = resolve("lstr-small", {**SETTINGS, "train.epochs": "3", "train.eval_every": "1"}, split.dims)
     for _ in train_model(Task(split, model, config, validation), tmp_path / "whole"):
         pass
     asked = iter(range(10_000))
@@ -80,7 +80,17 @@ def test_a_real_kill(split, feature_set, tmp_path, how):
     """Wherever it falls in the second epoch or later of six."""
     run = tmp_path / "stopped"
     settings = {**SETTINGS, "train.epochs": "6"}
-    command = [sys.executable, "-c", KILLER, run, str(int(how)), "train", feature_set.features, "--preset", "small"]
+    command = [
+        sys.executable,
+        "-c",
+        KILLER,
+        run,
+        str(int(how)),
+        "train",
+        feature_set.features,
+        "--preset",
+        "lstr-small",
+    ]
     command += ["--labels", feature_set.labels, "--device", "cpu", "-o", run]
     command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -93,7 +103,7 @@ def test_a_real_kill(split, feature_set, tmp_path, how):
         assert not [p for p in run.iterdir() if "tmp" in p.name]
     load(run / "checkpoint.pt")
 
-    model, config = resolve("small", settings, split.dims)
+    model, config = resolve("lstr-small", settings, split.dims)
     for resumed, folder in ((True, run), (False, tmp_path / "whole")):
         steps = list(train_model(Task(split, model, config), folder, resume=resumed))
         assert (len(steps) < 72) == resumed
@@ -103,7 +113,7 @@ def test_a_real_kill(split, feature_set, tmp_path, how):
 def test_an_average_of_the_weights_goes_on_to_the_bit(split, tmp_path):
     """It is what the checkpoint has; the weights beside it go on as if there were none."""
     plain = {**SETTINGS, "train.epochs": "1", "model.dropout": "0"}
-    model, config = resolve("small", {**plain, "train.average": "0.9"}, split.dims)
+    model, config = resolve("lstr-small", {**plain, "train.average": "0.9"}, split.dims)
     list(train_model(Task(split, model, config), tmp_path / "whole"))
     stopped = train_model(Task(split, model, config), tmp_path / "parts")
     list(islice(stopped, 5))
@@ -121,7 +131,7 @@ def test_an_average_of_the_weights_goes_on_to_the_bit(split, tmp_path):
 
 
 def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
-    model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
+    model, config = resolve("lstr-small", {**SETTINGS, "train.epochs": "1"}, split.dims)
     running = train_model(Task(split, model, config), tmp_path)
     next(running)
     next(running)
@@ -134,7 +144,7 @@ def test_a_log_line_cut_by_a_kill_is_dropped(split, tmp_path):
 
 
 def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
-    model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
+    model, config = resolve("lstr-small", {**SETTINGS, "train.epochs": "1"}, split.dims)
     running = train_model(Task(split, model, config), tmp_path)
     list(islice(running, 3))
     running.close()
@@ -149,9 +159,9 @@ def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
 
 
 def test_how_often_it_is_saved_may_change(split, tmp_path):
-    model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
+    model, config = resolve("lstr-small", {**SETTINGS, "train.epochs": "1"}, split.dims)
     running = train_model(Task(split, model, config), tmp_path)
     list(islice(running, 3))
     running.close()
-    model, config = resolve("small", {**SETTINGS, "train.epochs": "1", "train.save_seconds": "99"}, split.dims)
+    model, config = resolve("lstr-small", {**SETTINGS, "train.epochs": "1", "train.save_seconds": "99"}, split.dims)
     assert list(train_model(Task(split, model, config), tmp_path, resume=True))[-1].step == 12

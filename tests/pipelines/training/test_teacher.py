@@ -36,7 +36,7 @@ def split(feature_set):
 
 
 def task(split, settings, **changes):
-    model, config = resolve("small", {**settings, **changes}, split.dims)
+    model, config = resolve("lstr-small", {**settings, **changes}, split.dims)
     return Task(split, model, config)
 
 
@@ -52,7 +52,7 @@ def numbered(length):
 
 def test_a_teacher_is_late():
     """Its outputs are about what was so many chunks before, as far as its window reaches."""
-    model, _ = resolve("small", {"model.work_length": "6"}, (1, 1))
+    model, _ = resolve("lstr-small", {"model.work_length": "6"}, (1, 1))
     outputs = Outputs(np.array([0, 1, 2, 3, 4, 5, -1, -1]), np.array([0] * 6 + [1, -9]))
     windows, targets, counts = make_batch([numbered(20)], [(0, 12), (0, 3)], model, outputs, False, delay=2)
     assert windows.work[0, :, 0].tolist() == [7, 8, 9, 10, 11, 12]
@@ -69,7 +69,7 @@ def test_what_it_says_late_is_about_the_chunk_before():
 
 def test_teachers_see_more_and_more(tmp_path):
     model, config = resolve(
-        "small", {"train.teacher": "8", "train.teacher_stages": "3", "train.eval_every": "1"}, (4, 4)
+        "lstr-small", {"train.teacher": "8", "train.teacher_stages": "3", "train.eval_every": "1"}, (4, 4)
     )
     found = lessons(model, config, tmp_path)
     assert [lesson.delay for lesson in found] == [3, 5, 8]
@@ -87,7 +87,7 @@ def learner_of(kind, soft, **changes):
         rows = random.standard_normal((40, 8)).astype(np.float32)
         targets = np.eye(5, dtype=np.uint8)[random.integers(0, 5, 40)]
         videos.append(LabelledVideo(name, TwoStreamArray(rows[:, :5], rows[:, 5:]), targets))
-    model, config = resolve("small", {**TINY_SETTINGS, "model.kind": kind, **changes}, (5, 3))
+    model, config = resolve("lstr-small", {**TINY_SETTINGS, "model.kind": kind, **changes}, (5, 3))
     nothing = torch.zeros(1), torch.ones(1)
     learner = Learner(model, config, tuple("abcde"), nothing, "cpu", ALONE)
     make = PieceMaker(videos, model, config, learner.outputs, ALONE, CPU, soft=soft)
@@ -218,7 +218,7 @@ def test_by_the_command_and_it_knows_what_comes(lstr, tmp_path):
     settings = {**SETTINGS, "train.epochs": "20", "train.lr": "0.01", "train.teacher": "4", "train.log_every": "50"}
     options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     features, labels = tmp_path / "features", ("--labels", tmp_path / "labels.json")
-    code, _, err = lstr("train", features, *labels, "-o", tmp_path / "run", "--preset", "small", *options)
+    code, _, err = lstr("train", features, *labels, "-o", tmp_path / "run", "--preset", "lstr-small", *options)
     assert code == 0 and "sees 4 chunks of the future" in err and "teacher, 4 chunks late: step" in err, err
     taught = torch.load(tmp_path / "run" / "teacher-4" / "scores.pt", weights_only=True)["scores"]
     for scores, one in zip(taught, read_split(features, tmp_path / "labels.json", "training").videos, strict=True):

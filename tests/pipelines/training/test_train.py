@@ -45,7 +45,7 @@ def test_presets_and_changes():
     assert (model.long_length, model.long_stride, model.work_length, model.n0, model.n1) == (2048, 4, 32, 16, 32)
     assert (model.l_enc, model.l_dec, model.n_heads, model.d_model) == (2, 2, 16, 1024)
     assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (5e-5, 5e-5, 25, 16)
-    model, config = resolve("small", {"model.n0": "4", "train.lr": "0.1"}, (8, 4))
+    model, config = resolve("lstr-small", {"model.n0": "4", "train.lr": "0.1"}, (8, 4))
     assert (model.n0, config.lr, model.rgb_dim, model.flow_dim) == (4, 0.1, 8, 4)
     named = {"thumos14", "tvseries", "hacs", "small", "thumos14-published", "tvseries-published"}
     named |= {"miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"}
@@ -54,7 +54,7 @@ def test_presets_and_changes():
     assert set(PRESETS) == set(MODELS) >= named
     for bad in ({"model.n_head": "4"}, {"train.lr": "much"}, {"lr": "1"}, {"train.windows": "odd"}, {"train.lr": "-1"}):
         with pytest.raises(ConfigError) as caught:
-            resolve("small", bad, (8, 4))
+            resolve("lstr-small", bad, (8, 4))
         assert caught.value.hint
 
 
@@ -75,18 +75,18 @@ def video(length, id="v", dims=(3, 2), classes=3, seed=0):
 
 def test_windows_cover_and_differ_by_epoch():
     videos = [video(200), video(10)]
-    model, config = resolve("small", {"model.work_length": "32"}, (3, 2))
+    model, config = resolve("lstr-small", {"model.work_length": "32"}, (3, 2))
     first = draw_windows(videos, model, config, 0)
     assert first == draw_windows(videos, model, config, 0) != draw_windows(videos, model, config, 1)
     assert sorted(v for v, _ in first) == [0] * 7 + [1]
     assert all(31 <= end < 200 for v, end in first if v == 0) and (1, 9) in first
-    _, tiled = resolve("small", {"train.windows": "tiled"}, (3, 2))
+    _, tiled = resolve("lstr-small", {"train.windows": "tiled"}, (3, 2))
     ends = sorted(end for v, end in draw_windows(videos, model, tiled, 0) if v == 0)
     assert set(np.diff(ends[:-1])) == {32} and ends[-1] == 199
 
 
 def test_hidden_slots():
-    model, _ = resolve("small", {"model.long_length": "64"}, (3, 2))
+    model, _ = resolve("lstr-small", {"model.long_length": "64"}, (3, 2))
     windows = gather(video(200).features, [20, 199, 150, 120], model)
     torch.manual_seed(0)
     hidden = hide_slots(windows, 0.7)
@@ -103,7 +103,7 @@ def test_folded_statistics_change_nothing():
     mean, std = feature_statistics(videos)
     rows = np.concatenate([v.features[:] for v in videos])
     assert np.allclose(mean, rows.mean(0), atol=1e-4) and np.allclose(std, rows.std(0), atol=1e-4)
-    model, _ = resolve("small", {}, (3, 2))
+    model, _ = resolve("lstr-small", {}, (3, 2))
     trained, exported = LSTR(model, 3).eval(), LSTR(model, 3).eval()
     exported.load_state_dict(absorb_statistics(trained.state_dict(), mean, std))
     raw = gather(videos[0].features, [40], model)
@@ -125,7 +125,7 @@ def test_it_learns(small_set):
 
 
 def test_the_log(small_set, split, tmp_path):
-    model, config = resolve("small", SETTINGS, split.dims)
+    model, config = resolve("lstr-small", SETTINGS, split.dims)
     reported = [vars(step) for step in train_model(Task(split, model, config), tmp_path)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == [{k: v for k, v in step.items() if k not in ("evaluation", "stage")} for step in reported]
@@ -139,7 +139,7 @@ def test_the_log(small_set, split, tmp_path):
 def test_the_events_are_what_the_log_says(feature_set, tmp_path):
     split, validation = (read_split(feature_set.features, feature_set.labels, s) for s in ("training", "validation"))
     changes = {**TINY_SETTINGS, "train.epochs": "2", "train.eval_every": "1"}
-    model, config = resolve("small", changes, split.dims)
+    model, config = resolve("lstr-small", changes, split.dims)
     steps = list(train_model(Task(split, model, config, validation), tmp_path / "run"))
     found = events(tmp_path / "run" / "tensorboard")
     for name, value in (("loss", "loss"), ("windows_per_second", "rate"), ("lr", "lr")):
@@ -166,13 +166,13 @@ def events(folder) -> dict[str, dict[int, float]]:
 
 
 def test_runs_do_not_overwrite_each_other(split, tmp_path):
-    model, config = resolve("small", {**SETTINGS, "train.epochs": "1"}, split.dims)
+    model, config = resolve("lstr-small", {**SETTINGS, "train.epochs": "1"}, split.dims)
     with pytest.raises(CheckpointError, match="no run to resume"):
         finish(train_model(Task(split, model, config), tmp_path, resume=True))
     finish(train_model(Task(split, model, config), tmp_path))
     with pytest.raises(CheckpointError, match="already holds a run"):
         finish(train_model(Task(split, model, config), tmp_path))
-    _, other = resolve("small", {**SETTINGS, "train.epochs": "1", "train.seed": "5"}, split.dims)
+    _, other = resolve("lstr-small", {**SETTINGS, "train.epochs": "1", "train.seed": "5"}, split.dims)
     with pytest.raises(CheckpointError, match="train.seed was 0, is 5"):
         finish(train_model(Task(split, model, other), tmp_path, resume=True))
     fewer = Split(split.folder, split.labels, split.videos[:2])
@@ -182,7 +182,7 @@ def test_runs_do_not_overwrite_each_other(split, tmp_path):
 
 def trained(split, changes, run, validation=None):
     """The steps, and the checkpoint's tensors, of a run of the tiny model."""
-    model, config = resolve("small", {**TINY_SETTINGS, "train.epochs": "2", **changes}, split.dims)
+    model, config = resolve("lstr-small", {**TINY_SETTINGS, "train.epochs": "2", **changes}, split.dims)
     steps = list(train_model(Task(split, model, config, validation), run))
     return steps, load(run / "checkpoint.pt").model.state_dict()
 
@@ -220,7 +220,7 @@ def test_a_batch_that_is_all_ambiguous_changes_nothing(easy, tmp_path):
     videos = [replace(v, targets=none) for v in easy.videos]
     ambiguous = replace(easy, labels=replace(easy.labels, classes=classes), videos=videos)
     steps, weights = trained(ambiguous, {"train.standardise": "false"}, tmp_path)
-    model, config = resolve("small", TINY_SETTINGS, easy.dims)
+    model, config = resolve("lstr-small", TINY_SETTINGS, easy.dims)
     torch.manual_seed(config.seed)
     untouched = make_model(model, 4).state_dict()
     assert {s.loss for s in steps} == {0.0}
@@ -255,20 +255,20 @@ def test_best_by_validation_and_early_end(feature_set, easy, tmp_path):
     best = load(tmp_path / "run" / "best.pt")
     assert best.metrics["validation"]["mAP"] == max(scores)
     assert result_of(score_split(best, validation)).document["lstr"]["mAP"] == pytest.approx(max(scores), abs=1e-6)
-    model, config = resolve("small", {**TINY_SETTINGS, **changes}, easy.dims)
+    model, config = resolve("lstr-small", {**TINY_SETTINGS, **changes}, easy.dims)
     assert list(train_model(Task(easy, model, config, validation), tmp_path / "run", resume=True)) == []
 
 
 def test_patience_needs_evaluations(easy):
     with pytest.raises(ConfigError, match="patience"):
-        resolve("small", {"train.patience": "2"}, easy.dims)
+        resolve("lstr-small", {"train.patience": "2"}, easy.dims)
 
 
 def test_settings_travel(lstr, feature_set, tmp_path):
     """--print-config, config.json and the checkpoint say the same, and --config takes it back."""
     command = ("train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "run")
     tiny = [word for name, value in TINY_SETTINGS.items() for word in ("--set", f"{name}={value}")]
-    given = (*tiny, "--set", "train.epochs=1", "--seed", "7", "--deterministic", "--preset", "small")
+    given = (*tiny, "--set", "train.epochs=1", "--seed", "7", "--deterministic", "--preset", "lstr-small")
     code, out, _ = lstr(*command, *given, "--print-config")
     printed = json.loads(out)
     assert code == 0 and not (tmp_path / "run").exists()
@@ -282,14 +282,14 @@ def test_settings_travel(lstr, feature_set, tmp_path):
         assert written[part] == printed[part] and (part == "model" or extra[part] == printed[part])
     assert {"versions", "git", "command", "device"} <= extra["made_by"].keys()
     said = json.loads(lstr("info", tmp_path / "run" / "checkpoint.pt", "--json")[1])
-    assert said["preset"] == extra["preset"] == printed["preset"] == "small" and said["changed"] == extra["changed"]
+    assert said["preset"] == extra["preset"] == printed["preset"] == "lstr-small" and said["changed"] == extra["changed"]
     assert {"train.epochs": 1, "train.seed": 7}.items() <= extra["changed"].items()
     assert {"model.rgb_dim", "train.weight_decay"}.isdisjoint(extra["changed"])
     (tmp_path / "printed.json").write_text(json.dumps(printed))
     code, out, _ = lstr(*command, "--config", tmp_path / "printed.json", "--print-config", "--max-steps", "3")
     again = json.loads(out)
     assert again["train"] == printed["train"] | {"max_steps": 3} and again["model"] == printed["model"]
-    assert again["preset"] == "small" and again["changed"] == printed["changed"] | {"train.max_steps": 3}
+    assert again["preset"] == "lstr-small" and again["changed"] == printed["changed"] | {"train.max_steps": 3}
     (tmp_path / "odd.json").write_text('{"model": {}}')
     code, _, err = lstr(*command, "--config", tmp_path / "odd.json")
     assert code == 2 and "odd.json" in err and "hint: " in err
