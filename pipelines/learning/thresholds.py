@@ -41,14 +41,15 @@ def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = F
 
     One rule for all classes, for each has few examples; each F1 is the mean over neighbouring levels, so that no
     single score decides. Of rules that are as good the one that delays least is taken, and then the nearest to the
-    default. seen: whether the feature networks have seen the videos, which then score higher than new ones and ask for
-    levels that are too high: none above the default is tried.
+    default. seen: whether the feature networks have seen the videos, which then score higher and more evenly than new
+    ones and ask for levels that are too high and lengths that are too short: none above the default is tried, and the
+    longest length alone.
     """
     if not any(segment.label not in (BACKGROUND, AMBIGUOUS) for video in videos for segment in video.truth):
         return Rule(DEFAULT, None)
     found: list[tuple[float, float, Thresholds]] = []
     levels = [level for level in LEVELS if level <= DEFAULT.on] if seen else LEVELS
-    for share, length, gap in product(SHARES, LENGTHS, GAPS):
+    for share, length, gap in product(SHARES, LENGTHS[-1:] if seen else LENGTHS, GAPS):
         rules = [Thresholds(level, round(level * share, 4), length, gap) for level in levels]
         scores = np.array([f1_of(videos, classes, rule) for rule in rules])
         padded = np.pad(scores, 1, mode="edge")

@@ -68,4 +68,5 @@ def test_videos_that_networks_have_seen_ask_for_no_higher_level():
     videos[0].scores[5:480:40, 1] = 0.7
     videos[0].scores[6:480:40, 1] = 0.7
     assert choose_rule(videos, CLASSES).thresholds.on > 0.7
-    assert choose_rule(videos, CLASSES, seen=True).thresholds.on <= DEFAULT.on
+    seen = choose_rule(videos, CLASSES, seen=True).thresholds
+    assert seen.on <= DEFAULT.on and seen.min_length == 0.75
