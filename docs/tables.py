@@ -105,7 +105,7 @@ def finetuned_networks() -> Iterator[list]:
 def held_out() -> Iterator[list]:
     """Each class of the three held-out sequences that the pictures show."""
     data = record("learn")["ut_interaction"]
-    yield ["class", "found", "false alarms", "late", "chunks", "LSTR AP", "time prior AP", "chance AP"]
+    yield ["class", "found", "false alarms", "late", "chunks", "AP", "time prior AP", "chance AP"]
     systems = [data[name]["per_class"] for name in ("lstr", "time_prior", "chance")]
     for label in sorted(systems[0], key=lambda name: -systems[0][name]["AP"]):
         one = data["events"]["per_class"][label]

@@ -18,6 +18,7 @@ SHARES = (0.7, 0.5)  # of `on`, tried as `off`
 LENGTHS = (0.0, 0.5, 0.75)  # seconds; each but the first delays what is reported by as much less a chunk
 GAPS = (0.0, 0.5)
 AS_GOOD = 0.03  # of F1: what is this near the best is as good
+SEEN_AS_GOOD = 0.01  # the same where networks have seen the videos, which brings all rules near to 1
 
 
 @dataclass(frozen=True)
@@ -42,27 +43,27 @@ def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = F
     One rule for all classes, for each has few examples; each F1 is the mean over neighbouring levels, so that no
     single score decides. Of rules that are as good the one that delays least is taken, and then the nearest to the
     default. seen: whether the feature networks have seen the videos, which then score higher and more evenly than new
-    ones and ask for levels that are too high and lengths that are too short: none above the default is tried, and the
-    longest length alone.
+    ones and ask for levels that are too high and lengths that are too short: no level above the default is tried, and
+    of rules that are as good the longest length is taken.
     """
     if not any(segment.label not in (BACKGROUND, AMBIGUOUS) for video in videos for segment in video.truth):
         return Rule(DEFAULT, None)
     found: list[tuple[float, float, Thresholds]] = []
     levels = [level for level in LEVELS if level <= DEFAULT.on] if seen else LEVELS
-    for share, length, gap in product(SHARES, LENGTHS[-1:] if seen else LENGTHS, GAPS):
+    for share, length, gap in product(SHARES, LENGTHS, GAPS):
         rules = [Thresholds(level, round(level * share, 4), length, gap) for level in levels]
         scores = np.array([f1_of(videos, classes, rule) for rule in rules])
         padded = np.pad(scores, 1, mode="edge")
         smooth = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
         found += [(float(s), float(exact), rule) for s, exact, rule in zip(smooth, scores, rules, strict=True)]
     best = max(score for score, _, _ in found)
-    fitting = [entry for entry in found if entry[0] >= best - AS_GOOD]
-    _, exact, rule = min(fitting, key=lambda entry: (_delay(entry[2]), abs(entry[2].on - DEFAULT.on), -entry[0]))
+    fitting = [entry for entry in found if entry[0] >= best - (SEEN_AS_GOOD if seen else AS_GOOD)]
+    _, exact, rule = min(fitting, key=lambda entry: (_cost(entry[2], seen), abs(entry[2].on - DEFAULT.on), -entry[0]))
     return Rule(rule, exact)
 
 
-def _delay(rule: Thresholds) -> float:
-    return rule.delays()["started"] + rule.delays()["ended"] / 2
+def _cost(rule: Thresholds, seen: bool) -> tuple[float, float]:
+    return -rule.min_length if seen else 0.0, rule.delays()["started"] + rule.delays()["ended"] / 2
 
 
 def f1_of(videos: Iterable[Scored], classes: Sequence[str], rule: Thresholds) -> float:
