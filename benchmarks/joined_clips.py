@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 from finetuned import folds_of
+from recall_task import chunks_of
 from synthetic_features import runs_of
 
-from lstr.config import FEATURES_PER_SECOND
 from lstr.labels import BACKGROUND, Labels, read_labels, targets
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.features.folder import open_features
@@ -75,11 +75,6 @@ class Joined:
     def called(self) -> int:
         """The column of A or B."""
         return int(self.video.targets[self.fall[0]].argmax())
-
-
-def chunks_of(seconds: float) -> int:
-    """Whole chunks."""
-    return round(seconds * FEATURES_PER_SECOND)
 
 
 def join(random: np.random.Generator, clips: Clips, after_hug: bool, gap: float, clip: Clip, cue: Clip) -> Joined:
