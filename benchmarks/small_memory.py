@@ -16,10 +16,8 @@ changes the record of that set alone.
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -29,16 +27,12 @@ from joined import AGAINST, LONG, ROWS, Row, Tests, kept_scores, read_folds, wit
 from joined import judge as judge_joined
 from joined_clips import SETS
 from real_data import RESAMPLES, judge
-from torch import Tensor
+from regularised import regularised
 
 from lstr.labels import read_labels
-from lstr.model import LSTR
-from lstr.network import Network, mean_token
-from lstr.windows import Windows
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
-from pipelines.training import step
 
 RECORD = Path(__file__).with_name("small-memory.json")
 PRESET, POINT = "lstr-small", "live"
@@ -81,32 +75,6 @@ SETTINGS = {
     "hide-80-longer": Setting("80 % of the slots hidden, three times the steps", hide=0.8, steps=1800),
     "queries-1": Setting("one query in each stage", {"n0": 1, "n1": 1}),
 }
-
-
-@contextmanager
-def regularised(drop: float, mean_free: bool) -> Iterator[None]:
-    """Let training drop memories, and models take the mean off their memory tokens."""
-    hide, encode = step.hide_slots, Network.encode
-
-    def hide_and_drop(windows: Windows, share: float) -> Windows:
-        windows = hide(windows, share)
-        kept = (torch.rand(len(windows), 1) >= drop).expand(windows.long_mask.shape).clone()  # (B, n_long)
-        kept[:, -1:] = True
-        return replace(windows, long_mask=windows.long_mask & kept, long=windows.long * kept[..., None])
-
-    def encode_without_mean(
-        self: Network, long: Tensor, mask: Tensor, distances: Tensor, history: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        return encode(self, long - mean_token(long, mask)[:, None], mask, distances, history)
-
-    with ExitStack() as stack:
-        if drop:
-            stack.enter_context(patch.object(step, "hide_slots", hide_and_drop))
-        if mean_free:
-            stack.enter_context(patch.object(Network, "encode", encode_without_mean))
-            # by `encode`, not by parts of it that are kept from chunk to chunk
-            stack.enter_context(patch.object(LSTR, "dense_logits", lambda self, rows, n, _: self.video_logits(rows, n)))
-        yield
 
 
 class Regularised(HeldOut):

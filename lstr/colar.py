@@ -29,7 +29,7 @@ from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.fixed_window import FixedWindow, newest_last
 from lstr.kind import Tensors
-from lstr.loss import Supervision, loss_mask
+from lstr.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows import Windows
 
 STATIC, DYNAMIC = 0.3, 0.7
@@ -165,7 +165,6 @@ class Colar(FixedWindow):
         """
         targets, counts = supervision.targets[:, 0], supervision.counts[:, 0]
         keep = loss_mask(targets, supervision.ignore, counts)  # (B,)
-        size = keep.sum().clamp(min=1) if supervision.totals is None else max(1.0, supervision.totals[0])
         label = targets.argmax(dim=-1, keepdim=True)
         unknown = ~self.exemplars.any(dim=2).any(dim=1)  # (C,)
         losses, logs = torch.zeros_like(targets[:, 0]), []
@@ -175,7 +174,7 @@ class Colar(FixedWindow):
         for log, other in (logs, logs[::-1]):
             terms = other.exp() * (other.masked_fill(unknown, 0) - log.exp())  # (B, C)
             losses = losses + terms.sum(dim=-1) / (~unknown).sum()
-        return torch.where(keep, losses, 0).sum() / size
+        return mean_of_kept(losses, keep, supervision.totals)
 
 
 def convolved(rows: Tensor, constants: Tensors) -> Tensor:

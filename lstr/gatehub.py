@@ -31,7 +31,7 @@ from lstr.blocks import Block, CausalBlock, LinearHead
 from lstr.config import LSTRConfig
 from lstr.fixed_window import newest_last, of_present
 from lstr.kind import Model, Tensors
-from lstr.loss import Supervision, loss_mask
+from lstr.loss import Supervision, loss_mask, mean_of_kept
 from lstr.published_blocks import packed_blocks, with_prefixes
 from lstr.transformer import module_list
 from lstr.windows import Outputs, Windows
@@ -140,8 +140,7 @@ class GateHUB(Model):
         log = forwarded.log_softmax(dim=-1)  # (B, W, C)
         gamma = torch.where(targets[..., :1] > 0, GAMMA["background"], GAMMA["action"])
         losses = -ALPHA * (targets * (1 - log.exp()).clamp(min=SMALL) ** gamma * log).sum(dim=-1)  # (B, W)
-        size = keep.sum().clamp(min=1) if supervision.totals is None else max(1.0, supervision.totals[0])
-        return torch.where(keep, losses, 0).sum() / size
+        return mean_of_kept(losses, keep, supervision.totals)
 
     def encode(self, latents: Tensor) -> Tensor:
         """The queries (B, n0, d_model) that have seen the history, among themselves: (B, n0, d_model)."""

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.loss import Supervision, loss_mask, loss_of
+from lstr.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.network import FeatureHead
 from lstr.windowed import Windowed, at_slot
 from lstr.windows import Outputs, Windows
@@ -144,8 +144,7 @@ class IDN(Windowed):
         keep = loss_mask(targets, supervision.ignore, supervision.counts)
         if supervision.ignore is not None:  # nothing is known of what is like an ambiguous chunk
             keep = keep & (now[:, supervision.ignore] == 0)[:, None]
-        total = float(keep.sum()) if supervision.totals is None else supervision.totals[0]
         apart = torch.where(same, squared, (1 - squared).clamp(min=0))
-        contrastive = torch.where(keep, apart, 0).sum() / max(1.0, total)
+        contrastive = mean_of_kept(apart, keep, supervision.totals)
         auxiliary = loss_of(early, outputs, supervision) + contrastive
         return loss_of(logits, outputs, supervision) + AUXILIARY * auxiliary

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.kind import Tensors
-from lstr.loss import Supervision, loss_mask, loss_of
+from lstr.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.recurrent import Recurrent
 from lstr.windows import Outputs, Part, Windows
 
@@ -113,9 +113,8 @@ class LapLike(Recurrent):
         places = (W - 1 + REACH - newest + torch.arange(W, device=newest.device)).clamp(max=tenths.shape[1] - 1)
         tenths = tenths.gather(1, places)  # (B, W)
         keep = loss_mask(supervision.targets[:, :W], supervision.ignore, supervision.counts[:, :W])
-        size = keep.sum().clamp(min=1) if supervision.totals is None else max(1.0, supervision.totals[0])
         each = F.cross_entropy(progress.flatten(0, 1), tenths.clamp(min=0).flatten(), reduction="none").view_as(keep)
-        told = torch.where(keep & (tenths >= 0), each, 0).sum() / size
+        told = mean_of_kept(torch.where(tenths >= 0, each, 0), keep, supervision.totals)
         return loss_of(logits, self.outputs(), supervision) + told
 
 

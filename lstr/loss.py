@@ -58,14 +58,13 @@ def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, tem
     for part, logit, one in by_part(logits, outputs, supervision):
         assert one.soft is not None, "by_part passes it on"
         keep = loss_mask(one.targets, one.ignore, one.counts)  # (B, n)
-        size = keep.sum().clamp(min=1) if one.totals is None else max(1.0, one.totals[0])
         both = [one.soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit]
         if one.ignore is not None:
             both = [torch.cat([x[..., : one.ignore], x[..., one.ignore + 1 :]], -1) for x in both]  # (B, n, C - 1)
         teacher, student = ((x / temperature).log_softmax(dim=-1) for x in both)
         each = (teacher.exp() * (teacher - student)).sum(dim=-1)
-        told = torch.where(keep & one.soft.any(dim=-1), each, 0).sum() / size
-        total = total + part.weight * temperature**2 * told
+        told = torch.where(one.soft.any(dim=-1), each, 0)
+        total = total + part.weight * temperature**2 * mean_of_kept(told, keep, one.totals)
     return total
 
 
@@ -126,6 +125,15 @@ def multi_hot_cross_entropy(
         return logits.sum()
     losses = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)  # (N,)
     return losses.mean() if total is None else losses.sum() / total
+
+
+def mean_of_kept(losses: Tensor, keep: Tensor, totals: Sequence[float] | None) -> Tensor:
+    """The mean of losses (...) where keep (...) is True: a scalar, 0 where it nowhere is.
+
+    totals: those of `Supervision`; the first is divided by in place of how many are kept here.
+    """
+    size = keep.sum().clamp(min=1) if totals is None else max(1.0, totals[0])
+    return torch.where(keep, losses, 0).sum() / size
 
 
 def loss_mask(targets: Tensor, ignore: int | None = None, valid: Tensor | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.fixed_window import FixedWindow, newest_last, of_present
-from lstr.loss import Supervision, loss_mask, loss_of
+from lstr.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.network import FeatureHead
 from lstr.windows import Outputs, Part, Windows
 
@@ -74,11 +74,10 @@ class TfnLike(FixedWindow):
         targets, ignore = supervision.targets, supervision.ignore
         keep = loss_mask(targets, ignore, supervision.counts)  # (B, 1 + W)
         newest, slots = keep[:, 0], keep[:, 1:] & keep[:, :1]
-        size = newest.sum().clamp(min=1) if supervision.totals is None else max(1.0, supervision.totals[0])
         wanted = same_run(targets[:, 1:], targets[:, 0], supervision.counts[:, 1:], ignore).to(relevance)
         each = F.binary_cross_entropy_with_logits(relevance, wanted, reduction="none")
         means = torch.where(slots, each, 0).sum(dim=1) / slots.sum(dim=1).clamp(min=1)  # (B,)
-        return loss_of(logits, self.outputs(), supervision) + means.sum() / size
+        return loss_of(logits, self.outputs(), supervision) + mean_of_kept(means, newest, supervision.totals)
 
 
 def same_run(targets: Tensor, newest: Tensor, present: Tensor, ignore: int | None = None) -> Tensor:

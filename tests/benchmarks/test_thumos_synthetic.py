@@ -133,6 +133,7 @@ def test_rows_run_once(script, published, tmp_path, monkeypatch, capsys):
     assert set(record["oracles"]) == set(script.ORACLES)
     for entry in record["rows"]:
         assert entry["interval"][0] <= entry["interval"][1] and 0 < entry["mAP"] <= 1
+        assert 0 < entry["mAP_of_training_labels"] <= 1
         assert set(entry["AP"]) == set(THUMOS_CLASSES[1:3]) and 1 <= len(entry["epochs"]) <= 2
     capsys.readouterr()
     monkeypatch.setattr(script, "train_row", lambda *_: pytest.fail("a row of the record was run again"))
@@ -160,8 +161,10 @@ def test_the_weights_are_those_of_the_best_epoch(script, synthetic, published, m
 
 
 def test_every_row_of_the_study_is_a_model(script):
-    shapes = {row: script.settings(row, 0, script.SMALL)[0] for row in script.ROWS}
-    assert len(set(shapes.values())) == len(shapes)
+    shapes = {row: script.settings(row, 0, script.SMALL)[0] for row in script.EVERY}
+    assert len({shapes[row] for row in script.ROWS}) == len(script.ROWS)
+    assert {shapes[row].long_length for row in script.AGAINST_HEART} == {512}
+    assert script.settings("memory-128-hide-80", 0, script.SMALL)[1].hide_long == 0.8
     assert {shapes[f"memory-{seconds}"].long_length for seconds in (0, 8, 32, 128, 512)} == {0, 32, 128, 512, 2048}
     full, _ = script.settings(script.PROPOSED, 0, script.FULL)
     assert (full.d_model, full.n_heads, full.n_long) == (1024, 16, 512)

@@ -59,6 +59,7 @@ def test_it_plays_and_the_cursor_follows(show, report):
     until(page, "watchable")
     click_at(page, 1.7)
     page.click("#play")
+    until(page, "playing")  # the browser tells the page of it later than the click returns
     assert page.get_attribute("#play", "aria-label") == "Pause"
     until(page, "now > 2.1")
     page.evaluate("video.pause()")

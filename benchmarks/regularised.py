@@ -1,0 +1,43 @@
+"""Two ways against a memory that knows videos by heart, which no setting of the product has: for studies of them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from lstr.model import LSTR
+from lstr.network import Network, mean_token
+from lstr.windows import Windows
+from pipelines.training import step
+
+
+@contextmanager
+def regularised(drop: float, mean_free: bool) -> Iterator[None]:
+    """Let training drop memories, and models take the mean off their memory tokens.
+
+    drop: the share of training windows that see none of their memory but its newest slot.
+    """
+    hide, encode = step.hide_slots, Network.encode
+
+    def hide_and_drop(windows: Windows, share: float) -> Windows:
+        windows = hide(windows, share)
+        kept = (torch.rand(len(windows), 1) >= drop).expand(windows.long_mask.shape).clone()  # (B, n_long)
+        kept[:, -1:] = True
+        return replace(windows, long_mask=windows.long_mask & kept, long=windows.long * kept[..., None])
+
+    def encode_without_mean(
+        self: Network, long: Tensor, mask: Tensor, distances: Tensor, history: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        return encode(self, long - mean_token(long, mask)[:, None], mask, distances, history)
+
+    with ExitStack() as stack:
+        if drop:
+            stack.enter_context(patch.object(step, "hide_slots", hide_and_drop))
+        if mean_free:
+            stack.enter_context(patch.object(Network, "encode", encode_without_mean))
+            # by `encode`, not by parts of it that are kept from chunk to chunk
+            stack.enter_context(patch.object(LSTR, "dense_logits", lambda self, rows, n, _: self.video_logits(rows, n)))
+        yield
