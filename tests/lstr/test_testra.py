@@ -17,6 +17,7 @@ from lstr.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.sampling import draw_windows
+from tests.support.published_sets import check_grids
 from tests.support.tiny_models import unsettled, video
 
 SETS = ["testra_box_small", "testra_laplace_small", "testra_anticipation_small"]
@@ -67,11 +68,7 @@ def test_a_stream_of_published_weights_gives_the_published_scores(published):
 def test_windows_are_the_published_ones(published):
     _, loaded, arrays, features = published
     config = loaded.config
-    for part, choose in (("window", memory.long_indices), ("train", memory.stretched_indices)):
-        ends = arrays[f"{part}_start"] + config.work_length - 1
-        indices, visible = choose(ends, config)
-        assert (visible == arrays[f"{part}_long_visible"]).all()
-        assert (indices[visible] == arrays[f"{part}_long_index"][visible]).all()
+    check_grids(arrays, config)
     ends = arrays["window_start"] + config.work_length - 1
     with torch.no_grad():
         logits = loaded.model(gather(features, ends, config))

@@ -12,6 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lstr import memory
+from lstr.config import LSTRConfig
+from lstr.kind import Model
+from lstr.loss import Supervision
 from lstr.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.sampling import make_targets
@@ -32,6 +36,29 @@ def supervised_windows(model, arrays, ends):
     features = np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
     targets, counts = make_targets([video], [(0, int(end)) for end in ends], model.config, model.outputs())
     return gather(features, ends, model.config), targets, counts
+
+
+def check_grids(arrays: Mapping[str, np.ndarray], config: LSTRConfig) -> None:
+    """The chunks of the long memories, of windows as they are scored and as they are trained on."""
+    for part, choose in (("window", memory.long_indices), ("train", memory.stretched_indices)):
+        indices, visible = choose(arrays[f"{part}_start"] + config.work_length - 1, config)
+        assert (visible == arrays[f"{part}_long_visible"]).all()
+        assert (indices[visible] == arrays[f"{part}_long_index"][visible]).all()
+
+
+def check_training(
+    model: Model,
+    about: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    tensors: Mapping[str, Tensor],
+    renamed: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
+) -> None:
+    """Loss and gradients of a batch whose windows have ends and targets of their own."""
+    windows, targets, counts = supervised_windows(model.train(), arrays, arrays["train_end"] - 1)
+    loss = model.loss(model(windows), windows, Supervision(targets, counts, about["ambiguous"]))
+    assert loss.item() == pytest.approx(about["train_loss"], rel=1e-5)
+    loss.backward()
+    check_gradients(model, tensors, renamed, about["train_gradient_norms"])
 
 
 def check_gradients(
