@@ -48,8 +48,8 @@ class LapLike(Recurrent):
 
     @property
     def has_idle_parameters(self) -> bool:
-        """Whether no chunk follows another, so that nothing is taken from one to the next."""
-        return self.config.work_length == 1
+        """Whether no chunk follows another, or no step of the decoder: what is taken from one to the next is idle."""
+        return self.config.work_length == 1 or self.config.n_ahead == 1
 
     def outputs(self) -> Outputs:
         """Every work slot, then for each of them the n_ahead chunks that follow; then labels without logits.

@@ -138,6 +138,11 @@ class TRN(Recurrent):
         if not config.shared_classifier:
             self.future_classifier = nn.Linear(d_model, n_classes)
 
+    @property
+    def has_idle_parameters(self) -> bool:
+        """Whether no chunk follows another, or no step of the decoder: what is taken from one to the next is idle."""
+        return self.config.work_length == 1 or self.config.n_ahead == self.config.decoder_from
+
     def outputs(self) -> Outputs:
         """Every work slot, then for every work slot the chunks of the decoder's steps; each is one mean in the loss."""
         W, first = self.config.work_length, self.config.decoder_from

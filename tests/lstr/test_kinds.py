@@ -67,11 +67,18 @@ def test_every_kind_has_both_entries():
         assert isinstance(make_model(LSTRConfig(**TINY, kind=kind), 5), Model)
 
 
-@pytest.mark.parametrize("ahead", [0, 2])
-@pytest.mark.parametrize("kind", config.KINDS)
-def test_parameters_that_may_be_idle_are_announced(kind, ahead):
+@pytest.mark.parametrize(
+    "kind, changes",
+    [
+        (kind, changes)
+        for kind, uses in config.KINDS.items()
+        for changes in ({}, {"anticipation": 2}, {"anticipation": 1}, {"work_length": 1})
+        if uses.anticipation or "anticipation" not in changes
+    ],
+)
+def test_parameters_that_may_be_idle_are_announced(kind, changes):
     """Training by several processes hangs or fails where one has no gradient and nobody said so."""
-    model = tiny(kind=kind, anticipation=ahead if config.KINDS[kind].anticipation else 0).train()
+    model = tiny(kind=kind, **changes).train()
     windows = gather(video(60), [59, 30], model.config)
     outputs = model.outputs()
     counts = torch.ones(2, len(outputs.slots), dtype=torch.bool)
