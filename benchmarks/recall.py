@@ -171,6 +171,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, default=RECORD)
     parser.add_argument("--figure", type=Path, default=FIGURE)
     options = parser.parse_args(arguments)
+    torch.set_flush_denormal(True)  # gradients through long windows of noise come to such numbers, which take long
     record = begin_record(options.output)
     if options.list:
         for name, row in ROWS.items():
