@@ -320,6 +320,7 @@ def main(arguments: list[str] | None = None) -> None:
                 print(f"no time for {row} seed {seed}: the same command goes on with it", flush=True)
                 continue
             record["rows"].append(run_row(row, seed, size, videos, options.device, options.readers))
+            record["rows"].sort(key=lambda entry: (list(EVERY).index(entry["row"]), entry["seed"]))
             record["threads"] = torch.get_num_threads()
             write_json(options.output, record)
             until.count()

@@ -162,10 +162,9 @@ def test_a_written_number_is_compared_to_its_digits():
     assert stands_in("0.5", "(0.5 and") and not stands_in("0.5", "0.53") and not stands_in("42", "1,420")
 
 
-def test_tables_are_those_of_their_records():
-    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
+def test_tables_are_those_of_their_records(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    tables = importlib.import_module("tables")
     text = {path: path.read_text(encoding="utf-8") for path in tables.pages()}
     assert [name_of(path) for path in text if tables.with_tables(text[path]) != text[path]] == []
     assert {mark[1] for page in text.values() for mark in tables.MARK.finditer(page)} == set(tables.TABLES)

@@ -1,0 +1,202 @@
+"""Tables of how well models do: a generator of rows each, of which the first is the head."""
+
+from collections.abc import Iterator
+
+from records import interval, percentiles, record, scored
+
+
+def results() -> Iterator[list]:
+    """README's one table: models on random and on trained networks, beside the time prior."""
+    finetuned, kinds = record("finetuned"), record("kinds")
+    yield ["features, model", "UT-Interaction mAP", "UR Fall mAP"]
+    cells = [scored(kinds[name]["rnn"]) for name in ("ut_interaction", "urfall")]
+    yield ["`--recipe live`, the RNN that `lstr learn` takes for little video", *cells]
+    for title, key in (
+        ("trained by `lstr finetune`, RGB and flow, LSTR", "finetuned both: lstr"),
+        ("trained by `lstr finetune`, flow alone, LSTR", "finetuned flow: lstr"),
+        ("random networks, RGB and flow, LSTR", "random both: lstr"),
+        ("none: the time prior, which sees no video", "labels: time_prior"),
+    ):
+        cells = [finetuned[name][key] for name in ("ut_interaction", "urfall")]
+        yield [title, *(f"{cell['mAP']:.3f}" if "labels" in key else scored(cell) for cell in cells)]
+
+
+def learnt() -> Iterator[list]:
+    """What `lstr learn` makes of each set, in how long."""
+    data = record("learn")
+    yield ["", "videos: learnt from, held out", "caught", "false alarms", "late", "mAP", "time prior", "took"]
+    for name in ("ut_interaction", "urfall", "demo"):
+        one = data[name]
+        videos, together = one["videos"], one["events"]["together"]
+        yield [
+            one["title"],
+            f"{videos['training']}, {videos['testing']}",
+            f"{together['found']} of {together['labels']}",
+            f"{together['false_alarms']} in {60 * one['events']['hours']:.1f} min",
+            f"{together['delay']['p50']:.2f} s",
+            f"{one['lstr']['mAP']:.3f} {interval(one['interval']['mAP'])}",
+            f"{one['time_prior']['mAP']:.3f}",
+            f"{one['seconds'] / 60:.1f} min",
+        ]
+
+
+def random_networks() -> Iterator[list]:
+    """Real videos, features of random networks."""
+    data = record("real-data")
+    yield ["", "UT-Interaction mAP", "mcAP", "UR Fall mAP", "mcAP"]
+    for title, key in (
+        ("LSTR", "lstr"),
+        ("RNN (LSTM)", "rnn"),
+        ("linear on the mean of the last 4 chunks", "linear_4_chunks"),
+        ("linear on one chunk", "linear_1_chunk"),
+        ("time prior", "time_prior"),
+        ("chance", "chance"),
+    ):
+        cells = [data[name][key] for name in ("ut_interaction", "urfall")]
+        yield [title, *(scored(cell, metric) for cell in cells for metric in ("mAP", "mcAP"))]
+
+
+def finetuned_networks() -> Iterator[list]:
+    """What training the feature networks adds."""
+    data = record("finetuned")
+    ut, ur = data["ut_interaction"], data["urfall"]
+    yield ["features", *(f"UT: {name}" for name in ("linear, 1 chunk", "linear, 4 chunks", "RNN", "LSTR"))] + [
+        f"UR Fall: {name}" for name in ("linear, 4 chunks", "LSTR")
+    ]
+    for kind, word in (("random", "random"), ("finetuned", "fine-tuned")):
+        for stream, name in (("flow", "flow"), ("rgb", "RGB"), ("both", "both")):
+            key = f"{kind} {stream}: "
+            yield [
+                f"{word}, {name}",
+                f"{ut[key + 'linear_1_chunk']['mAP']:.3f}",
+                f"{ut[key + 'linear_4_chunks']['mAP']:.3f}",
+                scored(ut[key + "rnn"]),
+                scored(ut[key + "lstr"]),
+                f"{ur[key + 'linear_4_chunks']['mAP']:.3f}",
+                scored(ur[key + "lstr"]),
+            ]
+
+
+def held_out() -> Iterator[list]:
+    """Each class of the three held-out sequences that the pictures show."""
+    data = record("learn")["ut_interaction"]
+    yield ["class", "found", "false alarms", "late", "chunks", "AP", "time prior AP", "chance AP"]
+    systems = [data[name]["per_class"] for name in ("lstr", "time_prior", "chance")]
+    for label in sorted(systems[0], key=lambda name: -systems[0][name]["AP"]):
+        one = data["events"]["per_class"][label]
+        late = "" if one["delay"]["p50"] is None else f"{one['delay']['p50']:.1f} s"
+        scores = [f"{system[label]['AP']:.3f}" for system in systems]
+        counts = [f"{one['found']} of {one['labels']}", one["false_alarms"], late]
+        yield [label, *counts, systems[0][label]["positives"], *scores]
+    together = data["events"]["together"]
+    counts = [f"{together['found']} of {together['labels']}", together["false_alarms"]]
+    late = f"{together['delay']['p50']:.1f} s"
+    yield ["all", *counts, late, "", *(f"{data[name]['mAP']:.3f}" for name in ("lstr", "time_prior", "chance"))]
+
+
+def synthetic() -> Iterator[list]:
+    """Oracles and rows on synthetic features, each beside the one that sees 8 s."""
+    data = record("thumos-synthetic")
+    seeds: dict[str, list[dict]] = {name: [entry] for name, entry in data["oracles"].items()}
+    for entry in data["rows"]:
+        seeds.setdefault(entry["row"], []).append(entry)
+    yield ["", "mAP", "95 % interval", "lead over 8 s", "training labels", "seeds"]
+    for name, entries in seeds.items():
+        base, lead = seeds.get("oracle-32" if name in data["oracles"] else "memory-0"), ""
+        if base and base is not entries:
+            low, high = percentiles([a - b for a, b in zip(_drawn(entries), _drawn(base), strict=True)])
+            lead = f"{_mean(entries) - _mean(base):+.3f} ({low:+.3f} to {high:+.3f})"
+        low, high = percentiles(_drawn(entries))
+        known = [entry["mAP_of_training_labels"] for entry in entries if "mAP_of_training_labels" in entry]
+        trained = f"{sum(known) / len(known):.3f}" if known else ""
+        yield [f"`{name}`", f"{_mean(entries):.3f}", f"{low:.3f} to {high:.3f}", lead, trained, len(entries)]
+
+
+def _mean(entries: list[dict]) -> float:
+    return sum(entry["mAP"] for entry in entries) / len(entries)
+
+
+def _drawn(entries: list[dict]) -> list[float]:
+    """mAP of each resample, the mean over seeds."""
+    columns = zip(*(entry["resampled_mAP"] for entry in entries), strict=True)
+    return [sum(column) / len(column) for column in columns]
+
+
+def kinds() -> Iterator[list]:
+    """Every kind of model on the same features of real videos, best first."""
+    data, sets = record("kinds"), ("ut_interaction", "urfall")
+    yield ["", "UT-Interaction mAP", "by fold", "UR Fall mAP", "by fold", "seconds to train"]
+    for kind in sorted(data[sets[0]], key=lambda name: -data[sets[0]][name]["mAP"]):
+        cells, seconds = [], []
+        for name in sets:
+            row = data[name][kind]
+            cells += [scored(row), " ".join(f"{value:.2f}" for value in row.get("mAP_by_fold", ()))]
+            seconds += [f"{row['processor_seconds']:.0f}"] if "processor_seconds" in row else []
+        yield [f"`{kind}`" if seconds and kind != "linear" else kind.replace("_", " "), *cells, ", ".join(seconds)]
+
+
+def recall() -> Iterator[list]:
+    """Actions called right by the cue's distance; in brackets where not all of the cue is in the memory."""
+    data = record("recall")["rows"]
+    gaps = [one["gap"] for one in next(iter(next(iter(data.values())).values()))["gaps"]]
+    yield ["", *(f"{gap:g} s" for gap in gaps), "steps"]
+    for name, seeds in data.items():
+        for seed, entry in seeds.items():
+            shares = [
+                f"{one['accuracy']:.2f}" if one["in_memory"] else f"({one['accuracy']:.2f})" for one in entry["gaps"]
+            ]
+            title = f"`{name}`" + (f", seed {seed}" if len(seeds) > 1 else "")
+            yield [title, *shares, f"{entry['steps']:,}"]
+
+
+def joined() -> Iterator[list]:
+    """Falls called right in joined videos, by the seconds since the hug, and the lead over no long memory."""
+    data = record("joined")
+    rows, against = data["rows"], "ahead of lstr-0s"
+    gaps = [f"{gap:g}" for gap in data["joined"]["scored_gaps"]]
+    yield [
+        "",
+        *(f"{gap} s" for gap in gaps),
+        "all falls",
+        "ahead of no long memory",
+        "mAP of A and B",
+        "processor s",
+    ]
+    for row in rows.values():
+        falls, per_frame = row["falls"], row["per_frame"]
+        lead = falls.get(against)
+        cells = [
+            *(f"{falls['by_gap'][gap]:.2f}" for gap in gaps),
+            f"{falls['accuracy']:.3f} {interval(falls['interval'])}",
+        ]
+        cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if lead else ""]
+        cells += [f"{per_frame['mAP']:.3f} {interval(per_frame['interval'])}", f"{row['processor_seconds']:.0f}"]
+        yield [row["about"], *cells]
+    rule = data["rule"]
+    cells = [*(f"{rule['by_gap'][gap]:.2f}" for gap in gaps), f"{rule['accuracy']:.3f} {interval(rule['interval'])}"]
+    yield ["a hug detector and the rule itself", *cells, "", "", ""]
+
+
+def small_memory() -> Iterator[list]:
+    """What each way to have a long memory comes to on few videos, and whether it still recalls."""
+    data, sets = record("small-memory"), {"ut_interaction": "UT-Interaction", "urfall": "UR Fall"}
+    heads = [f"{title}: {what}" for title in sets.values() for what in ("training", "test mAP", "ahead of none")]
+    yield ["long memory", *heads, "joined: falls called right", "seeds"]
+    for name, about in {"none": "none", **data["settings"]}.items():
+        cells = []
+        for row in (data[of_set].get(name) for of_set in sets):
+            lead = row and row["ahead of none"]
+            cells += [f"{row['mAP_of_training_videos']:.3f}", f"{row['mAP']:.3f}"] if row else ["", ""]
+            cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if row and name != "none" else ""]
+        recalled = data["joined"].get(name, {}).get("falls")
+        cells += [f"{recalled['accuracy']:.3f} {interval(recalled['interval'])}" if recalled else ""]
+        in_all = [data[of_set].get(name) for of_set in (*sets, "joined")]
+        seeds = (row["seeds"] if isinstance(row["seeds"], int) else len(row["seeds"]) for row in in_all if row)
+        yield [about, *cells, ", ".join(map(str, seeds))]
+
+
+def parity() -> Iterator[list]:
+    """The published code beside this one."""
+    yield ["", "largest difference", "of"]
+    for row in record("published-parity")["sizes"]["small"]["rows"]:
+        yield [row["what"], f"{row['largest_difference']:.1e}" if row["largest_difference"] else "0", row["of"]]
