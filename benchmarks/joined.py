@@ -85,10 +85,10 @@ LONG = {"long_length": REACH, "long_stride": 4}
 ROWS = {
     "lstr-80s": Row("LSTR, 80 s of long memory", LONG),
     AGAINST: Row("LSTR without long memory"),
-    "rnn-8s": Row("RNN, windows of 8 s (paper)", {"kind": "rnn", "work_length": 32}, seeds=1),
-    "miniroad-32s": Row("MiniROAD, windows of 32 s (paper)", {"kind": "miniroad", "work_length": 128}, seeds=1),
-    "rnn-80s": Row("RNN, windows of 80 s", {"kind": "rnn", "work_length": REACH}, seeds=1),
-    "miniroad-80s": Row("MiniROAD, windows of 80 s", {"kind": "miniroad", "work_length": REACH}, seeds=1),
+    "rnn-8s": Row("RNN, windows of 8 s (paper)", {"kind": "rnn", "work_length": 32}),
+    "miniroad-32s": Row("MiniROAD, windows of 32 s (paper)", {"kind": "miniroad", "work_length": 128}),
+    "rnn-80s": Row("RNN, windows of 80 s", {"kind": "rnn", "work_length": REACH}),
+    "miniroad-80s": Row("MiniROAD, windows of 80 s", {"kind": "miniroad", "work_length": REACH}),
 }
 
 

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from recall_task import WIDTH, CueTask, accuracy, train_on
 
-from lstr.config import FEATURES_PER_SECOND, KINDS, PRESETS, LSTRConfig
+from lstr.config import FEATURES_PER_SECOND, KINDS, LSTRConfig
+from lstr.literature import published_size
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 from pipelines.training.config import TrainConfig
@@ -49,8 +50,8 @@ class Row:
 
     def config(self) -> LSTRConfig:
         """The kind's published settings, with what this row names."""
-        published = next((model for model in PRESETS.values() if model.kind == self.kind), LSTRConfig(kind=self.kind))
-        return replace(published, **SMALL, long_length=round(self.memory * FEATURES_PER_SECOND), **self.model)
+        sizes = {**SMALL, "long_length": round(self.memory * FEATURES_PER_SECOND), **self.model}
+        return replace(published_size(self.kind), **sizes)
 
 
 def of_kind(kind: str, cues: int = 1) -> Row:

@@ -161,6 +161,7 @@ def joined() -> Iterator[list]:
         "ahead of no long memory",
         "mAP of A and B",
         "processor s",
+        "seeds",
     ]
     for row in rows.values():
         falls, per_frame = row["falls"], row["per_frame"]
@@ -171,10 +172,10 @@ def joined() -> Iterator[list]:
         ]
         cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if lead else ""]
         cells += [f"{per_frame['mAP']:.3f} {interval(per_frame['interval'])}", f"{row['processor_seconds']:.0f}"]
-        yield [row["about"], *cells]
+        yield [row["about"], *cells, len(row["seeds"])]
     rule = data["rule"]
     cells = [*(f"{rule['by_gap'][gap]:.2f}" for gap in gaps), f"{rule['accuracy']:.3f} {interval(rule['interval'])}"]
-    yield ["a hug detector and the rule itself", *cells, "", "", ""]
+    yield ["a hug detector and the rule itself", *cells, "", "", "", ""]
 
 
 def small_memory() -> Iterator[list]:
@@ -196,7 +197,12 @@ def small_memory() -> Iterator[list]:
 
 
 def parity() -> Iterator[list]:
-    """The published code beside this one."""
-    yield ["", "largest difference", "of"]
-    for row in record("published-parity")["sizes"]["small"]["rows"]:
-        yield [row["what"], f"{row['largest_difference']:.1e}" if row["largest_difference"] else "0", row["of"]]
+    """The published code beside this one, at each size that was compared."""
+    sizes = record("published-parity")["sizes"]
+    titles = {"small": "width 64", "full": "published size"}
+    yield ["largest difference", *(cell for name in sizes for cell in (titles[name], "of"))]
+    for together in zip(*(size["rows"] for size in sizes.values()), strict=True):
+        cells = []
+        for row in together:
+            cells += [f"{row['largest_difference']:.1e}" if row["largest_difference"] else "0", row["of"]]
+        yield [together[0]["what"], *cells]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstr.cited_peers import CITED_PEERS
-from lstr.config import PRESETS, LSTRConfig
+from lstr.config import FOR_LITTLE_VIDEO, PRESETS, LSTRConfig
 from lstr.publication import Publication
 from lstr.successors import SUCCESSORS
 
@@ -12,10 +12,16 @@ PUBLICATIONS: dict[str, Publication] = {**SUCCESSORS, **CITED_PEERS}
 
 
 def presets_of(kind: str) -> tuple[str, ...]:
-    """The presets of a kind, the published size first."""
+    """The presets of a kind, the published size first and those for little video last."""
     return tuple(name for name, config in PRESETS.items() if config.kind == kind)
 
 
+def published_preset(kind: str) -> str | None:
+    """The preset that has the settings a kind was published with; None without one."""
+    return next((name for name in presets_of(kind) if name not in FOR_LITTLE_VIDEO), None)
+
+
 def published_size(kind: str) -> LSTRConfig:
-    """The configuration that a kind was published with: its first preset, or the defaults where it has none."""
-    return next((config for config in PRESETS.values() if config.kind == kind), LSTRConfig(kind=kind))
+    """The configuration that a kind was published with, the defaults where no preset has it."""
+    name = published_preset(kind)
+    return LSTRConfig(kind=kind) if name is None else PRESETS[name]

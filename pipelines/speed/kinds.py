@@ -19,7 +19,7 @@ from lstr.errors import ConfigError
 from lstr.fewer_bits import PRECISIONS
 from lstr.kind import Model
 from lstr.labels import THUMOS_CLASSES
-from lstr.literature import presets_of, published_size
+from lstr.literature import published_preset, published_size
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.models import keep_speeds
 from pipelines.progress import Finished, Progress
@@ -92,7 +92,7 @@ def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None
     lstr = build(dict(options.shapes).get("lstr", published_size("lstr")), len(THUMOS_CLASSES), "cpu")
     for kind, config in options.measured.items():
         model = build(config, len(THUMOS_CLASSES), "cpu")
-        row: dict = {"preset": next(iter(presets_of(kind)), None), "date": date.today().isoformat()}
+        row: dict = {"preset": published_preset(kind), "date": date.today().isoformat()}
         row |= {**asdict(cost_of(config, len(THUMOS_CLASSES))), "stream": {}}
         for n in cores:
             torch.set_num_threads(n)

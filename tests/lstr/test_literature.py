@@ -19,6 +19,7 @@ def test_every_kind_has_its_facts_and_every_preset_its_kind():
         assert bool(one.golden) == (one.exact == SAME), "numbers that are claimed to be the same have their data"
         assert all(0 < result.value < 100 and result.seen for result in one.results), name
     assert presets_of("miniroad")[0] == "miniroad-thumos14" and published_size("lstr") == LSTRConfig()
+    assert presets_of("rnn") == ("small",) and published_size("rnn") == LSTRConfig(kind="rnn"), "our own size is none"
 
 
 @pytest.mark.parametrize("kind", KINDS)
