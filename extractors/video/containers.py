@@ -26,6 +26,7 @@ VIDEO = (
     "h264,hevc,av1,obu,vvc,m4v,h261,h263,vc1,vc1test,cavsvideo,dirac,mjpeg,gif,apng,yuv4mpegpipe,amv,nuv,nsv,dhav,"
     "vivo,pva,ty,smk,bink,film_cpk,roq,flic"
 )
+SOUND = "wav,w64,mp3,flac,aac,aiff"  # which are then told that they have no pictures
 WEB = "http,https,httpproxy,tcp,tls,crypto"
 CAMERA = f"rtp,srtp,udp,{WEB}"
 NETWORK = {  # scheme of an address: the protocols it may use, and its demuxers besides VIDEO
@@ -87,7 +88,7 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
         protocols, more, opened = "file", "", str(source) if opening.demuxer else f"file:{source}"
     else:
         protocols, more, opened = "none", "", source
-    formats = ",".join(filter(None, (VIDEO, more, opening.demuxer)))
+    formats = ",".join(filter(None, (VIDEO, SOUND, more, opening.demuxer)))
     options = {**opening.options, "protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
     hardware = HWAccel(opening.hardware, allow_software_fallback=True) if opening.hardware else None
     open_with = partial(av.open, options=options, timeout=opening.timeout, hwaccel=hardware)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import wave
 
 import av
 import numpy as np
@@ -95,6 +96,9 @@ def bad(tmp_path, sound_only):
     (folder / "empty.mp4").touch()
     (folder / "no videos").mkdir()
     shutil.copy(sound_only, folder / "sound.mp4")
+    with wave.open(str(folder / "sound.wav"), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(16000))
     with av.open(str(folder / "short.mp4"), "w") as container:
         stream = container.add_stream("libx264", rate=30)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
@@ -110,6 +114,7 @@ IN_EXTRACT = {
     "text.mp4": (3, "not a readable video"),
     "empty.mp4": (3, "empty (0 bytes)"),
     "sound.mp4": (3, "no video stream"),
+    "sound.wav": (3, "no video stream"),
     "short.mp4": (3, "less than one chunk"),
 }
 
