@@ -30,10 +30,13 @@ from pipelines.training.config import TrainConfig
 HERE = Path(__file__).resolve().parent
 RECORD, FIGURE = HERE / "recall.json", HERE.parent / "docs" / "images" / "recall.png"
 GAPS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 500.0)  # seconds
-ORDERED = (4.0, 128.0)  # gaps of training with two cues: all of them within 128 s of memory
 SEEING = 136  # seconds of a window that holds the cue up to a gap of 128 s
 TRAINING = {"lr": 1e-3, "warmup": 0.1, "batch_size": 16}
 SMALL = {"rgb_dim": WIDTH, "flow_dim": WIDTH, "d_model": 64, "n_heads": 4, "d_feedforward": 64}
+
+ONE = CueTask()
+TWO = CueTask(cues=2, gaps=(4.0, 128.0))  # in training: the later cue is within 128 s of memory
+APART = replace(TWO, gaps=(4.0, 64.0), apart=(16.0, 64.0))  # most often both are
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Row:
     memory: float = 128.0
     """seconds of long memory, of kinds that have one"""
     model: Mapping[str, object] = field(default_factory=dict)
-    cues: int = 1
+    task: CueTask = ONE
     steps: int = 800
 
     def config(self) -> LSTRConfig:
@@ -54,12 +57,12 @@ class Row:
         return replace(published_size(self.kind), **sizes)
 
 
-def of_kind(kind: str, cues: int = 1) -> Row:
+def of_kind(kind: str, task: CueTask = ONE) -> Row:
     """A row of a kind as it is trained by default; some take longer than LSTR to find what a cue is for."""
     span = "128 s"
     if not KINDS[kind].long_memory:
         span = f"windows of {Row('', kind).config().work_length / FEATURES_PER_SECOND:g} s"
-    return Row(f"{kind}, {span}", kind, cues=cues, steps=1600)
+    return Row(f"{kind}, {span}", kind, task=task, steps=1600)
 
 
 def in_long_windows(kind: str, title: str, **model: object) -> Row:
@@ -77,21 +80,22 @@ ROWS = {
     "testra-laplace": LAPLACE,
     **{f"rnn-{cell}-136s": in_long_windows("rnn", f"rnn ({cell})", cell=cell) for cell in ("lstm", "gru")},
     "miniroad-136s": in_long_windows("miniroad", "miniroad"),
-    **{f"two-cues-{kind}": of_kind(kind, cues=2) for kind in WITH_MEMORY},
-    "two-cues-testra-laplace": replace(LAPLACE, cues=2),
+    **{f"two-cues-{kind}": of_kind(kind, TWO) for kind in WITH_MEMORY},
+    "two-cues-testra-laplace": replace(LAPLACE, task=TWO),
+    "two-cues-lstr-longer": Row("lstr, 128 s, 5,000 steps", task=TWO, steps=5000),
+    "two-cues-lstr-apart": Row("lstr, 128 s, cues 16 to 64 s apart", task=APART, steps=1600),
 }
 PANELS = {
     "LSTR by length of the long memory": [name for name in ROWS if name.startswith("memory-")],
     "LSTR by stride": ["stride-1", "stride-2", "memory-128", "stride-8", "stride-16"],
-    "other kinds": [name for name, row in ROWS.items() if row.kind != "lstr" and row.cues == 1],
-    "two cues, of which the later counts": [name for name, row in ROWS.items() if row.cues == 2],
+    "other kinds": [name for name, row in ROWS.items() if row.kind != "lstr" and row.task.cues == 1],
+    "two cues, of which the later counts": [name for name, row in ROWS.items() if row.task.cues == 2],
 }
 
 
 def run_row(row: Row, seed: int, videos: int) -> dict:
     """Train a row's model and score it: its entry of the record."""
-    config, task = row.config(), CueTask(cues=row.cues, gaps=ORDERED if row.cues == 2 else CueTask.gaps)
-    start = perf_counter()
+    config, task, start = row.config(), row.task, perf_counter()
     model, losses = train_on(task, config, TrainConfig(**TRAINING, seed=seed, max_steps=row.steps))
     trained = perf_counter()
     found = []
