@@ -186,7 +186,9 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
         rgb, flow, hidden, target = torch.utils.data.default_collate([data[int(i)] for i in chosen])
         drawn = [(places[data.inputs[i][0]], data.inputs[i][2] - 1) for i in chosen]
         seen = _gathered(train.videos, drawn, model)
-        pairs = ((torch.cat([rgb, flow], -1), seen[0]), (hidden == 0, seen[1]))
+        theirs_seen = torch.cat([rgb, flow], -1)
+        theirs_seen[:, : hidden.shape[1]].masked_fill_(hidden[..., None] != 0, 0)  # no slot of theirs attends to these
+        pairs = ((theirs_seen, seen[0]), (hidden == 0, seen[1]))
         _widen(gaps, "features and masks of a batch", *(float((a.float() - b.float()).abs().max()) for a, b in pairs))
         lr = optimiser.param_groups[0]["lr"]
         loss = criterion(network(rgb, flow, hidden).reshape(-1, 22), target.reshape(-1, 22))
@@ -202,8 +204,9 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
         yield name, value, f"{steps} steps"
     yield "for scale: how far the loss fell", losses[0] - losses[-1], f"{steps} steps"
     after = dict(learner.model.named_parameters())
-    far = (float((tensor - after[name]).detach().abs().max()) for name, tensor in network.named_parameters())
-    yield "weights after the last step", max(far), f"{sum(p.numel() for p in network.parameters()):,} numbers"
+    far = {name: float((tensor - after[name]).detach().abs().max()) for name, tensor in network.named_parameters()}
+    print(sorted(far.items(), key=lambda x: -x[1])[:8])
+    yield "weights after the last step", max(far.values()), f"{sum(p.numel() for p in network.parameters()):,} numbers"
 
 
 def _window_difference(data: Any, videos: list[LabelledVideo], model: Any) -> float:

@@ -209,9 +209,14 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
     return Rate(seconds, DOCUMENTED)
 
 
+def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
+    """Features of a chunk by stream; of networks whose width is not known before they are built, ResNet-50's."""
+    return {
+        stream: getattr(part, "dim", None) or FEATURES.get(part.network, FEATURES["resnet50"])
+        for stream, part in recipe.parts.items()
+    }
+
+
 def row_bytes(recipe: Preset | Recipe) -> int:
-    """Bytes of one chunk's features; of networks whose width is not known before they are built, ResNet-50's."""
-    parts = [recipe.parts[stream] for stream in recipe.streams]
-    return FLOAT_BYTES * sum(
-        getattr(part, "dim", None) or FEATURES.get(part.network, FEATURES["resnet50"]) for part in parts
-    )
+    """Bytes of one chunk's features."""
+    return FLOAT_BYTES * sum(widths_of(recipe).values())

@@ -87,13 +87,13 @@ class Costs:
 
 
 def make_steps(
-    chunks: Mapping[str, int], costs: Costs, epochs: Mapping[str, int], draws: int, n_models: int
+    chunks: Mapping[str, int], costs: Costs, epochs: Mapping[str, int], draws: int, n_models: int, longer: float = 1.0
 ) -> tuple[PlannedStep, ...]:
-    """All steps; `n_models` are trained, one for good and the others to choose thresholds."""
+    """All steps; `n_models` are trained, one for good and the others to choose thresholds, each `longer` than usual."""
     learnt, held = chunks.get("training", 0), chunks.get("testing", 0)
     choosing = chunks.get("validation", 0)
     slower = sum(costs.image.values()) / max(1, len(costs.image)) / MODEL_IMAGE
-    model = STARTING + slower * MODEL_SECONDS * learnt
+    model = STARTING + longer * slower * MODEL_SECONDS * learnt
     networks = [
         PlannedStep(network_step(stream), STARTING + epochs[stream] * draws * seconds)
         for stream, seconds in costs.image.items()

@@ -17,7 +17,7 @@ from lstr.label_check import check, stop_at_errors
 from lstr.labels import Labels
 from pipelines.annotations.footage import footage_of_files
 from pipelines.annotations.label_file import read_label_file
-from pipelines.extraction.plan import row_bytes
+from pipelines.extraction.plan import row_bytes, widths_of
 from pipelines.extraction.resume import together
 from pipelines.failures import left_out
 from pipelines.files.remote import Place, RemoteFile
@@ -31,6 +31,10 @@ from pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs,
 from pipelines.learning.workspace import Workspace, request_id
 from pipelines.networks.model_file import is_model, open_model
 from pipelines.progress import Notice
+from pipelines.training.config import PRESETS as MODEL_PRESETS
+from pipelines.training.config import preset_for
+from pipelines.training.config import resolve as resolve_model
+from pipelines.training.teacher import check_teacher
 from pipelines.training.train import Findings
 
 DIVIDED = "no subsets"  # a finding that is answered here, by holding out recordings
@@ -178,6 +182,18 @@ def _request(options: LearnOptions, labels: Labels, videos: Mapping[str, Place])
     }
 
 
+def _times_as_long(settings: Mapping[str, str], preset: Preset, n_chunks: int, longest: int) -> float:
+    """How long training the model takes beside its preset's epochs, with what teachers it has.
+
+    n_chunks: of all training videos; longest: of one. Raises ConfigError for settings that such a model cannot have.
+    """
+    name, widths = preset_for(n_chunks, settings), widths_of(preset)
+    model, training = resolve_model(name, settings, (widths.get("rgb", 0), widths.get("flow", 0)))
+    check_teacher(model, training, longest)
+    teachers = training.teacher_stages if training.teacher else 0
+    return training.epochs / MODEL_PRESETS[name].epochs * (1 + teachers)
+
+
 def _plan(
     options: LearnOptions,
     parts: Parts,
@@ -193,23 +209,24 @@ def _plan(
     by_subset: dict[str, int] = {}
     for video_id, video in parts.labels.videos.items():
         by_subset[video.subset] = by_subset.get(video.subset, 0) + chunks[video_id]
+    learnt = by_subset[TRAINING]
+    longer = _times_as_long(options.of_model, preset, learnt, max(chunks[i] for i in parts.of(TRAINING)))
     shortest = sorted((i for i in chunks if chunks[i]), key=lambda video_id: (chunks[video_id], video_id))
     image, threads = measure_training(preset, configs, len(parts.labels.classes), device)
     crops = {stream: preset.parts[stream].crops for stream in preset.streams}
     costs = Costs(measure_chunks([videos[i] for i in shortest], preset), row_seconds(image, crops), image)
-    learnt = by_subset[TRAINING]
     draws = max(FEWEST_DRAWS, learnt)
     if set_draws := max(config.draws for config in configs.values()):
         draws = set_draws
     wanted = {stream: config.epochs for stream, config in configs.items()}
     n_models = 1 if by_subset.get(VALIDATION) else 1 + N_FOLDS
-    others = sum(step.seconds for step in make_steps(by_subset, costs, dict.fromkeys(wanted, 0), draws, n_models))
+    others = sum(one.seconds for one in make_steps(by_subset, costs, dict.fromkeys(wanted, 0), draws, n_models, longer))
     epochs, fitted = fit_epochs(options.seconds, others, costs, wanted, draws)
     n_videos = {subset: len(parts.of(subset)) for subset in by_subset}
     cached = [found for i, found in looked.items() if parts.labels.videos[i].subset != TESTING]
     disk: float = sum(found.chunks * found.pixels * CHUNK_PLANES for found in cached)
     disk += sum(by_subset.values()) * row_bytes(preset) + sum(NETWORK_BYTES[s] for s in preset.streams)
-    steps = make_steps(by_subset, costs, epochs, fitted, n_models)
+    steps = make_steps(by_subset, costs, epochs, fitted, n_models, longer)
     n_classes = len(parts.labels.classes) - 1
     return LearnPlan(
         videos=n_videos,

@@ -45,7 +45,7 @@ class Task:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a teacher that the model cannot have."""
-        check_teacher(self.model, self.config, self.split.videos)
+        check_teacher(self.model, self.config, max((len(video.features) for video in self.split.videos), default=0))
 
     def taught(self, lesson: Lesson) -> "Task":
         """The task of a teacher of this one."""

@@ -88,8 +88,11 @@ def in_time(late: Tensor, delay: int) -> Tensor:
     return scores
 
 
-def check_teacher(model: LSTRConfig, config: TrainConfig, videos: Sequence[LabelledVideo]) -> None:
-    """Raise ConfigError for a kind that can have no teacher, and for a teacher that sees more than any video has."""
+def check_teacher(model: LSTRConfig, config: TrainConfig, longest: int) -> None:
+    """Raise ConfigError for a kind that can have no teacher, and for one that sees more than the longest video has.
+
+    longest: chunks.
+    """
     if not config.teacher:
         return
     if not KINDS[model.kind].teacher:
@@ -98,7 +101,6 @@ def check_teacher(model: LSTRConfig, config: TrainConfig, videos: Sequence[Label
             f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
             f"Leave train.teacher 0, or use one of the kinds {able}.",
         )
-    longest = max(len(video.features) for video in videos)
     if config.teacher >= longest:
         raise ConfigError(
             f"train.teacher is {config.teacher}, and the longest training video has {longest} chunks.",

@@ -10,6 +10,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from time import perf_counter, sleep
+from unittest.mock import patch
 
 import pytest
 
@@ -21,6 +22,7 @@ from pipelines.detection.job import DetectOptions, detect_sources
 from pipelines.learning.events import Doing, Learnt, Planned
 from pipelines.learning.job import learn, plan
 from pipelines.learning.options import LearnOptions
+from pipelines.learning.plan import MODEL, STARTING
 from pipelines.networks.model_file import open_model
 from pipelines.progress import Failed, Finished, Notice, result_of
 
@@ -230,6 +232,36 @@ def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
     assert planned.model == tmp_path / "x.lstr" and not planned.begun
     assert planned.plan.videos == {"training": 4, "testing": 2} and planned.plan.seconds > 0
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("model.nosuch", "1", "no setting 'nosuch'"),
+        ("train.epochs", "few", "not a whole number"),
+        ("train.teacher", "500", "longest training video has 20 chunks"),
+    ],
+)
+def test_settings_of_the_model_are_checked_before_anything_is_measured(videos, tmp_path, name, value, sentence):
+    with (
+        patch("pipelines.learning.pace.measure_training", side_effect=AssertionError),
+        pytest.raises(ConfigError, match=sentence),
+    ):
+        list(plan(options(videos, tmp_path / "x", settings={**SMALL, name: value})))
+
+
+def test_a_model_that_is_trained_for_longer_is_planned_so(videos, tmp_path):
+    """Longer by its epochs, and by its teachers, of which each is trained as long."""
+    found = {}
+    for more in ({}, {"train.epochs": "80"}, {"train.epochs": "80", "train.teacher": "2", "train.teacher_stages": "2"}):
+        with (
+            patch("pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
+            patch("pipelines.learning.pace.measure_chunks", return_value=0.01),
+        ):
+            chosen = options(videos, tmp_path / "x", settings={**SMALL, **more})
+            planned = next(event for event in plan(chosen) if isinstance(event, Planned)).plan
+        found[len(more)] = next(step.seconds for step in planned.steps if step.name == MODEL) - STARTING
+    assert found[1] == pytest.approx(20 * found[0]) and found[3] == pytest.approx(3 * found[1])
 
 
 @pytest.mark.parametrize(
