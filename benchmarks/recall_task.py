@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lstr import kinds, streaming
+from lstr.batch import predict
 from lstr.config import FEATURES_PER_SECOND, KINDS, LSTRConfig
 from lstr.fats import FATS
 from lstr.kind import Model
@@ -127,6 +128,9 @@ def last_scores(model: Model, videos: Sequence[LabelledVideo]) -> Tensor:
         newest = (outputs.slots == -1) | (outputs.slots == model.config.work_length - 1)
         place = np.flatnonzero(newest & (outputs.ahead == 0))[-1]
         return model(windows)[:, place].softmax(dim=-1)
+    if not issubclass(type(model), CARRYING):  # they depend on as many chunks as the work memory has
+        newest = [video.features[-model.config.work_length :] for video in videos]
+        return torch.stack([predict(model, rows)[-1] for rows in newest])
     longest = max(len(video.features) for video in videos)
     rows = [np.pad(video.features[:], ((longest - len(video.features), 0), (0, 0))) for video in videos]
     state = streaming.create(model, len(videos))
