@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from lstr.batch import predict
-from lstr.config import KINDS, PRESETS, LSTRConfig
+from lstr.config import KINDS, LSTRConfig
 from lstr.kinds import make_model
+from lstr.literature import published_size
 from lstr.windows import window_indices
 from pipelines.training.config import TrainConfig
 
@@ -77,8 +78,7 @@ def test_what_is_in_memory_is_what_windows_hold(task):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_video_is_scored_as_predict_scores_it(task, kind):
-    base = next((model for model in PRESETS.values() if model.kind == kind), LSTRConfig(kind=kind))
-    config = LSTRConfig(**{**vars(base), **SIZE, "long_length": 256, "work_length": 8})
+    config = LSTRConfig(**{**vars(published_size(kind)), **SIZE, "long_length": 256, "work_length": 8})
     torch.manual_seed(0)
     model = make_model(config, 3).eval()
     random = np.random.default_rng(0)
