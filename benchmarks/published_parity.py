@@ -11,6 +11,7 @@ it differently. Nothing of their code is kept here, and no test needs it.
 """
 
 import argparse
+import copy
 import json
 import logging
 import pickle
@@ -167,10 +168,8 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
     network, places = theirs.model().train(), {video.id: v for v, video in enumerate(train.videos)}
     lacking = _window_difference(data, train.videos, model)
     yield "windows of an epoch that one side lacks", lacking, f"{len(data)} windows"
-    optimiser = theirs.part("optimizers").build_optimizer(theirs.cfg, network)
     per_epoch = -(-len(data) // config.batch_size)
-    scheduler = theirs.part("optimizers").build_scheduler(theirs.cfg, optimiser, per_epoch)
-    criterion = theirs.part("criterions").build_criterion(theirs.cfg, "cpu")["MCE"]
+    training, again = (TheirTraining(theirs, one, per_epoch) for one in (network, _a_rounding_away(network)))
     learner = Learner(model, config, THUMOS_CLASSES, NOTHING, "cpu", ALONE)
     learner.model.load_state_dict(checkpoint.load(theirs.cfg.MODEL.CHECKPOINT, _said(model)).model.state_dict())
     rate = rates(config, config.epochs * per_epoch, per_epoch)
@@ -190,23 +189,53 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
         theirs_seen[:, : hidden.shape[1]].masked_fill_(hidden[..., None] != 0, 0)  # no slot of theirs attends to these
         pairs = ((theirs_seen, seen[0]), (hidden == 0, seen[1]))
         _widen(gaps, "features and masks of a batch", *(float((a.float() - b.float()).abs().max()) for a, b in pairs))
-        lr = optimiser.param_groups[0]["lr"]
-        loss = criterion(network(rgb, flow, hidden).reshape(-1, 22), target.reshape(-1, 22))
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        scheduler.step()
+        lr = training.optimiser.param_groups[0]["lr"]
+        loss = training.step(target, rgb, flow, hidden)
+        again.step(target, rgb, flow, hidden)
         ours, _ = learner.step(make(drawn), step, rate(step))
         _widen(gaps, "rates (relative)", abs(rate(step) / lr - 1))
-        _widen(gaps, "losses", abs(ours - loss.item()))
+        _widen(gaps, "losses", abs(ours - loss))
         losses.append(ours)
     for name, value in gaps.items():
         yield name, value, f"{steps} steps"
     yield "for scale: how far the loss fell", losses[0] - losses[-1], f"{steps} steps"
-    after = dict(learner.model.named_parameters())
-    far = {name: float((tensor - after[name]).detach().abs().max()) for name, tensor in network.named_parameters()}
-    print(sorted(far.items(), key=lambda x: -x[1])[:8])
-    yield "weights after the last step", max(far.values()), f"{sum(p.numel() for p in network.parameters()):,} numbers"
+    many = f"{sum(p.numel() for p in network.parameters()):,} numbers"
+    yield "weights after the last step", _apart(network, learner.model), many
+    yield "for scale: theirs from theirs that began one rounding away", _apart(network, again.network), many
+
+
+class TheirTraining:
+    """A network of theirs, and what trains it."""
+
+    def __init__(self, theirs: Theirs, network: torch.nn.Module, per_epoch: int):
+        self.network = network
+        self.optimiser = theirs.part("optimizers").build_optimizer(theirs.cfg, network)
+        self.scheduler = theirs.part("optimizers").build_scheduler(theirs.cfg, self.optimiser, per_epoch)
+        self.criterion = theirs.part("criterions").build_criterion(theirs.cfg, "cpu")["MCE"]
+
+    def step(self, target: torch.Tensor, *inputs: torch.Tensor) -> float:
+        """One step on a batch; its loss."""
+        loss = self.criterion(self.network(*inputs).reshape(-1, 22), target.reshape(-1, 22))
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        self.scheduler.step()
+        return float(loss)
+
+
+@torch.no_grad()
+def _a_rounding_away(network: torch.nn.Module) -> torch.nn.Module:
+    """A copy whose weights are each moved by the smallest step of a float32."""
+    moved = copy.deepcopy(network)
+    for tensor in moved.parameters():
+        tensor.copy_(tensor.nextafter(torch.full_like(tensor, torch.inf)))
+    return moved
+
+
+def _apart(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    """The largest difference of two networks' weights, which have the same names."""
+    others = dict(other.named_parameters())
+    return max(float((tensor - others[name]).detach().abs().max()) for name, tensor in one.named_parameters())
 
 
 def _window_difference(data: Any, videos: list[LabelledVideo], model: Any) -> float:
