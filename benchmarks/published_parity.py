@@ -220,7 +220,7 @@ class TheirTraining:
         loss.backward()
         self.optimiser.step()
         self.scheduler.step()
-        return float(loss)
+        return loss.item()
 
 
 @torch.no_grad()

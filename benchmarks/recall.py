@@ -19,7 +19,7 @@ from time import perf_counter
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from recall_task import WIDTH, CueTask, accuracy, train_on
+from recall_task import WIDTH, CueTask, accuracy, carries, train_on
 
 from lstr.config import FEATURES_PER_SECOND, KINDS, LSTRConfig
 from lstr.literature import published_size
@@ -85,10 +85,15 @@ ROWS = {
     "two-cues-lstr-longer": Row("lstr, 128 s, 5,000 steps", task=TWO, steps=5000),
     "two-cues-lstr-apart": Row("lstr, 128 s, cues 16 to 64 s apart", task=APART, steps=1600),
 }
+ONE_CUE = [name for name, row in ROWS.items() if row.kind != "lstr" and row.task.cues == 1]
 PANELS = {
     "LSTR by length of the long memory": [name for name in ROWS if name.startswith("memory-")],
     "LSTR by stride": ["stride-1", "stride-2", "memory-128", "stride-8", "stride-16"],
-    "other kinds": [name for name, row in ROWS.items() if row.kind != "lstr" and row.task.cues == 1],
+    "other kinds with a long memory": [name for name in ONE_CUE if KINDS[ROWS[name].kind].long_memory],
+    "kinds that carry a state on": [name for name in ONE_CUE if carries(ROWS[name].kind)],
+    "kinds of windows": [
+        name for name in ONE_CUE if not carries(ROWS[name].kind) and not KINDS[ROWS[name].kind].long_memory
+    ],
     "two cues, of which the later counts": [name for name, row in ROWS.items() if row.task.cues == 2],
 }
 
@@ -140,15 +145,17 @@ def begin_record(path: Path) -> dict:
 
 def draw(record: dict, path: Path) -> None:
     """Accuracy against gap, a line for each seed; hollow where not all of the cue is in the memory."""
-    figure, panels = plt.subplots(2, 2, figsize=(11, 7.6), sharex=True, sharey=True)
+    figure, panels = plt.subplots(3, 2, figsize=(11, 11.4), sharex=True, sharey=True)
     for panel, (title, names) in zip(panels.flat, PANELS.items(), strict=True):
-        for seed, entry in ((seed, entry) for name in names for seed, entry in record["rows"].get(name, {}).items()):
-            label = entry["about"] + (f", seed {seed}" if seed != "0" else "")
-            shares = [one["accuracy"] for one in entry["gaps"]]
-            (line,) = panel.plot(GAPS, shares, linewidth=1.4, label=label)
-            for gap, share, one in zip(GAPS, shares, entry["gaps"], strict=True):
-                face = line.get_color() if one["in_memory"] else "white"
-                panel.plot(gap, share, "o", markersize=5, color=line.get_color(), markerfacecolor=face)
+        colours = plt.colormaps["tab10" if len(names) <= 10 else "tab20"].colors
+        for name, colour in zip(names, colours, strict=False):
+            for seed, entry in record["rows"].get(name, {}).items():
+                shares = [one["accuracy"] for one in entry["gaps"]]
+                label = entry["about"] if seed == min(record["rows"][name]) else None
+                panel.plot(GAPS, shares, linewidth=1.4, label=label, color=colour)
+                for gap, share, one in zip(GAPS, shares, entry["gaps"], strict=True):
+                    face = colour if one["in_memory"] else "white"
+                    panel.plot(gap, share, "o", markersize=5, color=colour, markerfacecolor=face)
         panel.axhline(0.5, color="grey", linewidth=0.8, linestyle=":")
         panel.set(xscale="log", title=title, ylim=(0.1, 1.04))
         panel.set_xticks(GAPS, [f"{gap:g}" for gap in GAPS])
@@ -156,7 +163,7 @@ def draw(record: dict, path: Path) -> None:
         panel.grid(alpha=0.2)
         if panel.get_legend_handles_labels()[0]:
             panel.legend(fontsize=7.5, loc="lower left", ncols=2)
-    for panel in panels[1]:
+    for panel in panels[-1]:
         panel.set_xlabel("seconds from the cue's end to the action")
     for panel in panels[:, 0]:
         panel.set_ylabel("actions called right")

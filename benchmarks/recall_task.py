@@ -32,7 +32,6 @@ from pipelines.training.step import Learner
 CLASSES = (BACKGROUND, "A", "B")
 FIRST = 1  # column of A, before B's
 WIDTH = 8  # features of each of the two streams
-CARRYING = Recurrent, FATS  # kinds whose state goes on from chunk to chunk
 NOTHING = torch.zeros(1), torch.ones(1)  # statistics that change no feature
 
 
@@ -83,13 +82,18 @@ class CueTask:
 
         What a model carries on from chunk to chunk has no such bound: it is then always True.
         """
-        if issubclass(kinds.CLASSES[config.kind], CARRYING):
+        if carries(config.kind):
             return True
         newest = chunks_of(gap) + chunks_of(self.action)  # chunks from the cue's last one to the window's newest
         reach = config.work_length + (config.long_length if KINDS[config.kind].long_memory else 0)
         if newest >= reach:
             return False
         return True if newest + chunks_of(self.cue) <= reach else None
+
+
+def carries(kind: str) -> bool:
+    """Whether a model of this kind hands a state on from chunk to chunk, so that no length bounds what it knows."""
+    return issubclass(kinds.CLASSES[kind], Recurrent | FATS)
 
 
 def chunks_of(seconds: float) -> int:
@@ -128,7 +132,7 @@ def last_scores(model: Model, videos: Sequence[LabelledVideo]) -> Tensor:
         newest = (outputs.slots == -1) | (outputs.slots == model.config.work_length - 1)
         place = np.flatnonzero(newest & (outputs.ahead == 0))[-1]
         return model(windows)[:, place].softmax(dim=-1)
-    if not issubclass(type(model), CARRYING):  # they depend on as many chunks as the work memory has
+    if not carries(model.config.kind):  # they depend on as many chunks as the work memory has
         newest = [video.features[-model.config.work_length :] for video in videos]
         return torch.stack([predict(model, rows)[-1] for rows in newest])
     longest = max(len(video.features) for video in videos)

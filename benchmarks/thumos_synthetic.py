@@ -319,12 +319,13 @@ def main(arguments: list[str] | None = None) -> None:
             if not until.lets_begin():
                 print(f"no time for {row} seed {seed}: the same command goes on with it", flush=True)
                 continue
-            record["rows"].append(run_row(row, seed, size, videos, options.device, options.readers))
-            record["rows"].sort(key=lambda entry: (list(EVERY).index(entry["row"]), entry["seed"]))
+            entry = run_row(row, seed, size, videos, options.device, options.readers)
+            record["rows"].append(entry)
+            record["rows"].sort(key=lambda one: (list(EVERY).index(one["row"]), one["seed"]))
             record["threads"] = torch.get_num_threads()
             write_json(options.output, record)
             until.count()
-            print(f"{row} seed {seed}: mAP {record['rows'][-1]['mAP']:.3f}", flush=True)
+            print(f"{row} seed {seed}: mAP {entry['mAP']:.3f}", flush=True)
     print(table(record))
 
 
