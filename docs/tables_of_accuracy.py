@@ -100,7 +100,7 @@ def synthetic() -> Iterator[list]:
     seeds: dict[str, list[dict]] = {name: [entry] for name, entry in data["oracles"].items()}
     for entry in data["rows"]:
         seeds.setdefault(entry["row"], []).append(entry)
-    yield ["", "mAP", "95 % interval", "lead over 8 s", "training labels", "seeds"]
+    yield ["", "mAP", "95 % interval", "lead over 8 s", "training labels", "epochs", "seeds"]
     for name, entries in seeds.items():
         base, lead = seeds.get("oracle-32" if name in data["oracles"] else "memory-0"), ""
         if base and base is not entries:
@@ -109,7 +109,8 @@ def synthetic() -> Iterator[list]:
         low, high = percentiles(_drawn(entries))
         known = [entry["mAP_of_training_labels"] for entry in entries if "mAP_of_training_labels" in entry]
         trained = f"{sum(known) / len(known):.3f}" if known else ""
-        yield [f"`{name}`", f"{_mean(entries):.3f}", f"{low:.3f} to {high:.3f}", lead, trained, len(entries)]
+        epochs = ", ".join(str(len(entry["epochs"])) for entry in entries if "epochs" in entry)
+        yield [f"`{name}`", f"{_mean(entries):.3f}", f"{low:.3f} to {high:.3f}", lead, trained, epochs, len(entries)]
 
 
 def _mean(entries: list[dict]) -> float:
