@@ -1,7 +1,7 @@
 """Two ways against a memory that knows videos by heart, which no setting of the product has: for studies of them."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -12,6 +12,16 @@ from lstr.model import LSTR
 from lstr.network import Network, mean_token
 from lstr.windows import Windows
 from pipelines.training import step
+
+
+def plain(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings by name without these two, `memory.drop` and `memory.mean_free`, which the product does not know."""
+    return {name: value for name, value in settings.items() if not name.startswith("memory.")}
+
+
+def regularised_by(settings: Mapping[str, str]) -> AbstractContextManager[None]:
+    """As `regularised`, by settings among which these two may be."""
+    return regularised(float(settings.get("memory.drop", 0)), "memory.mean_free" in settings)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from joined import AGAINST, LONG, ROWS, Row, Tests, kept_scores, read_folds, wit
 from joined import judge as judge_joined
 from joined_clips import SETS
 from real_data import RESAMPLES, judge
-from regularised import regularised
+from regularised import plain, regularised, regularised_by
 
 from lstr.labels import read_labels
 from pipelines.features.folder import open_features
@@ -81,9 +81,8 @@ class Regularised(HeldOut):
     """As HeldOut, for settings with `memory.drop` and `memory.mean_free` too."""
 
     def _trained(self, settings: Mapping[str, str], seed: int, training: list, testing: list) -> list[np.ndarray]:
-        plain = {name: value for name, value in settings.items() if not name.startswith("memory.")}
-        with regularised(float(settings.get("memory.drop", 0)), "memory.mean_free" in settings):
-            return super()._trained(plain, seed, training, testing)
+        with regularised_by(settings):
+            return super()._trained(plain(settings), seed, training, testing)
 
 
 class RealFolds:

@@ -22,7 +22,7 @@ from time import perf_counter
 import numpy as np
 import torch
 from oracle import Oracle
-from regularised import regularised
+from regularised import plain, regularised_by
 from synthetic_features import Generator, read_targets
 
 from lstr import bootstrap, metrics
@@ -141,15 +141,14 @@ def make_videos(published: Path, generator: Generator) -> Videos:
 def settings(row: str, seed: int, size: Size) -> tuple[LSTRConfig, TrainConfig]:
     """Model and training of a row."""
     changes = {name if "." in name else f"model.{name}": value for name, value in EVERY[row].items()}
-    changes = {name: value for name, value in changes.items() if not name.startswith("memory.")}
-    return resolve("thumos14", {**size.changes(), "train.seed": str(seed), **changes}, (size.rgb, size.flow))
+    return resolve("thumos14", {**size.changes(), "train.seed": str(seed), **plain(changes)}, (size.rgb, size.flow))
 
 
 def run_row(row: str, seed: int, size: Size, videos: Videos, device: str, readers: int | None) -> dict:
     """Train a row and score the test videos: its entry of the record."""
     model, config = settings(row, seed, size)
-    start, own = perf_counter(), EVERY[row]
-    with regularised(float(own.get("memory.drop", 0)), "memory.mean_free" in own):
+    start = perf_counter()
+    with regularised_by(EVERY[row]):
         trained, history = train_row(model, config, size.patience, videos, device, readers or default_readers())
         seconds = perf_counter() - start
         scored = [measures(scores_of(trained, which), which) for which in (videos.testing, videos.trained)]

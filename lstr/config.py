@@ -297,7 +297,7 @@ ED = LSTRConfig(kind="ed", d_model=4096, dropout=0.0, work_length=16)
 TTM = LSTRConfig(kind="ttm", n_heads=4, dropout=0.1, work_length=16)
 WOAD = LSTRConfig(kind="woad", rgb_dim=1024, d_model=4096, d_feedforward=2048, dropout=0.1, work_length=750)
 FOR_LITTLE_VIDEO = ("small", "lstr-small")
-"""Presets of our own sizes; every other one has published settings, or a kind's defaults."""
+"""Presets for minutes of video; no kind was published at their sizes."""
 PRESETS = {
     "thumos14": LSTRConfig(),
     "tvseries": LSTRConfig(),
