@@ -19,7 +19,7 @@ from time import perf_counter
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from recall_task import WIDTH, CueTask, accuracy, carries, train_on
+from recall_task import WIDTH, CueTask, accuracy, carries, train_carrying, train_on
 
 from lstr.config import FEATURES_PER_SECOND, KINDS, LSTRConfig
 from lstr.literature import published_size
@@ -50,6 +50,8 @@ class Row:
     model: Mapping[str, object] = field(default_factory=dict)
     task: CueTask = ONE
     steps: int = 800
+    carried: bool = False
+    """Whether a window of training begins with the state that the one before it left"""
 
     def config(self) -> LSTRConfig:
         """The kind's published settings, with what this row names."""
@@ -71,6 +73,12 @@ def in_long_windows(kind: str, title: str, **model: object) -> Row:
     return Row(f"{title}, windows of {SEEING} s, 2,000 steps", kind, model=model, steps=2000)
 
 
+def with_carried_state(cell: str) -> Row:
+    """A row of an RNN whose windows follow each other through a video: a seventeenth of them ends it, so more steps."""
+    about = f"rnn ({cell}), windows of 8 s, carried state, 16,000 steps"
+    return Row(about, "rnn", model={"cell": cell}, steps=16_000, carried=True)
+
+
 LAPLACE = Row("testra, Laplace kernel, 128 s", "testra", model={"decay": 0.97}, steps=1600)
 WITH_MEMORY = [kind for kind, uses in KINDS.items() if uses.long_memory]
 ROWS = {
@@ -79,6 +87,7 @@ ROWS = {
     **{kind: of_kind(kind) for kind in KINDS if kind != "lstr"},
     "testra-laplace": LAPLACE,
     **{f"rnn-{cell}-136s": in_long_windows("rnn", f"rnn ({cell})", cell=cell) for cell in ("lstm", "gru")},
+    **{f"rnn-{cell}-carried": with_carried_state(cell) for cell in ("lstm", "gru")},
     "miniroad-136s": in_long_windows("miniroad", "miniroad"),
     **{f"two-cues-{kind}": of_kind(kind, TWO) for kind in WITH_MEMORY},
     "two-cues-testra-laplace": replace(LAPLACE, task=TWO),
@@ -101,7 +110,8 @@ PANELS = {
 def run_row(row: Row, seed: int, videos: int) -> dict:
     """Train a row's model and score it: its entry of the record."""
     config, task, start = row.config(), row.task, perf_counter()
-    model, losses = train_on(task, config, TrainConfig(**TRAINING, seed=seed, max_steps=row.steps))
+    train = train_carrying if row.carried else train_on
+    model, losses = train(task, config, TrainConfig(**TRAINING, seed=seed, max_steps=row.steps))
     trained = perf_counter()
     found = []
     for gap in GAPS:

@@ -7,11 +7,12 @@ scored the first always points to the other class, so that a model which knows t
 chance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lstr import kinds, streaming
@@ -121,6 +122,50 @@ def train_on(task: CueTask, model: LSTRConfig, config: TrainConfig) -> tuple[Mod
         make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
         losses.append(learner.step(make(drawn), step, rate(step))[0])
     return learner.model.eval(), losses
+
+
+def train_carrying(task: CueTask, model: LSTRConfig, config: TrainConfig) -> tuple[Model, list[float]]:
+    """An RNN after `config.max_steps` steps in which each window goes on from the state that the window before left.
+
+    `config.batch_size` streams show one video after the other, each in windows of the work memory, and no gradient
+    reaches back over the begin of a window (truncated backpropagation through time). A state of zeros begins a video.
+    """
+    random = np.random.default_rng([task.seed, config.seed, 0])
+    learner = Learner(model, config, CLASSES, NOTHING, "cpu", ALONE)
+    rnn = learner.model
+    assert isinstance(rnn, Recurrent), "no other kind has a state to carry"
+    streams = [windows_in_order(task, random, model.work_length) for _ in range(config.batch_size)]
+    rate = rates(config, config.max_steps, config.max_steps)
+    state, losses = rnn.begin(len(streams)), []
+    for step in range(config.max_steps):
+        rows, targets, begins = (torch.from_numpy(np.stack(parts)) for parts in zip(*map(next, streams), strict=True))
+        state = {name: tensor.detach() * ~begins[:, None] for name, tensor in state.items()}  # (B, d_model) each
+        logits, state = rnn.run(rnn.feature_head_work(rows), state)  # (B, W, 1, C)
+        loss = F.cross_entropy(logits[:, :, 0].transpose(1, 2), targets.argmax(-1))
+        for group in learner.optimiser.param_groups:
+            group["lr"] = rate(step)
+        learner.optimiser.zero_grad()
+        loss.backward()
+        learner.optimiser.step()
+        losses.append(loss.item())
+    return rnn.eval(), losses
+
+
+def windows_in_order(task: CueTask, random: np.random.Generator, length: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Windows (length, D) of one new video after another, their targets (length, C), and whether a video begins.
+
+    Noise before the video and after it fills its windows, so that its action stands anywhere in one.
+    """
+    while True:
+        video = task.video(random)
+        after = int(random.integers(length))
+        before = -(len(video.features) + after) % length
+        noise = [random.standard_normal((n, 2 * WIDTH)).astype(np.float32) for n in (before, after)]
+        rows = np.concatenate([noise[0], video.features[:], noise[1]])
+        background = np.eye(len(CLASSES), dtype=np.uint8)[[0]]
+        targets = np.concatenate([background.repeat(before, 0), video.targets, background.repeat(after, 0)])
+        for at in range(0, len(rows), length):
+            yield rows[at : at + length], targets[at : at + length], np.bool_(at == 0)
 
 
 @torch.no_grad()

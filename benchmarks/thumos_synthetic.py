@@ -109,7 +109,7 @@ class Size:
 
 # Full size on a GPU in 40 minutes, by arithmetic and not measured: 20 rows of 4,030 steps (403 an epoch) at 12 ms, in
 # which Python launches a step of 2 to 3 ms, are 16 minutes, and the test videos of a row may take a minute.
-FULL, SMALL = Size(epochs=10, precision="bf16"), Size(width=64, rgb=64, flow=32, epochs=8, patience=2, lr=3e-3)
+FULL, SMALL = Size(epochs=10, precision="bf16"), Size(width=64, rgb=64, flow=32, epochs=8, patience=4, lr=3e-3)
 MINUTES = 40.0  # on a GPU, which is lent
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from time import perf_counter
 
+import numpy as np
 import torch
 from mmaction.structures import ActionDataSample
 
@@ -14,15 +15,24 @@ from extractors.prefetch import closed_after, torch_threads
 from extractors.presets import Preset
 from extractors.recipe import Recipe
 from extractors.video.file_reader import open_chunks
+from lstr.config import LSTRConfig
+from lstr.labels import BACKGROUND
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.failures import left_out
 from pipelines.files.remote import Place
 from pipelines.files.videos import at_hand
 from pipelines.finetuning.config import FinetuneConfig
 from pipelines.finetuning.recogniser import make_optimiser, recogniser
 from pipelines.networks.recipes import StoredRecipe
+from pipelines.training.batches import PieceMaker
+from pipelines.training.config import TrainConfig
+from pipelines.training.ranks import ALONE
+from pipelines.training.sampling import count_steps, draw_windows
+from pipelines.training.step import Learner
 
 CHUNKS = 12  # of the first video that are decoded, 3 s of it
 STEPS = 2  # of training, after one that warms up
+LONG_STEP = 2.0  # seconds: one that takes longer is not repeated
 FORWARD = 1 / 3  # of a training step's time is its forward pass
 
 
@@ -93,3 +103,33 @@ def _step_seconds(
                 torch.cuda.synchronize()
             seconds = min(seconds, perf_counter() - start)
     return seconds / (config.batch_size * config.segments)
+
+
+def measure_model(
+    model: LSTRConfig, config: TrainConfig, lengths: Sequence[int], classes: Sequence[str], device: str
+) -> float:
+    """Seconds that the steps of training a model take, on videos of so many chunks, with what teachers it has.
+
+    Raises ConfigError where no window fits into a video.
+    """
+    videos = [_blank_video(n_chunks, model, classes) for n_chunks in lengths if n_chunks]
+    with torch.random.fork_rng(devices=[]):
+        learner = Learner(model, config, classes, (torch.zeros(1), torch.ones(1)), device, ALONE)
+        make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
+        drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
+        seconds = math.inf
+        for number in range(1 + STEPS):
+            start = perf_counter()
+            learner.step(make(drawn), number, config.lr)  # waits for its loss
+            seconds = min(seconds, perf_counter() - start)
+            if seconds > LONG_STEP:
+                break
+    teachers = config.teacher_stages if config.teacher else 0
+    return (1 + teachers) * count_steps(videos, model, config) * seconds
+
+
+def _blank_video(n_chunks: int, model: LSTRConfig, classes: Sequence[str]) -> LabelledVideo:
+    """One of zeros without memory of its own; all of it is background."""
+    rgb, flow = (np.broadcast_to(np.float32(0), (n_chunks, width)) for width in (model.rgb_dim, model.flow_dim))
+    targets = np.array([name == BACKGROUND for name in classes], np.uint8)
+    return LabelledVideo("", TwoStreamArray(rgb, flow), np.broadcast_to(targets, (n_chunks, len(classes))))

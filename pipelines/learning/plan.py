@@ -12,7 +12,6 @@ THRESHOLDS, MEASURE, PACK = "choose thresholds", "measure on held-out videos", "
 FEWEST_EPOCHS, FEWEST_DRAWS = 6, 96  # that a network is trained for under a short time
 SLOWER = 1.2  # than planned, which a time allows for
 STARTING = 3.0  # seconds that a step takes to begin
-MODEL_SECONDS, MODEL_IMAGE = 0.006, 0.0105  # of training the model, a chunk, where a network's image takes that long
 MEASURING = 0.02  # seconds a chunk, with resampling and figures
 NETWORK_BYTES = {"rgb": 280e6, "flow": 130e6}  # of a network with its state while it trains
 
@@ -84,16 +83,17 @@ class Costs:
     """The features of a chunk by trained networks"""
     image: Mapping[str, float]
     """One image in training, by stream"""
+    model: float
+    """All steps of training the model"""
 
 
 def make_steps(
-    chunks: Mapping[str, int], costs: Costs, epochs: Mapping[str, int], draws: int, n_models: int, longer: float = 1.0
+    chunks: Mapping[str, int], costs: Costs, epochs: Mapping[str, int], draws: int, n_models: int
 ) -> tuple[PlannedStep, ...]:
-    """All steps; `n_models` are trained, one for good and the others to choose thresholds, each `longer` than usual."""
+    """All steps; `n_models` are trained, one for good and the others to choose thresholds."""
     learnt, held = chunks.get("training", 0), chunks.get("testing", 0)
     choosing = chunks.get("validation", 0)
-    slower = sum(costs.image.values()) / max(1, len(costs.image)) / MODEL_IMAGE
-    model = STARTING + longer * slower * MODEL_SECONDS * learnt
+    model = STARTING + costs.model
     networks = [
         PlannedStep(network_step(stream), STARTING + epochs[stream] * draws * seconds)
         for stream, seconds in costs.image.items()

@@ -9,10 +9,11 @@ from extractors.devices import choose_device
 from extractors.errors import OutputError, VideoError
 from extractors.flow.workers import choose_backend
 from extractors.networks.backbones import registry
+from extractors.prefetch import torch_threads
 from extractors.presets import Preset
 from extractors.video.inputs import VIDEO_SUFFIXES
 from extractors.video.probe import probe
-from lstr.config import FEATURES_PER_SECOND
+from lstr.config import FEATURES_PER_SECOND, LSTRConfig
 from lstr.label_check import check, stop_at_errors
 from lstr.labels import Labels
 from pipelines.annotations.footage import footage_of_files
@@ -31,8 +32,7 @@ from pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs,
 from pipelines.learning.workspace import Workspace, request_id
 from pipelines.networks.model_file import is_model, open_model
 from pipelines.progress import Notice
-from pipelines.training.config import PRESETS as MODEL_PRESETS
-from pipelines.training.config import preset_for
+from pipelines.training.config import TrainConfig, preset_for
 from pipelines.training.config import resolve as resolve_model
 from pipelines.training.teacher import check_teacher
 from pipelines.training.train import Findings
@@ -182,16 +182,13 @@ def _request(options: LearnOptions, labels: Labels, videos: Mapping[str, Place])
     }
 
 
-def _times_as_long(settings: Mapping[str, str], preset: Preset, n_chunks: int, longest: int) -> float:
-    """How long training the model takes beside its preset's epochs, with what teachers it has.
-
-    n_chunks: of all training videos; longest: of one. Raises ConfigError for settings that such a model cannot have.
-    """
-    name, widths = preset_for(n_chunks, settings), widths_of(preset)
+def _model(settings: Mapping[str, str], preset: Preset, lengths: list[int]) -> tuple[LSTRConfig, TrainConfig]:
+    """The model that is trained on videos of so many chunks, and how. Raises ConfigError for what cannot be."""
+    widths = widths_of(preset)
+    name = preset_for(sum(lengths), settings)
     model, training = resolve_model(name, settings, (widths.get("rgb", 0), widths.get("flow", 0)))
-    check_teacher(model, training, longest)
-    teachers = training.teacher_stages if training.teacher else 0
-    return training.epochs / MODEL_PRESETS[name].epochs * (1 + teachers)
+    check_teacher(model, training, max(lengths))
+    return model, training
 
 
 def _plan(
@@ -203,30 +200,34 @@ def _plan(
     videos: Mapping[str, Place],
     device: str,
 ) -> LearnPlan:
-    from pipelines.learning.pace import measure_chunks, measure_training, row_seconds  # brings mmaction2
+    from pipelines.learning.pace import measure_chunks, measure_model, measure_training, row_seconds  # brings mmaction2
 
     chunks = {video_id: found.chunks for video_id, found in looked.items()}
     by_subset: dict[str, int] = {}
     for video_id, video in parts.labels.videos.items():
         by_subset[video.subset] = by_subset.get(video.subset, 0) + chunks[video_id]
     learnt = by_subset[TRAINING]
-    longer = _times_as_long(options.of_model, preset, learnt, max(chunks[i] for i in parts.of(TRAINING)))
+    lengths = [chunks[i] for i in parts.of(TRAINING)]
+    model, training = _model(options.of_model, preset, lengths)
     shortest = sorted((i for i in chunks if chunks[i]), key=lambda video_id: (chunks[video_id], video_id))
     image, threads = measure_training(preset, configs, len(parts.labels.classes), device)
     crops = {stream: preset.parts[stream].crops for stream in preset.streams}
-    costs = Costs(measure_chunks([videos[i] for i in shortest], preset), row_seconds(image, crops), image)
+    with torch_threads(threads):
+        model_seconds = measure_model(model, training, lengths, parts.labels.classes, device)
+    chunk_seconds = measure_chunks([videos[i] for i in shortest], preset)
+    costs = Costs(chunk_seconds, row_seconds(image, crops), image, model_seconds)
     draws = max(FEWEST_DRAWS, learnt)
     if set_draws := max(config.draws for config in configs.values()):
         draws = set_draws
     wanted = {stream: config.epochs for stream, config in configs.items()}
     n_models = 1 if by_subset.get(VALIDATION) else 1 + N_FOLDS
-    others = sum(one.seconds for one in make_steps(by_subset, costs, dict.fromkeys(wanted, 0), draws, n_models, longer))
+    others = sum(one.seconds for one in make_steps(by_subset, costs, dict.fromkeys(wanted, 0), draws, n_models))
     epochs, fitted = fit_epochs(options.seconds, others, costs, wanted, draws)
     n_videos = {subset: len(parts.of(subset)) for subset in by_subset}
     cached = [found for i, found in looked.items() if parts.labels.videos[i].subset != TESTING]
     disk: float = sum(found.chunks * found.pixels * CHUNK_PLANES for found in cached)
     disk += sum(by_subset.values()) * row_bytes(preset) + sum(NETWORK_BYTES[s] for s in preset.streams)
-    steps = make_steps(by_subset, costs, epochs, fitted, n_models, longer)
+    steps = make_steps(by_subset, costs, epochs, fitted, n_models)
     n_classes = len(parts.labels.classes) - 1
     return LearnPlan(
         videos=n_videos,

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from lstr.config import KINDS, LSTRConfig, check_range, override
 from lstr.config import PRESETS as MODELS
-from lstr.config import LSTRConfig, check_range, override
 from lstr.errors import ConfigError
 
 
@@ -207,6 +207,10 @@ OF_SMALL = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flo
 """What `small` uses of a model's settings."""
 
 
+LONG_MEMORY = 64
+"""Chunks of it, 16 s, that a kind made for one has where its preset has none. LSTR alone was measured without."""
+
+
 def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})) -> str:
     """The preset for so many training chunks and such settings by `model.NAME`, where nobody names one.
 
@@ -226,7 +230,8 @@ def resolve(
 ) -> tuple[LSTRConfig, TrainConfig]:
     """Both configurations of a preset, with those of a file (`read_config`) and `model.x`, `train.x` changes on top.
 
-    dims: widths of the features. A width of 0 among the changes leaves that stream out.
+    dims: widths of the features. A width of 0 among the changes leaves that stream out. With another kind that looks
+    back on a long memory, a preset without one has LONG_MEMORY, unless its length is set.
     Raises ConfigError for an unknown preset, an unknown name or a value of the wrong type.
     """
     if preset not in PRESETS:
@@ -238,7 +243,11 @@ def resolve(
             raise ConfigError(f"{key!r} is no setting.", "write --set model.NAME=VALUE or --set train.NAME=VALUE.")
         parts[part][name] = value
     file = file or {"model": {}, "train": {}}
-    model = override(replace(MODELS[preset], rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
+    plain = MODELS[preset]
+    kind = {**file["model"], **parts["model"]}.get("kind", plain.kind)
+    if not plain.long_length and kind not in (plain.kind, "lstr") and kind in KINDS and KINDS[kind].long_memory:
+        plain = replace(plain, kind=kind, long_length=LONG_MEMORY)
+    model = override(replace(plain, rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
     train = override(PRESETS[preset], file["train"])
     return override(model, parts["model"]), override(train, parts["train"])
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,42 @@ def test_an_rnn_trained_as_the_paper_trains_it_forgets_the_cue(task, cell):
 def test_an_rnn_trained_on_windows_that_hold_the_cue_keeps_it(task):
     model = trained(task, 400, lr=1e-2, kind="rnn", cell="gru", work_length=52)
     assert recalled(task, model, 8.0) > 0.9
+
+
+@pytest.mark.long
+def test_a_state_carried_from_window_to_window_is_not_taught_to_hold_the_cue(task):
+    config = LSTRConfig(**SIZE, kind="rnn", work_length=8, dropout=0.0)
+    model, _ = task.train_carrying(task.CueTask(**BRIEF), config, TrainConfig(lr=1e-2, warmup=0.1, max_steps=1600))
+    assert recalled(task, model, 8.0) == CHANCE
+
+
+@torch.no_grad()
+def losses_of(model, pieces):
+    """The loss of each window (rows, targets, begins) of one stream, every video read whole."""
+    found = []
+    begins = [at for at, (_, _, begin) in enumerate(pieces) if begin]
+    for start, end in pairwise([*begins, len(pieces)]):
+        rows, targets = (np.concatenate([piece[i] for piece in pieces[start:end]]) for i in (0, 1))
+        assert end == len(pieces) or targets[:, 1:].any(1).sum() == 4, "a video that has ended had its whole action"
+        logits = model.video_logits(torch.from_numpy(rows), 8)[:, 0]
+        each = torch.nn.functional.cross_entropy(logits, torch.from_numpy(targets).argmax(1), reduction="none")
+        found += each.view(end - start, -1).mean(1).tolist()
+    return found, begins
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_training_with_a_carried_state_goes_through_each_video_once(task, cell):
+    """With a rate of nearly 0 its losses are those of whole videos, each from a state of zeros."""
+    config = LSTRConfig(**SIZE, kind="rnn", cell=cell, work_length=8, dropout=0.0)
+    training = TrainConfig(lr=1e-12, batch_size=2, max_steps=40)
+    brief = task.CueTask(**BRIEF)
+    model, losses = task.train_carrying(brief, config, training)
+    random = np.random.default_rng([brief.seed, training.seed, 0])
+    streams = [task.windows_in_order(brief, random, 8) for _ in range(2)]
+    steps = [[next(stream) for stream in streams] for _ in range(40)]
+    expected, begins = zip(*(losses_of(model, pieces) for pieces in zip(*steps, strict=True)), strict=True)
+    assert all(starts[0] == 0 and len(starts) > 2 for starts in begins)
+    assert losses == pytest.approx(np.mean(expected, axis=0), rel=1e-5)
 
 
 def test_the_study_goes_on_where_it_was(study, tmp_path, monkeypatch, capsys):

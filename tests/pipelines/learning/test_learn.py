@@ -1,6 +1,7 @@
 """From labelled videos to one file, whole, and the same file however often it is stopped on the way."""
 
 import json
+import math
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from time import perf_counter, sleep
 from unittest.mock import patch
@@ -16,15 +18,18 @@ import pytest
 
 from extractors.errors import OutputError
 from extractors.prefetch import torch_threads
+from lstr.config import KINDS
 from lstr.errors import ConfigError, LabelsError
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.detection.job import DetectOptions, detect_sources
 from pipelines.learning.events import Doing, Learnt, Planned
 from pipelines.learning.job import learn, plan
 from pipelines.learning.options import LearnOptions
+from pipelines.learning.pace import measure_model
 from pipelines.learning.plan import MODEL, STARTING
 from pipelines.networks.model_file import open_model
 from pipelines.progress import Failed, Finished, Notice, result_of
+from pipelines.training.config import preset_for, resolve
 
 SMALL = {"epochs": "2", "draws": "48", "model.d_model": "32", "train.epochs": "4"}
 
@@ -250,18 +255,29 @@ def test_settings_of_the_model_are_checked_before_anything_is_measured(videos, t
         list(plan(options(videos, tmp_path / "x", settings={**SMALL, name: value})))
 
 
-def test_a_model_that_is_trained_for_longer_is_planned_so(videos, tmp_path):
-    """Longer by its epochs, and by its teachers, of which each is trained as long."""
+def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path):
+    """As many as it has epochs, of each of its teachers as many again, and each as long as such a step takes here."""
     found = {}
     for more in ({}, {"train.epochs": "80"}, {"train.epochs": "80", "train.teacher": "2", "train.teacher_stages": "2"}):
         with (
             patch("pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
             patch("pipelines.learning.pace.measure_chunks", return_value=0.01),
+            patch("pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
         ):
             chosen = options(videos, tmp_path / "x", settings={**SMALL, **more})
             planned = next(event for event in plan(chosen) if isinstance(event, Planned)).plan
         found[len(more)] = next(step.seconds for step in planned.steps if step.name == MODEL) - STARTING
+    assert found[0] > 0 and found[0] % 0.125 == 0
     assert found[1] == pytest.approx(20 * found[0]) and found[3] == pytest.approx(3 * found[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_planned_without_another_setting(kind):
+    """Its memory is long where it is made for one, and a step of its training can be taken."""
+    name = preset_for(1000, {"model.kind": kind})
+    model, training = resolve(name, {"model.kind": kind}, (8, 0))
+    assert bool(model.n_long) == (kind != "lstr" and KINDS[kind].long_memory)
+    assert 0 < measure_model(model, training, [9, 40, 0], ("Background", "a", "b"), "cpu") < math.inf
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pipelines.learning.plan import (
     network_step,
 )
 
-COSTS = Costs(chunk=0.01, row=0.003, image={"flow": 0.01})
+COSTS = Costs(chunk=0.01, row=0.003, image={"flow": 0.01}, model=2.0)
 OF_BOTH = {"training": 400, "testing": 100}
 
 
