@@ -70,12 +70,12 @@ def of_kind(kind: str, task: CueTask = ONE) -> Row:
 def in_long_windows(kind: str, title: str, **model: object) -> Row:
     """A row of a recurrent kind that is trained on windows that hold the cue, which takes it longer."""
     model |= {"work_length": SEEING * FEATURES_PER_SECOND}
-    return Row(f"{title}, windows of {SEEING} s, 2,000 steps", kind, model=model, steps=2000)
+    return Row(f"{title}, windows of {SEEING} s", kind, model=model, steps=2000)
 
 
 def with_carried_state(cell: str) -> Row:
     """A row of an RNN whose windows follow each other through a video: a seventeenth of them ends it, so more steps."""
-    about = f"rnn ({cell}), windows of 8 s, carried state, 16,000 steps"
+    about = f"rnn ({cell}), windows of 8 s, carried on"
     return Row(about, "rnn", model={"cell": cell}, steps=16_000, carried=True)
 
 
