@@ -1,5 +1,6 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -119,9 +120,10 @@ def convert(sources, to, output, events, **options):
         console.say("No video has a subset: all are for training. Name them in the source, or with --subset testing.")
     if done.form.holds_with_scores and "scores" in held:
         console.say("With their scores these are results to evaluate; --as-labels makes labels of them.")
-    segments = sum(len(v.segments) for v in done.annotated.videos.values())
+    videos = done.annotated.videos
+    what = _in_words({"videos": len(videos), "segments": sum(len(video.segments) for video in videos.values())})
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
-    console.say(f"{len(done.annotated.videos)} videos, {segments} segments{where}")
+    console.say(f"{what}{where}")
     console.say_next(*after_convert(done.form.name, done.files))
 
 
@@ -154,8 +156,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
     labelled, findings = _checked(labels, features, dataset, (rgb, flow), skip_missing, subset)
     counts = counts_of(labelled)
-    words = [f"{count} {ONE[what] if count == 1 else what}" for what, count in counts.items()]
-    title = f"{labels}: {', '.join(words)}"
+    title = f"{labels}: {_in_words(counts)}"
     if as_json:
         console.show_json({**counts, "findings": [asdict(found) for found in findings]})
     elif findings:
@@ -193,3 +194,7 @@ def table_of(findings) -> tuple:
         some = "; ".join(found.sentence for found in members[:EXAMPLES])
         rows.append((severity, kind, len(members), some + (" …" if len(members) > EXAMPLES else "")))
     return ("", "found", "count", "examples"), rows, (2,)
+
+
+def _in_words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {ONE[what] if count == 1 else what}" for what, count in counts.items())

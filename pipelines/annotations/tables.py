@@ -14,12 +14,40 @@ COLUMNS = {
     "video": ("video", "video_id", "video_name", "id", "file", "filename", "video-id", "media file name"),
     "subset": ("subset", "split", "set"),
     "duration": ("duration",),
-    "start": ("start", "begin", "from", "onset", "t-start", "start_time", "start_sec", "start (s)", "start_seconds"),
-    "end": ("end", "stop", "to", "offset", "t-end", "end_time", "end_sec", "end (s)", "stop (s)", "end_seconds"),
+    "start": (
+        "start",
+        "begin",
+        "from",
+        "onset",
+        "t-start",
+        "start_time",
+        "start_sec",
+        "start (s)",
+        "start_seconds",
+        "start_timestamp",
+    ),
+    "end": (
+        "end",
+        "stop",
+        "to",
+        "offset",
+        "t-end",
+        "end_time",
+        "end_sec",
+        "end (s)",
+        "stop (s)",
+        "end_seconds",
+        "stop_timestamp",
+    ),
     "label": ("label", "class", "action", "activity", "behavior", "behaviour", "category", "event"),
     "score": ("score", "confidence", "conf"),
 }
 """Names that a column may have; in milliseconds where `_ms` follows."""
+FRAME_COLUMNS = {
+    "start": ("start_frame", "begin_frame", "frame_start", "first_frame"),
+    "end": ("end_frame", "stop_frame", "frame_end", "last_frame"),
+}
+"""Names of columns that count frames, which are read where it is known how many a second has."""
 
 TIMES = re.compile(r"[-+\d.,eE ]+\t[-+\d.,eE ]+(\t|$)")
 """How a line of a label track begins."""
@@ -33,7 +61,7 @@ class Csv(TextFormat):
     holds_many = True
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_csv(file.text, video_id)
+        return from_csv(file.text, video_id, in_frames=options.frames is not None)
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         return to_csv(annotated)
@@ -91,27 +119,18 @@ def _table(annotated: AnnotationSet, delimiter: str, suffix: str, scale: int) ->
     return out.getvalue()
 
 
-def from_csv(text: str, name: str) -> AnnotationSet:
+def from_csv(text: str, name: str, in_frames: bool = False) -> AnnotationSet:
     """A table with a header, tabs or commas or semicolons between; `name` is the video's where no column names it.
 
-    Raises AnnotationError.
+    With in_frames, columns that say that they count frames go before others. Raises AnnotationError.
     """
     first = text.lstrip("\ufeff").split("\n", 1)[0]
     delimiter = max("\t,;", key=first.count)
     rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=delimiter)
     try:
         header = [cell.strip().lower() for cell in next(rows, [])]
-        at, scales = {}, {}
-        for column, names in COLUMNS.items():
-            for i, cell in enumerate(header):
-                if cell.removesuffix("_ms") in names and column not in at:
-                    at[column], scales[column] = i, 1000 if cell.endswith("_ms") else 1
-        missing = {"start", "end", "label"} - at.keys()
-        if missing:
-            raise AnnotationError(
-                f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
-                "give it a first line such as: video,start,end,label",
-            )
+        at = _columns(header, in_frames)
+        scales = {column: 1000 if header[i].endswith("_ms") else 1 for column, i in at.items()}
         found: dict[str, dict[str, Any]] = {}
         for line, cells in enumerate(rows, 2):
             row = {column: cells[i].strip() if i < len(cells) else "" for column, i in at.items()}
@@ -129,6 +148,29 @@ def from_csv(text: str, name: str) -> AnnotationSet:
     except csv.Error as error:
         raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
     return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()})
+
+
+def _columns(header: list[str], in_frames: bool) -> dict[str, int]:
+    """Which column is what, by their names. Raises AnnotationError where one that must be is missing."""
+    at: dict[str, int] = {}
+    for known in (FRAME_COLUMNS, COLUMNS) if in_frames else (COLUMNS,):
+        for column, names in known.items():
+            for i, cell in enumerate(header):
+                if cell.removesuffix("_ms") in names:
+                    at.setdefault(column, i)
+    missing = {"start", "end", "label"} - at.keys()
+    counting = [cell for cell in header if any(cell in FRAME_COLUMNS.get(column, ()) for column in missing)]
+    if counting:
+        raise AnnotationError(
+            f"The table counts frames ({', '.join(counting)}), and does not say how many a second has.",
+            "make seconds of them, 30 being the videos' rate: `lstr labels convert FILE --frames 30 -o labels.json`.",
+        )
+    if missing:
+        raise AnnotationError(
+            f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
+            "give it a first line such as: video,start,end,label",
+        )
+    return at
 
 
 def to_audacity(video: AnnotatedVideo) -> str:

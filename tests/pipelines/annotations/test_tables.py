@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from lstr.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from pipelines.annotations.format import ConvertOptions
+from pipelines.annotations.formats import read_annotations
 from pipelines.annotations.tables import (
     from_audacity,
     from_csv,
@@ -69,6 +71,19 @@ def test_tables_of_others():
     """BORIS, semicolons with decimal commas, other names of the columns, one video a file."""
     text = "\ufeffBehavior;Start (s);Stop (s);Comment\njump;1,5;2,25;no\n"
     assert from_csv(text, "game") == AnnotationSet({"game": AnnotatedVideo((Segment(1.5, 2.25, "jump"),))})
+
+
+def test_columns_of_frames_are_read_where_their_rate_is_known(tmp_path):
+    (tmp_path / "x.csv").write_text("video_id,start_frame,stop_frame,start_timestamp,action\ngame,45,90,7,jump\n")
+    annotated = read_annotations(tmp_path / "x.csv", ConvertOptions(frames=30))
+    assert segments(annotated.videos["game"]) == [(1.5, 3.0, "jump")]
+    with pytest.raises(AnnotationError, match=r"counts frames \(stop_frame\)") as caught:
+        read_annotations(tmp_path / "x.csv")
+    assert "--frames 30" in caught.value.hint
+    (tmp_path / "x.csv").write_text(
+        "video_id,start_frame,stop_frame,start_timestamp,stop_timestamp,action\ng,4,9,0:07,8,a\n"
+    )
+    assert segments(read_annotations(tmp_path / "x.csv").videos["g"]) == [(7.0, 8.0, "a")]
 
 
 @pytest.mark.parametrize(
