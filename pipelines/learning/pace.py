@@ -113,6 +113,7 @@ def measure_model(
     Raises ConfigError where no window fits into a video.
     """
     videos = [_blank_video(n_chunks, model, classes) for n_chunks in lengths if n_chunks]
+    steps = count_steps(videos, model, config)
     with torch.random.fork_rng(devices=[]):
         learner = Learner(model, config, classes, (torch.zeros(1), torch.ones(1)), device, ALONE)
         make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
@@ -120,12 +121,12 @@ def measure_model(
         seconds = math.inf
         for number in range(1 + STEPS):
             start = perf_counter()
-            learner.step(make(drawn), number, config.lr)  # waits for its loss
+            learner.step(make(drawn), number, lr=0.0)  # waits for its loss
             seconds = min(seconds, perf_counter() - start)
             if seconds > LONG_STEP:
                 break
     teachers = config.teacher_stages if config.teacher else 0
-    return (1 + teachers) * count_steps(videos, model, config) * seconds
+    return (1 + teachers) * steps * seconds
 
 
 def _blank_video(n_chunks: int, model: LSTRConfig, classes: Sequence[str]) -> LabelledVideo:

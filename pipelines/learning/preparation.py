@@ -85,7 +85,7 @@ def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Prepare
     yield from _checked(options.labels, parts.labels, found)
     yield from _left_out(labels, found, parts)
     videos = {i: found[i] for i in sorted(parts.labels.videos)}
-    looked = _look(videos, preset.long_side)
+    looked = _look(videos, preset.long_side, parts.of(TRAINING))
     weights = {name: begins.sha256 for name, begins in initial.items()}
     chosen = {"features": features, "weights": weights, "settings": dict(sorted(options.settings.items()))}
     request = request_id({**chosen, **_request(options, parts.labels, videos)})
@@ -151,8 +151,8 @@ class Looked:
     """Of an image at the size that flow is computed at"""
 
 
-def _look(videos: Mapping[str, Place], long_side: int) -> dict[str, Looked]:
-    """A look at each video. Raises VideoError where none can be read."""
+def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dict[str, Looked]:
+    """A look at each video. Raises VideoError where none of the `needed` can be read."""
 
     def look(video: tuple[str, Place]) -> Looked:
         source = video[1]
@@ -165,8 +165,8 @@ def _look(videos: Mapping[str, Place], long_side: int) -> dict[str, Looked]:
         return Looked(0, 0)
 
     looked = {video_id: found for (video_id, _), found in together(look, videos.items())}
-    if not any(found.chunks for found in looked.values()):
-        raise VideoError("None of the labelled videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
+    if not any(looked[i].chunks for i in needed):
+        raise VideoError("None of the training videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
     return looked
 
 

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from extractors.errors import OutputError
+from extractors.errors import OutputError, VideoError
 from extractors.prefetch import torch_threads
 from lstr.config import KINDS
 from lstr.errors import ConfigError, LabelsError
@@ -293,6 +293,16 @@ def test_what_is_there_is_not_overwritten(videos, tmp_path, make, sentence):
     with pytest.raises(OutputError, match=sentence) as caught:
         list(plan(options(videos, tmp_path / "m.lstr")))
     assert caught.value.hint
+
+
+def test_learning_from_videos_of_which_none_can_be_read_is_refused(videos, tmp_path):
+    copied = shutil.copytree(videos, tmp_path / "copied", ignore=shutil.ignore_patterns("chunks"))
+    for name, entry in json.loads((copied / "labels.json").read_text())["database"].items():
+        if entry["subset"] == "training":
+            (copied / "videos" / f"{name}.mp4").write_text("no video")
+    with pytest.raises(VideoError, match="None of the training videos can be read") as caught:
+        list(plan(options(copied, tmp_path / "m.lstr")))
+    assert "lstr info" in caught.value.hint
 
 
 def test_what_cannot_be_is_refused_before_anything_is_looked_at(videos, tmp_path):
