@@ -128,7 +128,7 @@ def train_carrying(task: CueTask, model: LSTRConfig, config: TrainConfig) -> tup
     """An RNN after `config.max_steps` steps in which each window goes on from the state that the window before left.
 
     `config.batch_size` streams show one video after the other, each in windows of the work memory, and no gradient
-    reaches back over the begin of a window (truncated backpropagation through time). A state of zeros begins a video.
+    reaches back over the start of a window (truncated backpropagation through time). A state of zeros begins a video.
     """
     random = np.random.default_rng([task.seed, config.seed, 0])
     learner = Learner(model, config, CLASSES, NOTHING, "cpu", ALONE)
