@@ -40,8 +40,9 @@ from recall_task import NOTHING
 
 from lstr import bootstrap, metrics
 from lstr.batch import predict
-from lstr.config import FEATURES_PER_SECOND, LSTRConfig
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import PRESETS as MODELS
+from lstr.config import LSTRConfig
 from lstr.kind import Model
 from lstr.labels import read_labels
 from pipelines.features.folder import open_features

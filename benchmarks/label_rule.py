@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, THUMOS_CLASSES, VideoLabels, targets
 from lstr.segment import Segment
 from pipelines.files.json_files import write_json

@@ -18,7 +18,7 @@ from held_out import HeldOut
 from lstr import metrics
 from lstr.batch import predict
 from lstr.checkpoint import load
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels import read_labels
 from pipelines.datasets.dataset import Split
 from pipelines.features.folder import open_features

@@ -30,7 +30,7 @@ import torch
 from lstr import checkpoint, memory
 from lstr.action_stages import published_per_stage
 from lstr.batch import predict
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels import THUMOS_CLASSES
 from lstr.metrics import per_frame
 from lstr.windows import gather

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from recall_task import WIDTH, CueTask, accuracy, carries, train_carrying, train_on
 
-from lstr.config import FEATURES_PER_SECOND, KINDS, LSTRConfig
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.config import KINDS, LSTRConfig
 from lstr.literature import published_size
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from lstr import kinds, streaming
 from lstr.batch import predict
-from lstr.config import FEATURES_PER_SECOND, KINDS, LSTRConfig
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.config import KINDS, LSTRConfig
 from lstr.fats import FATS
 from lstr.kind import Model
 from lstr.labels import BACKGROUND

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import lfilter
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND, THUMOS_CLASSES
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 

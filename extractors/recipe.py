@@ -20,6 +20,7 @@ Part = typing.TypeVar("Part")
 Built = typing.TypeVar("Built", bound="DataclassInstance")
 
 STREAMS = ("rgb", "flow")
+CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
 FEATURES = {"resnet50": 2048, "bninception": 1024, "resnet18": 512, "shufflenetv2": 1024, "mobilenetv3": 576}
 """Channels of the pooled features by network; of the first two there are published weights."""
 PRECISIONS = ("float32", "bf16")

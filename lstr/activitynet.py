@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lstr.errors import LabelsError
-from lstr.segment import Segment, brief, clock_seconds, is_time
+from lstr.errors import LabelsError, brief
+from lstr.segment import Segment, clock_seconds, is_time
 
 
 @dataclass(frozen=True)

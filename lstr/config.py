@@ -10,9 +10,6 @@ from lstr.errors import ConfigError
 from lstr.kind_limits import check_foresight
 from lstr.settings import check_range, override
 
-FEATURES_PER_SECOND = 4
-"""Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding)."""
-
 MOST = 2**20 + 1
 """That no size or length of a model reaches: three days of memory, in chunks."""
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = 80
+
 
 class LstrError(Exception):
     """Root of all errors raised on purpose. `hint` is what to do next; `exit_code` is the command's status."""
@@ -29,3 +34,8 @@ class CheckpointError(LstrError):
     """A checkpoint that is missing, damaged, unsafe to read, or unfit for the requested model."""
 
     exit_code = 4
+
+
+def brief(value: object) -> str:
+    """What a file holds, for a message: a number of 400 digits is shown by its ends."""
+    return _BRIEF.repr(value)

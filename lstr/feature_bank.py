@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from lstr import memory
 from lstr.config import LSTRConfig
+from lstr.heads import FeatureHead
 from lstr.kind import Model, Tensors
-from lstr.network import FeatureHead
 from lstr.transformer import module_list
 from lstr.windows import Outputs, Windows
 

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from lstr import memory as index
 from lstr.config import LSTRConfig
+from lstr.heads import PositionalEncoding
 from lstr.kind import Model, Tensors
-from lstr.network import PositionalEncoding, table_length
+from lstr.network import table_length
 from lstr.packing import pack
 from lstr.plan import long_rows, spacing
 from lstr.transformer import DecoderLayer, EncoderLayer, Stack, module_list

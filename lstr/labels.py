@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.activitynet import ActivityNet, read_activitynet
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.segment import Segment, mistake
 

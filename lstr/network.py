@@ -10,43 +10,13 @@ from torch import Tensor, nn
 
 from lstr import memory as index
 from lstr.config import LSTRConfig
+from lstr.heads import FeatureHead, PositionalEncoding
 from lstr.kind import Model
-from lstr.transformer import DecoderLayer, EncoderLayer, Stack, module_list, sinusoid
+from lstr.transformer import DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.windows import Outputs, Windows
 
 PUBLISHED_POSITIONS = 5000
 """Rows of the position table in published checkpoints."""
-
-
-class FeatureHead(nn.Module):
-    """Linear and ReLU from a chunk's features (..., D) to tokens (..., d_model)."""
-
-    def __init__(self, input_dim: int, d_model: int) -> None:
-        super().__init__()
-        self.input_linear = nn.Sequential(nn.Linear(input_dim, d_model), nn.ReLU())
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(..., D) to (..., d_model)."""
-        return self.input_linear(features)
-
-
-class PositionalEncoding(nn.Module):
-    """Adds rows of a sinusoid table to tokens, then drops out. The table is saved with the weights, as published."""
-
-    pe: Tensor
-
-    def __init__(self, length: int, d_model: int, dropout: float) -> None:
-        super().__init__()
-        self.register_buffer("pe", sinusoid(length, d_model).unsqueeze(1))  # (length, 1, d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def rows(self, positions: Tensor) -> Tensor:
-        """Table rows (..., d_model) of positions (...)."""
-        return self.pe[:, 0][positions]
-
-    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Tokens (B, N, d_model) with positions (N,) or (B, N)."""
-        return self.dropout(tokens + self.rows(positions))
 
 
 class Network(Model):

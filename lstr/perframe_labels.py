@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from lstr.arrays import open_array
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
 from lstr.video_ids import check_ids

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND, end_chunk, first_chunk
 from lstr.metrics import counted
 from lstr.segment import Segment

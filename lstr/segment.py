@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,6 @@ CLOCK = re.compile(r"(?:(\d{1,9}):([0-5]?\d)|(\d{1,9})):([0-5]?\d(?:[.,]\d{1,30}
 """h:mm:ss or m:ss, seconds with or without a fraction."""
 LATEST = 1e9
 """Seconds; no video lasts 30 years. A number beyond has no place in any array."""
-
-_BRIEF = reprlib.Repr()
-_BRIEF.maxstring = _BRIEF.maxother = 80
 
 
 @dataclass(frozen=True)
@@ -43,11 +39,6 @@ class Segment:
 def is_time(value: object) -> bool:
     """Whether a value that a file holds is a number of seconds within a video's reach, which may be negative."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LATEST <= value <= LATEST
-
-
-def brief(value: object) -> str:
-    """What a file holds, for a message: a number of 400 digits is shown by its ends."""
-    return _BRIEF.repr(value)
 
 
 def clock_seconds(text: str) -> float | None:

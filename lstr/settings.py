@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lstr.errors import ConfigError
-from lstr.segment import brief
+from lstr.errors import ConfigError, brief
 
 LARGEST = 2**63 - 1
 """Of a whole number in any setting: what an array can hold."""

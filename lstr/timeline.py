@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import CHUNK_SECONDS
 from lstr.errors import LstrError
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.segment import Segment
@@ -18,7 +18,6 @@ from lstr.segment import Segment
 if TYPE_CHECKING:  # it brings torch, which reading labels does not need
     from lstr.checkpoint import Checkpoint
 
-CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
 FORMAT = "lstr-timeline/1"
 """What a timeline file names as its format."""
 HORIZON_CHUNKS = 8

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
+from lstr.heads import FeatureHead
 from lstr.kind import Tensors
 from lstr.loss import Supervision, loss_mask, multi_hot_cross_entropy
-from lstr.network import FeatureHead
 from lstr.published_blocks import with_prefixes
 from lstr.recurrent import Recurrent
 from lstr.windows import Outputs, Windows

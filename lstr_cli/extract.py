@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr_cli.headings import Command
 from lstr_cli.next_steps import after_extract
 from lstr_cli.options import (

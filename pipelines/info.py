@@ -11,7 +11,7 @@ from extractors.errors import MissingPathError, WeightsError
 from extractors.video.file_reader import FrameReader
 from extractors.video.inputs import find_videos
 from extractors.video.probe import probe
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from pipelines.annotations.formats import recognise
 from pipelines.annotations.label_file import is_label_file
 from pipelines.annotations.summary import describe_labels

@@ -14,7 +14,6 @@ from extractors.networks.backbones import build_backbone, registry
 from extractors.networks.model_card import network_file, read_card
 from extractors.networks.published_files import dataset_of
 from extractors.networks.weights import (
-    CHANNELS,
     fingerprint,
     fingerprint_of_file,
     load_statistics,
@@ -23,7 +22,7 @@ from extractors.networks.weights import (
     read_alignment,
 )
 from extractors.presets import StreamPreset
-from extractors.recipe import FEATURES, NetworkRecipe, Recipe
+from extractors.recipe import CHANNELS, FEATURES, NetworkRecipe, Recipe
 
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)

@@ -20,8 +20,7 @@ from extractors.errors import MissingPathError, RecipeError
 from extractors.names import slug
 from extractors.networks.backbone_config import FETCHING, check_backbone
 from extractors.networks.backbones import quiet, registry
-from extractors.networks.weights import CHANNELS
-from extractors.recipe import NetworkRecipe
+from extractors.recipe import CHANNELS, NetworkRecipe
 
 Channels = tuple[float, ...]
 """A number per channel."""

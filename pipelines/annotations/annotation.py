@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from extractors.errors import ExtractorError
+from lstr.errors import brief
 from lstr.labels import BACKGROUND, subset_named
-from lstr.segment import Segment, brief, is_time
+from lstr.segment import Segment, is_time
 
 
 class AnnotationError(ExtractorError):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
 from lstr.perframe_labels import SUBSETS, TARGETS, is_data_info, read_data_info

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extractors.errors import RecipeError
-from lstr.config import FEATURES_PER_SECOND, LSTRConfig
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
 from lstr.label_check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels import Labels, select, subset_named, targets

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lstr import bootstrap
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.event_metrics import VideoEvents, measure_events
 from lstr.labels import segments_of
 from lstr.segment import Segment

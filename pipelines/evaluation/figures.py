@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lstr import metrics
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND, runs
 from pipelines.evaluation.scoring import Scores
 from pipelines.reports.figure import thinned

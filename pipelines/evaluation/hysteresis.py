@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.event_metrics import Spans
 from lstr.labels import runs
 from lstr.timeline import Thresholds

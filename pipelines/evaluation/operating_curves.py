@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.event_metrics import find, is_ambiguous, labelled_spans, spans_of
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.segment import Segment

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.event_metrics import FOUND_IOU, FOUND_ONSET, sentence
 from pipelines.evaluation.event_rows import event_tables
 from pipelines.evaluation.findings import Findings, Judged

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from lstr import metrics, streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoint import Checkpoint
-from lstr.config import FEATURES_PER_SECOND, LSTRConfig
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels import AMBIGUOUS, Labels, select, targets
 from pipelines.datasets.dataset import LabelledVideo, Split

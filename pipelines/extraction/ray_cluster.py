@@ -22,8 +22,8 @@ import torch
 
 from extractors.errors import ExtractorError
 from extractors.networks.archive import is_member
+from extractors.networks.content import read_content
 from extractors.networks.model_card import network_files
-from extractors.networks.weights import read_content
 from extractors.recipe import STREAMS
 from lstr import __version__
 from pipelines.extraction.machine import Share

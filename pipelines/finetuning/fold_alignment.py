@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from extractors.networks.build import WeightSources
+from extractors.networks.content import read_content
 from extractors.networks.model_card import network_file
-from extractors.networks.weights import ALIGNMENT, read_content
+from extractors.networks.weights import ALIGNMENT
 from extractors.prefetch import closed_after
 from extractors.presets import Preset
 from extractors.twostream import TwoStream, build_twostream

@@ -13,7 +13,8 @@ from extractors.prefetch import torch_threads
 from extractors.presets import Preset
 from extractors.video.inputs import VIDEO_SUFFIXES
 from extractors.video.probe import probe
-from lstr.config import FEATURES_PER_SECOND, LSTRConfig
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.config import LSTRConfig
 from lstr.label_check import check, stop_at_errors
 from lstr.labels import Labels
 from pipelines.annotations.footage import footage_of_files

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from extractors.recipe import INT8, Recipe
-from lstr.config import FEATURES_PER_SECOND
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT
 

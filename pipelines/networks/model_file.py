@@ -20,8 +20,8 @@ from extractors.errors import OutputError, RecipeError, WeightsError
 from extractors.names import is_slug
 from extractors.networks.archive import AGAIN, CARD, DOCUMENT, TENSORS, Archive, Tensors, is_archive, write_archive
 from extractors.networks.build import WeightSources, build_network
+from extractors.networks.content import read_state_dict
 from extractors.networks.model_card import network_file, read_card
-from extractors.networks.weights import read_state_dict
 from extractors.recipe import Recipe
 from lstr import __version__, checkpoint
 from lstr.checkpoint import CALIBRATION, Checkpoint

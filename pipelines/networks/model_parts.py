@@ -8,8 +8,8 @@ import torch
 
 from extractors.errors import MissingPathError, OutputError
 from extractors.networks.archive import CARD, Archive, member_path
+from extractors.networks.content import read_content
 from extractors.networks.model_card import DESCRIPTION, FORMAT, file_name, read_card
-from extractors.networks.weights import read_content
 from lstr.checkpoint import write_atomically
 from pipelines.files.atomic import replacing, write_text
 from pipelines.files.json_files import write_json

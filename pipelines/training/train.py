@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from extractors.devices import choose_device
-from lstr.config import FEATURES_PER_SECOND, override
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.config import override
 from lstr.label_check import Finding, stop_at_errors
 from pipelines.datasets.dataset import Dataset, Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in, seen_phrase

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from lstr import batch, checkpoint, config, kinds, streaming
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError, LstrError
+from lstr.heads import FeatureHead
 from lstr.kind import Model
 from lstr.kinds import make_model
 from lstr.loss import Supervision
-from lstr.network import FeatureHead
 from lstr.windows import Outputs, gather
 from lstr_cli.detect import command as detect
 from tests.support.tiny_models import TINY, tiny, video

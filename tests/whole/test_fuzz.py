@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from extractors.errors import ExtractorError
 from extractors.networks.archive import write_archive
 from extractors.networks.build import INPUTS, network_recipe
+from extractors.networks.content import read_state_dict
 from extractors.networks.model_card import ModelCard, read_card
-from extractors.networks.weights import read_state_dict
 from extractors.presets import StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.video.piped_mp4 import look

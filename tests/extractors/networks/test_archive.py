@@ -14,7 +14,7 @@ from safetensors.torch import save
 from extractors.errors import WeightsError
 from extractors.networks import archive
 from extractors.networks.archive import Archive, Tensors, is_archive, is_member, member_path, read_member, write_archive
-from extractors.networks.weights import read_content
+from extractors.networks.content import read_content
 
 RGB = "rgb.safetensors"
 

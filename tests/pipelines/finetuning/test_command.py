@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from extractors.networks.backbones import build_backbone
+from extractors.networks.content import read_state_dict
 from extractors.networks.model_card import read_card
-from extractors.networks.weights import identify, randomise, read_state_dict
+from extractors.networks.weights import identify, randomise
 from extractors.presets import PRESETS
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.finetuning.initial_weights import initial_weights

@@ -8,8 +8,8 @@ import torch
 
 from extractors.errors import WeightsError
 from extractors.networks.backbones import build_backbone
+from extractors.networks.content import read_state_dict
 from extractors.networks.model_card import read_card
-from extractors.networks.weights import read_state_dict
 from extractors.presets import StreamPreset
 from lstr.errors import CheckpointError, LstrError
 from pipelines.extraction.chunk_cache import CachedVideo, CacheError

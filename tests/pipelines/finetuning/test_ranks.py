@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from extractors.networks.weights import read_state_dict
+from extractors.networks.content import read_state_dict
 from extractors.presets import StreamPreset
 from lstr.errors import ConfigError
 from pipelines.demo.scenes import SceneConfig, render_scenes
