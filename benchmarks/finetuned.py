@@ -26,7 +26,7 @@ from real_data import RESAMPLES, judge
 
 from extractors.recipe import STREAMS
 from lstr import metrics
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine

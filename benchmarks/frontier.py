@@ -38,7 +38,7 @@ from extractors.video.file_reader import FrameReader, read_chunks
 from extractors.video.probe import probe
 from lstr import bootstrap, metrics
 from lstr.batch import predict
-from lstr.labels import read_labels, targets
+from lstr.labels.label_set import read_labels, targets
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.networks.model_file import open_model

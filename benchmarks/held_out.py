@@ -16,7 +16,7 @@ import numpy as np
 from lstr import metrics
 from lstr.batch import predict
 from lstr.checkpoint import load
-from lstr.labels import Labels, targets
+from lstr.labels.label_set import Labels, targets
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import replacing

@@ -44,7 +44,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import PRESETS as MODELS
 from lstr.config import LSTRConfig
 from lstr.kind import Model
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.features.folder import open_features
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json

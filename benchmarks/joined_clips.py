@@ -18,7 +18,7 @@ from finetuned import folds_of
 from recall_task import chunks_of
 from synthetic_features import runs_of
 
-from lstr.labels import BACKGROUND, Labels, read_labels, targets
+from lstr.labels.label_set import BACKGROUND, Labels, read_labels, targets
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.features.folder import open_features
 

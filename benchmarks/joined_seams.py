@@ -16,7 +16,7 @@ from synthetic_features import runs_of
 from extractors.video.file_reader import FrameReader, read_chunks
 from extractors.video.frames import CHUNK, FPS
 from extractors.video.probe import probe
-from lstr.labels import read_labels, targets
+from lstr.labels.label_set import read_labels, targets
 from pipelines.features.folder import FeatureFolder, open_features
 
 CLIPS = {INTERACTIONS: ("seq01", CUE), FALLS: ("fall-01", FALL)}

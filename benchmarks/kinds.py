@@ -20,7 +20,7 @@ from held_out import HeldOut, Scores, Settings
 from real_data import RESAMPLES, judge
 
 from lstr import metrics
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine

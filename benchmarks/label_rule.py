@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels import AMBIGUOUS, THUMOS_CLASSES, VideoLabels, targets
-from lstr.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, THUMOS_CLASSES, VideoLabels, targets
+from lstr.labels.segment import Segment
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 
@@ -48,7 +48,7 @@ def by_rule(segments: list[dict], rate: float, rows: int, rule: str) -> np.ndarr
 
 
 def by_ours(segments: list[dict], rate: float, rows: int) -> np.ndarray:
-    """The same by `lstr.labels.targets`, whose rate is 4 a second, on times stretched to it."""
+    """The same by `lstr.labels.label_set.targets`, whose rate is 4 a second, on times stretched to it."""
     scale = rate / FEATURES_PER_SECOND
     stretched = tuple(Segment(s["segment"][0] * scale, s["segment"][1] * scale, s["label"]) for s in segments)
     return targets(VideoLabels("", None, stretched), THUMOS_CLASSES, rows)
@@ -148,7 +148,7 @@ def main() -> None:
         short["less than 1 row" if 0 <= frames < 1 else "1 row" if frames < 2 else "more"] += 1
     shown = Counter(f"{rate:.2f}" if rate < 4.5 else "4.92 to 5.00" for rate in rates.values())
     record = {
-        "what": "targets of lstr.labels.targets from thumos14_segments.json, at each video's own rate, against "
+        "what": "targets of lstr.labels.label_set.targets from thumos14_segments.json, at each video's own rate, against "
         "target_perframe of wangxiang1230/OadTR",
         **about_machine(),
         "videos": len(published),

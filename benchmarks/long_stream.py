@@ -19,7 +19,7 @@ from lstr import metrics
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.datasets.dataset import Split
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from synthetic_features import ACTIONS, AMBIGUOUS_COLUMN, Generator, pair_of, runs_of
 
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 
 BACK, ACT, AMB, CUED = range(4)
 N = len(ACTIONS)

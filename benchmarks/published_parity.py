@@ -31,7 +31,7 @@ from lstr import checkpoint, memory
 from lstr.action_stages import published_per_stage
 from lstr.batch import predict
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import per_frame
 from lstr.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset

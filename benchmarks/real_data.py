@@ -24,7 +24,7 @@ from extractors.flow.workers import choose_backend
 from extractors.presets import PRESETS
 from extractors.video.inputs import find_videos
 from lstr import bootstrap, metrics
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.extraction.job import extract
 from pipelines.extraction.options import ExtractOptions
 from pipelines.extraction.outcome import Outcome

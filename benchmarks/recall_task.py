@@ -21,7 +21,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import KINDS, LSTRConfig
 from lstr.fats import FATS
 from lstr.kind import Model
-from lstr.labels import BACKGROUND
+from lstr.labels.label_set import BACKGROUND
 from lstr.recurrent import Recurrent
 from lstr.windows import gather, join
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 from pipelines.reports.timeline_page import write_report

@@ -18,7 +18,7 @@ from frontier import SETS, lstr
 from extractors.networks.runtimes import RUNTIMES, is_installed
 from lstr import bootstrap, metrics
 from lstr.batch import predict
-from lstr.labels import Labels, read_labels, targets
+from lstr.labels.label_set import Labels, read_labels, targets
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.networks.model_file import open_model

@@ -29,7 +29,7 @@ from joined_clips import SETS
 from real_data import RESAMPLES, judge
 from regularised import plain, regularised, regularised_by
 
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine

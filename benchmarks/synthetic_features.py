@@ -24,7 +24,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels import AMBIGUOUS, BACKGROUND, THUMOS_CLASSES
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, THUMOS_CLASSES
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 
 SUBSETS = {"training": "video_validation_*.npy", "testing": "video_test_*.npy"}

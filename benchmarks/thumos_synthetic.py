@@ -29,7 +29,7 @@ from lstr import bootstrap, metrics
 from lstr.batch import predict
 from lstr.config import LSTRConfig
 from lstr.kind import Model
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.evaluation.published_results import THUMOS
 from pipelines.files.json_files import write_json

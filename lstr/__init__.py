@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from extractors.video.live_reader import LiveOptions as LiveOptions
     from lstr.checkpoint import Checkpoint as Checkpoint
     from lstr.errors import LstrError as LstrError
-    from lstr.segment import Segment as Segment
+    from lstr.labels.segment import Segment as Segment
     from lstr.streaming import create as create
     from lstr.streaming import step as step
     from lstr.timeline import Thresholds as Thresholds
@@ -44,7 +44,7 @@ _NAMES = {
     "LiveOptions": ("extractors.video.live_reader", "LiveOptions"),
     "LstrError": ("lstr.errors", "LstrError"),
     "NetworkOptions": ("pipelines.detection.sources", "NetworkOptions"),
-    "Segment": ("lstr.segment", "Segment"),
+    "Segment": ("lstr.labels.segment", "Segment"),
     "Thresholds": ("lstr.timeline", "Thresholds"),
     "Timeline": ("lstr.timeline", "Timeline"),
     "convert": ("pipelines.calls", "convert"),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.labels import runs
+from lstr.labels.label_set import runs
 from lstr.metrics import Ranking, counted, mean_of, scored_columns
 
 N_STAGES = 10

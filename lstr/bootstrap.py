@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.labels import AMBIGUOUS
+from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics import Ranking, counted, scored_columns
 
 LEVEL = 0.95

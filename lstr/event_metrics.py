@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.bootstrap import interval
-from lstr.labels import AMBIGUOUS, BACKGROUND
-from lstr.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.segment import Segment
 
 IOUS = (0.3, 0.5)
 ONSETS = (0.5, 1.0, 2.0)

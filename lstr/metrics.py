@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import LstrError
-from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 
 SMOOTHING_CHUNKS = 8
 """Chunks to either side that `time_prior` averages over: 2 s."""

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels import AMBIGUOUS, BACKGROUND, end_chunk, first_chunk
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, end_chunk, first_chunk
+from lstr.labels.segment import Segment
 from lstr.metrics import counted
-from lstr.segment import Segment
 
 OFFSETS = tuple(range(1, 11))
 """Seconds that a start may be off (Shou et al. 2018, online detection of action starts)."""

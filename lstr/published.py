@@ -25,7 +25,7 @@ from lstr.config import (
     override,
 )
 from lstr.errors import CheckpointError, ConfigError
-from lstr.labels import BACKGROUND, THUMOS_CLASSES
+from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
 from lstr.miniroad import PUBLISHED_NAMES as MINIROAD_NAMES
 from lstr.published_blocks import with_prefixes
 from lstr.recurrent import PUBLISHED_NAMES as TRN_NAMES

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from lstr.chunk import CHUNK_SECONDS
 from lstr.errors import LstrError
-from lstr.labels import AMBIGUOUS, BACKGROUND
-from lstr.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.segment import Segment
 
 if TYPE_CHECKING:  # it brings torch, which reading labels does not need
     from lstr.checkpoint import Checkpoint

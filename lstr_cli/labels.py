@@ -150,7 +150,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     """
     from dataclasses import asdict
 
-    from lstr.label_check import stop_at_errors
+    from lstr.labels.check import stop_at_errors
     from lstr_cli import console
     from pipelines.annotations.summary import counts_of
 
@@ -168,7 +168,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
 def _checked(source, at_hand, dataset, streams, skip_missing, subset) -> tuple:
     """The labels, and what is found in them: beside features, beside videos, or alone."""
-    from lstr.label_check import WARNING, check, in_order, missing
+    from lstr.labels.check import WARNING, check, in_order, missing
     from pipelines.annotations.footage import footage_of_files, videos_among
     from pipelines.annotations.label_file import read_label_file
 

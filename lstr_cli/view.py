@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from extractors.video.frames import CHUNK, CHUNK_SECONDS
-from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.timeline import Event
 from pipelines.detection.decision import Decision
 from pipelines.detection.events import Decided, Ended, Opened

@@ -9,7 +9,7 @@ from typing import Any
 from lstr.config import KINDS
 from lstr.cost import cost_of
 from lstr.errors import ConfigError
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.literature import PUBLICATIONS, presets_of, published_size
 from pipelines.files.home import home
 from pipelines.files.json_files import write_json

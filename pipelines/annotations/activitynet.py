@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from lstr.activitynet import read_activitynet
 from lstr.errors import LabelsError
-from lstr.labels import BACKGROUND
+from lstr.labels.activitynet import read_activitynet
+from lstr.labels.label_set import BACKGROUND
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
 from pipelines.annotations.timeline_json import to_text

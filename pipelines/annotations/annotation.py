@@ -7,8 +7,8 @@ from typing import Any
 
 from extractors.errors import ExtractorError
 from lstr.errors import brief
-from lstr.labels import BACKGROUND, subset_named
-from lstr.segment import Segment, is_time
+from lstr.labels.label_set import BACKGROUND, subset_named
+from lstr.labels.segment import Segment, is_time
 
 
 class AnnotationError(ExtractorError):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 
-from lstr.video_ids import fault_of
+from lstr.labels.video_ids import fault_of
 from pipelines.annotations.annotation import AnnotationError, AnnotationSet
 from pipelines.annotations.format import DEFAULTS, ConvertOptions, Format
 from pipelines.annotations.formats import format_for, format_named, read_annotations

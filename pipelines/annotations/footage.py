@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
-from lstr.label_units import Footage
+from lstr.labels.units import Footage
 from pipelines.failures import left_out
 
 RECIPE = "recipe.json"  # of a feature folder

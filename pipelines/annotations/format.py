@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.annotations.annotation import AnnotationError, AnnotationSet, from_entries
 from pipelines.files.atomic import write_text
@@ -30,7 +30,7 @@ class ConvertOptions:
     as_labels: bool = False
     """Drop the scores: what was detected becomes labels to train on."""
     lenient: bool = False
-    """Leave wrong segments in, for `lstr.label_check.check` to name them all."""
+    """Leave wrong segments in, for `lstr.labels.check.check` to name them all."""
     frames: float | None = None
     """The times of the sources are no seconds but numbers of frames, of which a second has so many."""
     subsets: Mapping[str | None, str] = field(default_factory=dict)

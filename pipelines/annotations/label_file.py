@@ -7,11 +7,11 @@ from pathlib import Path, PurePath
 
 from extractors.errors import ExtractorError
 from extractors.video.inputs import VIDEO_SUFFIXES
-from lstr.activitynet import ActivityNet, Entry
 from lstr.errors import LabelsError
-from lstr.labels import Labels, Note, labels_of, read_json, read_labels
-from lstr.perframe_labels import is_data_info, read_data_info
-from lstr.video_ids import check_ids
+from lstr.labels.activitynet import ActivityNet, Entry
+from lstr.labels.label_set import Labels, Note, labels_of, read_json, read_labels
+from lstr.labels.perframe import is_data_info, read_data_info
+from lstr.labels.video_ids import check_ids
 from pipelines.annotations.annotation import AnnotationSet
 from pipelines.annotations.format import ConvertOptions, File
 from pipelines.annotations.formats import read_annotations, recognise
@@ -29,7 +29,7 @@ def read_label_file(
     """Labels of any form: ActivityNet JSON, a published data_info.json, or whatever `lstr labels convert` reads.
 
     roots: where the targets of the published form may be. dataset: which of a data_info.json. lenient: leave wrong
-    segments in, for `lstr.label_check.check`. present: ids of the features or videos at hand, as which an id with a
+    segments in, for `lstr.labels.check.check`. present: ids of the features or videos at hand, as which an id with a
     folder or an ending is taken. Scores are left out. Raises LabelsError.
     """
     path = Path(path)

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.footage import footage_at
 from pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, Detection, File, TextFormat

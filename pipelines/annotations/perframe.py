@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
-from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
-from lstr.perframe_labels import SUBSETS, TARGETS, is_data_info, read_data_info
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
+from lstr.labels.perframe import SUBSETS, TARGETS, is_data_info, read_data_info
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.format import EVERYTHING, ConvertOptions, Format, Written
 from pipelines.files.atomic import replacing
@@ -50,7 +50,7 @@ def lengths_of(features: Path) -> dict[str, int]:
 
 
 def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None) -> NDArray[np.float32]:
-    """Targets (n_chunks, 1 + C) float32, background first, by the rule of `lstr.labels.targets`.
+    """Targets (n_chunks, 1 + C) float32, background first, by the rule of `lstr.labels.label_set.targets`.
 
     Without `n_chunks` they are the whole chunks of the duration, or reach to the last segment's end.
     """

@@ -7,7 +7,7 @@ import numpy as np
 
 from extractors.errors import MissingPathError
 from extractors.video.inputs import LANES_SUFFIX
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotationSet
 from pipelines.annotations.format import ConvertOptions, Detection, Format, Written, each_video
 from pipelines.annotations.timeline_json import to_jsonl, to_timeline

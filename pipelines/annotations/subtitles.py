@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote
 
 from lstr.errors import brief
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from pipelines.annotations.format import FILES, ConvertOptions, File, TextFormat
 from pipelines.reports.palette import colours_of

@@ -4,9 +4,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lstr.label_balance import actions_of
-from lstr.label_check import SEVERITIES, check
-from lstr.labels import Labels
+from lstr.labels.balance import actions_of
+from lstr.labels.check import SEVERITIES, check
+from lstr.labels.label_set import Labels
 from pipelines.annotations.label_file import read_label_file
 
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from lstr.errors import brief
-from lstr.segment import Segment, clock_seconds
+from lstr.labels.segment import Segment, clock_seconds
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, File, TextFormat
 

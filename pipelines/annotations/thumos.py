@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from lstr.errors import brief
-from lstr.labels import THUMOS_CLASSES
-from lstr.segment import Segment
+from lstr.labels.label_set import THUMOS_CLASSES
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat, Written
 from pipelines.annotations.tables import first_line, number_of, number_text

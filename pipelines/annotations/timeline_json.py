@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lstr.labels import BACKGROUND, end_chunk
-from lstr.segment import Segment
+from lstr.labels.label_set import BACKGROUND, end_chunk
+from lstr.labels.segment import Segment
 from lstr.timeline import CHUNK_SECONDS, FORMAT
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, from_entries, sound
 from pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat

@@ -11,8 +11,8 @@ from extractors.errors import RecipeError
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
-from lstr.label_check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
-from lstr.labels import Labels, select, subset_named, targets
+from lstr.labels.check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
+from lstr.labels.label_set import Labels, select, subset_named, targets
 from pipelines.annotations.label_file import read_label_file
 from pipelines.features.folder import FeatureFolder, seen_streams
 from pipelines.features.joined_folders import FeatureFolders, StoredArray, open_roots, stored

@@ -8,7 +8,7 @@ from typing import Any
 
 from extractors.errors import OutputError
 from lstr.errors import LstrError
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.demo.scenes import SceneConfig, rendering
 from pipelines.detection.events import Decided, Ended, Opened
 from pipelines.detection.job import DetectOptions, detect_sources

@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 
 from extractors.flow.workers import default_workers
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
 from pipelines.progress import Progress

@@ -12,8 +12,8 @@ import numpy as np
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr.checkpoint import Checkpoint
-from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
-from lstr.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels.segment import Segment
 from lstr.timeline import FORMAT, Timeline
 from pipelines.annotations.format import Detection
 from pipelines.detection.decision import Decision, span

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lstr import metrics
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels import AMBIGUOUS, BACKGROUND, runs
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from pipelines.evaluation.scoring import Scores
 from pipelines.reports.figure import thinned
 from pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of, dark, light

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.event_metrics import Spans
-from lstr.labels import runs
+from lstr.labels.label_set import runs
 from lstr.timeline import Thresholds
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from lstr.checkpoint import Checkpoint
 from lstr.errors import ConfigError
 from lstr.event_metrics import length_text
-from lstr.labels import subset_named
+from lstr.labels.label_set import subset_named
 from pipelines.datasets.dataset import Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in
 from pipelines.evaluation.analysis import RESAMPLES, analyse, compare, resample

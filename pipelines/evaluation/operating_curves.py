@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.event_metrics import find, is_ambiguous, labelled_spans, spans_of
-from lstr.labels import AMBIGUOUS, BACKGROUND
-from lstr.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.segment import Segment
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.evaluation.hysteresis import detect_spans
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lstr.checkpoint import Checkpoint
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 
 PAPER = "Xu et al., NeurIPS 2021"
 TRN = "Xu et al., ICCV 2019, or its repository"

@@ -14,7 +14,7 @@ from lstr.checkpoint import Checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, ConfigError, LabelsError
-from lstr.labels import AMBIGUOUS, Labels, select, targets
+from lstr.labels.label_set import AMBIGUOUS, Labels, select, targets
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
 from pipelines.networks.checkpoint_recipe import check_recipe

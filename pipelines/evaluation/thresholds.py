@@ -13,7 +13,7 @@ from lstr import checkpoint, metrics
 from lstr.batch import predict
 from lstr.checkpoint import Checkpoint
 from lstr.event_metrics import measure_events
-from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.datasets.dataset import Split
 from pipelines.evaluation.events import detect_events, labelled_segments

@@ -10,7 +10,7 @@ import av
 from extractors.errors import MissingPathError, VideoError
 from extractors.video.containers import open_container
 from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
-from lstr.video_ids import fault_of
+from lstr.labels.video_ids import fault_of
 from pipelines.files.remote import Place, RemoteFile, Stat, has_no_room, place
 from pipelines.files.scratch import scratch
 

@@ -13,8 +13,8 @@ from extractors.networks.backbones import registry
 from extractors.networks.model_card import is_weights_folder
 from extractors.presets import Preset
 from extractors.video.inputs import VIDEO_SUFFIXES
-from lstr.label_check import check, stop_at_errors
-from lstr.labels import Labels
+from lstr.labels.check import check, stop_at_errors
+from lstr.labels.label_set import Labels
 from pipelines.annotations.footage import footage_of_files
 from pipelines.annotations.label_file import read_label_file
 from pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache

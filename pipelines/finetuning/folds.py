@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from extractors.errors import WeightsError
 from lstr.errors import ConfigError, LabelsError
-from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, subset_named
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
 from pipelines.finetuning.initial_weights import Initial
 
 HELD_OUT = 5  # one training video in so many chooses the epoch, where none is labelled for validation

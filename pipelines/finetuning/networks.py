@@ -13,7 +13,7 @@ from extractors.networks.model_card import ModelCard, is_weights_folder
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
 from lstr.errors import LabelsError
-from lstr.labels import BACKGROUND, Labels
+from lstr.labels.label_set import BACKGROUND, Labels
 from pipelines.finetuning.cached_videos import Cached
 from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
 from pipelines.finetuning.fold_alignment import align

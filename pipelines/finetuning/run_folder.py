@@ -17,7 +17,7 @@ from torch import nn
 from extractors.networks.model_card import DESCRIPTION, network_file
 from extractors.recipe import STREAMS
 from lstr.errors import CheckpointError
-from lstr.labels import VideoLabels
+from lstr.labels.label_set import VideoLabels
 from pipelines.failures import FAILED, LOGS
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text
 from pipelines.files.json_files import append_jsonl, write_json

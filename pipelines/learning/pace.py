@@ -16,7 +16,7 @@ from extractors.presets import Preset
 from extractors.recipe import Recipe
 from extractors.video.file_reader import open_chunks
 from lstr.config import LSTRConfig
-from lstr.labels import BACKGROUND
+from lstr.labels.label_set import BACKGROUND
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.failures import left_out
 from pipelines.files.remote import Place

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lstr.errors import LabelsError
-from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
-from lstr.recordings import recording_of
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels.recordings import recording_of
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
 ONE_IN = 4  # recordings are held out for testing

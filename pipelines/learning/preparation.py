@@ -15,8 +15,8 @@ from extractors.video.inputs import VIDEO_SUFFIXES
 from extractors.video.probe import probe
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import LSTRConfig
-from lstr.label_check import check, stop_at_errors
-from lstr.labels import Labels
+from lstr.labels.check import check, stop_at_errors
+from lstr.labels.label_set import Labels
 from pipelines.annotations.footage import footage_of_files
 from pipelines.annotations.label_file import read_label_file
 from pipelines.extraction.plan import row_bytes, widths_of

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.event_metrics import find, labelled_spans
-from lstr.labels import AMBIGUOUS, BACKGROUND
-from lstr.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.segment import Segment
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
 from pipelines.evaluation.hysteresis import detect_spans
 

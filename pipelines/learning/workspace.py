@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lstr.labels import Labels
+from lstr.labels.label_set import Labels
 from pipelines.annotations.activitynet import to_activitynet
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from pipelines.files.atomic import sweep

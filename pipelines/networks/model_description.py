@@ -5,7 +5,7 @@ from typing import Any
 
 from extractors.recipe import INT8, Recipe
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT
 
 SHOWN = 20  # videos that are named; model.json has all

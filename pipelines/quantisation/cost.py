@@ -16,7 +16,7 @@ from lstr import metrics
 from lstr.batch import predict
 from lstr.checkpoint import Checkpoint
 from lstr.errors import LabelsError
-from lstr.labels import VideoLabels, select, targets
+from lstr.labels.label_set import VideoLabels, select, targets
 from pipelines.annotations.label_file import read_label_file
 from pipelines.datasets.dataset import subset_of
 from pipelines.progress import Progress

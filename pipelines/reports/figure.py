@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.labels import AMBIGUOUS, BACKGROUND
-from lstr.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.segment import Segment
 from pipelines.files.atomic import replacing
 from pipelines.reports.fonts import families
 from pipelines.reports.palette import TRUTH, colours_of, light

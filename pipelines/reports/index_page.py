@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.files.atomic import write_text
 from pipelines.reports.page import Script, build_page, read_part
 from pipelines.reports.palette import colours_of

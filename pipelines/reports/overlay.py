@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from extractors.errors import OutputError, VideoError
 from extractors.video.containers import best_video, open_container
 from extractors.video.frames import CHUNK_SECONDS, FPS
-from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from pipelines.files.atomic import replacing
 from pipelines.reports.badge import draw_badges
 from pipelines.reports.fonts import letters

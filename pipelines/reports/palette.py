@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lstr.labels import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 
 CLASSES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#dd9a00", "#56b0e6", "#9b2f6f", "#86862a")
 """Okabe and Ito's, and two more: apart for the common kinds of colour blindness, legible on white and on dark."""

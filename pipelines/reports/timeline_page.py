@@ -11,7 +11,7 @@ import av
 import numpy as np
 
 from extractors.errors import VideoError
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.files.atomic import write_text
 from pipelines.reports.page import Script, build_page, read_part
 from pipelines.reports.palette import CLASSES, colours_of

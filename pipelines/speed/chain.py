@@ -30,7 +30,7 @@ from extractors.video.probe import Video, probe
 from lstr import streaming
 from lstr.config import LSTRConfig
 from lstr.kind import Model
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.streaming import StreamState
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.networks.converted import use_runtime

@@ -28,7 +28,7 @@ from extractors.video.frames import CHUNK_SECONDS, Chunk
 from lstr import streaming
 from lstr.config import PRESETS as MODELS
 from lstr.config import LSTRConfig
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 from pipelines.networks.converted import remember, use_runtime
 from pipelines.progress import Finished, Notice, Progress
 from pipelines.provenance import about_machine

@@ -19,7 +19,7 @@ from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.kind import Model
 from lstr.kinds import make_model
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.plan import make_plan
 from lstr.streaming import StreamState
 from lstr.windows import gather

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
-from lstr.labels import AMBIGUOUS
+from lstr.labels.label_set import AMBIGUOUS
 from lstr.loss import distillation, totals_of
 from pipelines.training.batches import Batch, Piece
 from pipelines.training.config import TrainConfig

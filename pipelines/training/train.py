@@ -8,7 +8,7 @@ from pathlib import Path
 from extractors.devices import choose_device
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import override
-from lstr.label_check import Finding, stop_at_errors
+from lstr.labels.check import Finding, stop_at_errors
 from pipelines.datasets.dataset import Dataset, Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in, seen_phrase
 from pipelines.progress import Finished, Notice

@@ -11,7 +11,7 @@ import torch
 from lstr.batch import predict
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from lstr.labels import Labels, Segment, VideoLabels
+from lstr.labels.label_set import Labels, Segment, VideoLabels
 from lstr.windows import gather
 from pipelines.training import step
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import per_frame
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

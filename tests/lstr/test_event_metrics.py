@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lstr.bootstrap import draw
 from lstr.event_metrics import VideoEvents, find, measure_events, overlaps, sentence, spans_of
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 
 CLASSES = ("Background", "hug", "point", "Ambiguous")
 

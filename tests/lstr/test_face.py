@@ -57,9 +57,10 @@ def test_type_checkers_see_the_same_names():
 def test_modules_are_modules():
     for path in Path(lstr.__file__).parent.glob("[a-z]*.py"):
         assert path.stem not in lstr.__all__
-    from lstr import batch, labels
+    from lstr import batch
+    from lstr.labels import label_set as labels
 
-    assert isinstance(batch, ModuleType) and isinstance(labels, ModuleType) and lstr.labels is labels
+    assert isinstance(batch, ModuleType) and isinstance(labels, ModuleType) and lstr.labels.label_set is labels
 
 
 def test_a_wrong_name():

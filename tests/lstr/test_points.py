@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lstr.labels import segments_of
+from lstr.labels.label_set import segments_of
+from lstr.labels.segment import Segment
 from lstr.points import confusion, detection_delay, predicted_classes, start_precision
-from lstr.segment import Segment
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lstr import action_stages, batch, checkpoint, metrics, streaming, windows
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.loss import multi_hot_cross_entropy
 
 

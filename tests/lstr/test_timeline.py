@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.checkpoint import load
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from lstr.timeline import DEFAULT, HORIZON_CHUNKS, ThresholdError, Thresholds, Timeline, thresholds_of
 
 CLASSES = ("Background", "kick", "punch")

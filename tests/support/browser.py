@@ -7,7 +7,7 @@ import av
 import cv2
 import numpy as np
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.reports.timeline_page import write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from extractors.presets import PRESETS
-from lstr.labels import BACKGROUND, Labels, VideoLabels
-from lstr.segment import Segment
+from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
+from lstr.labels.segment import Segment
 from pipelines.extraction.chunk_cache import CachedVideo
 from pipelines.finetuning.cached_videos import Cached
 from pipelines.finetuning.config import resolve

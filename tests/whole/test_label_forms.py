@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.annotations.convert import convert
 from pipelines.annotations.label_file import read_label_file
 from pipelines.extraction.prepare import training_ids

@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 import torch
 
-from lstr.labels import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES
 
 SETTINGS = ("--set", "model.n_heads=4", "--set", "model.long_length=128", "--set", "model.long_stride=4")
 

@@ -6,8 +6,8 @@ import jsonschema
 import pytest
 from hypothesis import given
 
-from lstr.labels import read_labels
-from lstr.segment import Segment
+from lstr.labels.label_set import read_labels
+from lstr.labels.segment import Segment
 from pipelines.annotations.activitynet import from_activitynet, to_activitynet
 from pipelines.annotations.annotation import AnnotationError
 from pipelines.annotations.timeline_json import to_text
@@ -54,7 +54,7 @@ def test_activitynet_loses_nothing_it_can_hold(annotated):
 
 
 def test_what_labels_do_not_need():
-    """No subset, and a score in the database, which `lstr.labels.read_labels` leaves alone."""
+    """No subset, and a score in the database, which `lstr.labels.label_set.read_labels` leaves alone."""
     content = {"database": {"v": {"annotations": [{"label": "jump", "segment": [1, 2], "score": 0.5}]}}}
     read = from_activitynet(content)
     assert read.videos["v"].segments == (Segment(1.0, 2.0, "jump", 0.5),) and read.videos["v"].subset is None

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.labels import read_labels
-from lstr.segment import Segment
+from lstr.labels.label_set import read_labels
+from lstr.labels.segment import Segment
 from lstr.timeline import Thresholds
 from pipelines.annotations.activitynet import to_activitynet
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet

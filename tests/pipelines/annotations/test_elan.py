@@ -7,7 +7,7 @@ import pympi
 import pytest
 from hypothesis import given
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
 from pipelines.annotations.elan import from_eaf, to_eaf
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos

@@ -9,9 +9,9 @@ import pytest
 
 from extractors.video.inputs import find_videos
 from lstr.errors import LabelsError
-from lstr.label_check import check
-from lstr.labels import Labels, VideoLabels, read_labels
-from lstr.segment import Segment
+from lstr.labels.check import check
+from lstr.labels.label_set import Labels, VideoLabels, read_labels
+from lstr.labels.segment import Segment
 from pipelines.annotations.convert import convert
 from pipelines.annotations.footage import footage_at, footage_of_files, videos_among
 from pipelines.annotations.format import ConvertOptions

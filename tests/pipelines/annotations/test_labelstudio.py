@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.labelstudio import from_labelstudio, to_labelstudio, to_labelstudio_config
 from tests.support.annotated import CLASSES, scored, segments, sets

@@ -8,9 +8,9 @@ import pytest
 
 from extractors.errors import ExtractorError
 from lstr.errors import LabelsError, LstrError
-from lstr.label_check import check
-from lstr.labels import targets
-from lstr.segment import Segment
+from lstr.labels.check import check
+from lstr.labels.label_set import targets
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from pipelines.annotations.format import DEFAULTS, TextFormat
 from pipelines.annotations.formats import FORMATS, read_annotations

@@ -7,7 +7,7 @@ import pytest
 import webvtt
 from hypothesis import given
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
 from pipelines.annotations.subtitles import from_ass, from_srt, from_vtt, to_ass, to_srt, to_vtt
 from tests.support.annotated import AWKWARD, CLASSES, ONE, labels, scored, segments, videos

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.annotation import AnnotationError
 from pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_jsonl, to_timeline
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos

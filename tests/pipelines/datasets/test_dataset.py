@@ -10,7 +10,7 @@ from extractors.errors import RecipeError
 from lstr.arrays import open_array
 from lstr.config import LSTRConfig
 from lstr.errors import LabelsError
-from lstr.labels import THUMOS_CLASSES, VideoLabels, segments_of, targets
+from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.windows import gather
 from pipelines.datasets.dataset import read_dataset, read_split
 from pipelines.features.joined_folders import StoredArray

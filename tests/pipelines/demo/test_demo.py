@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lstr.event_metrics import VideoEvents, measure_events
-from lstr.labels import read_labels
-from lstr.segment import Segment
+from lstr.labels.label_set import read_labels
+from lstr.labels.segment import Segment
 from pipelines.files.json_files import read_jsonl
 from pipelines.networks.model_file import open_model
 

@@ -7,7 +7,7 @@ import pytest
 
 from extractors.errors import MissingPathError, StalledError, VideoError
 from lstr.checkpoint import load
-from lstr.labels import read_labels
+from lstr.labels.label_set import read_labels
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.events import Decided, Ended, Opened
 from pipelines.detection.job import DetectOptions, detect_sources

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lstr import checkpoint
 from lstr.event_metrics import find, measure_events, sentence, spans_of
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from lstr.timeline import DEFAULT, Thresholds, Timeline, thresholds_of
 from pipelines.evaluation.events import detect_events
 from pipelines.evaluation.hysteresis import detect_spans

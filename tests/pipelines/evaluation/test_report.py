@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from lstr.config import LSTRConfig
-from lstr.labels import THUMOS_CLASSES, Labels, VideoLabels, targets
+from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
+from lstr.labels.segment import Segment
 from lstr.metrics import per_frame
-from lstr.segment import Segment
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluation.analysis import analyse, compare, resample
 from pipelines.evaluation.findings import Findings, Judged, names_of

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.labels import AMBIGUOUS, BACKGROUND, VideoLabels, targets
-from lstr.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
+from lstr.labels.segment import Segment
 from pipelines.finetuning.samples import (
     PLACES,
     Augmentation,

@@ -3,8 +3,8 @@
 import pytest
 
 from lstr.errors import LabelsError
-from lstr.labels import Labels, VideoLabels
-from lstr.segment import Segment
+from lstr.labels.label_set import Labels, VideoLabels
+from lstr.labels.segment import Segment
 from pipelines.learning.parts import TESTING, TRAINING, VALIDATION, divide, folds_of
 
 

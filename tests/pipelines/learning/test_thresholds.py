@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline
 from pipelines.evaluation.hysteresis import detect_spans
 from pipelines.learning.thresholds import Scored, by_class, choose_rule, f1_of

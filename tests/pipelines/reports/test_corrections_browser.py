@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from lstr.label_check import check
-from lstr.labels import read_labels
-from lstr.segment import Segment
+from lstr.labels.check import check
+from lstr.labels.label_set import read_labels
+from lstr.labels.segment import Segment
 from lstr.timeline import Thresholds, Timeline
 from pipelines.annotations.subtitles import from_vtt
 from pipelines.annotations.tables import from_csv

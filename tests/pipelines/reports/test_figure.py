@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.timeline_json import to_timeline
 from pipelines.reports.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
 from pipelines.reports.palette import colours_of

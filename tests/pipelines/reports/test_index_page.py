@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.reports.index_page import write_index
 from tests.support.pages import HOSTILE, Page, make_timeline
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.subtitles import from_vtt
 from pipelines.annotations.tables import from_csv
 from pipelines.reports.index_page import write_index

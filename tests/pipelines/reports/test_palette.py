@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.annotations.convert import convert
 from pipelines.annotations.format import ConvertOptions
 from pipelines.annotations.subtitles import to_ass

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from extractors.errors import OutputError
-from lstr.segment import Segment
+from lstr.labels.segment import Segment
 from pipelines.reports.timeline_page import FULL_SCALE, encode_scores, write_report
 from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
-from lstr.labels import VideoLabels, end_chunk, first_chunk, read_labels, runs, segments_of, select, targets
-from lstr.segment import Segment
+from lstr.labels.label_set import VideoLabels, end_chunk, first_chunk, read_labels, runs, segments_of, select, targets
+from lstr.labels.segment import Segment
 
 
 def entry(*annotations, subset="training", duration=10.0):

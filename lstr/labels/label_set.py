@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.activitynet import ActivityNet, read_activitynet
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
-from lstr.segment import Segment, mistake
+from lstr.labels.activitynet import ActivityNet, read_activitynet
+from lstr.labels.segment import Segment, mistake
 
 BACKGROUND = "Background"
 AMBIGUOUS = "Ambiguous"
@@ -72,7 +72,7 @@ class Labels:
     lists_classes: bool = True
     """False where the classes are only those of the segments, so that their order says nothing."""
     notes: tuple[Note, ...] = field(default=(), compare=False)
-    """What was taken otherwise than it is written; `lstr.label_check.check` lists it."""
+    """What was taken otherwise than it is written; `lstr.labels.check.check` lists it."""
 
 
 def read_labels(path: str | Path, lenient: bool = False) -> Labels:
@@ -80,7 +80,7 @@ def read_labels(path: str | Path, lenient: bool = False) -> Labels:
 
     Without `classes` they are the sorted labels of the annotations. "Background" is put first in any case.
     Raises LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, for
-    `lstr.label_check.check` to name them all.
+    `lstr.labels.check.check` to name them all.
     """
     return labels_of(read_activitynet(read_json(Path(path)), str(path)), str(path), lenient)
 

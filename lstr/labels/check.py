@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from lstr.errors import LabelsError
-from lstr.label_balance import few_examples, never_trained, one_subset, split_recordings
-from lstr.label_units import FRAMES, MILLISECONDS, TAIL, Footage, Unit, footage_of, odd_units, whole_numbers
-from lstr.labels import Labels, VideoLabels
-from lstr.segment import Segment, mistake
+from lstr.labels.balance import few_examples, never_trained, one_subset, split_recordings
+from lstr.labels.label_set import Labels, VideoLabels
+from lstr.labels.segment import Segment, mistake
+from lstr.labels.units import FRAMES, MILLISECONDS, TAIL, Footage, Unit, footage_of, odd_units, whole_numbers
 
 TARGETS_TOLERANCE = 4
 """Chunks by which per-chunk targets and features may differ: ends are rounded in more than one way."""

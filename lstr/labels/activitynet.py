@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstr.errors import LabelsError, brief
-from lstr.segment import Segment, clock_seconds, is_time
+from lstr.labels.segment import Segment, clock_seconds, is_time
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ActivityNet:
 
 
 def read_activitynet(content: Any, where: str, with_results: bool = False) -> ActivityNet:
-    """What the JSON `content` of the file `where` holds; segments may be wrong, as `lstr.segment.mistake` finds them.
+    """What the JSON `content` of the file `where` holds; segments may be wrong, as `lstr.labels.segment.mistake` finds them.
 
     `with_results` takes the form of results too, and the scores of both forms; without it scores are left out.
     Raises LabelsError, naming the file, the video and what to fix.

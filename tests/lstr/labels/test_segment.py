@@ -1,6 +1,6 @@
 """The labelled piece of time, and its JSON."""
 
-from lstr.segment import Segment, mistake
+from lstr.labels.segment import Segment, mistake
 
 
 def test_the_json_of_a_segment():

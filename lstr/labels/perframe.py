@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from lstr.arrays import open_array
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
-from lstr.labels import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
-from lstr.video_ids import check_ids
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
+from lstr.labels.video_ids import check_ids
 
 TARGETS = "target_perframe"
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lstr.recordings import recording_of
+from lstr.labels.recordings import recording_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels import VideoLabels
+from lstr.labels.label_set import VideoLabels
 
 TAIL = 1 / FEATURES_PER_SECOND
 """Seconds that a segment may reach past the last whole chunk: extraction drops a shorter tail."""

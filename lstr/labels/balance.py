@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from lstr.labels import AMBIGUOUS, BACKGROUND, Labels
-from lstr.recordings import recording_of
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels.recordings import recording_of
 
 FEW = 5
 """Examples of a class; fewer teach little, and tell less in a test."""

@@ -1,0 +1,1 @@
+"""What people say happened: segments, label files, checks of them."""
