@@ -36,9 +36,10 @@ from finetuned import folds_of, write_labels
 from extractors.flow.workers import ALGORITHMS, DIFFERENCE, make_flow
 from extractors.video.file_reader import FrameReader, read_chunks
 from extractors.video.probe import probe
-from lstr import bootstrap, metrics
 from lstr.batch import predict
 from lstr.labels.label_set import read_labels, targets
+from lstr.metrics import bootstrap
+from lstr.metrics import per_frame as metrics
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.networks.model_file import open_model

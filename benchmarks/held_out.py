@@ -13,10 +13,10 @@ from time import process_time
 
 import numpy as np
 
-from lstr import metrics
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.labels.label_set import Labels, targets
+from lstr.metrics import per_frame as metrics
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import replacing

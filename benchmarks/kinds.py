@@ -19,8 +19,8 @@ from finetuned import folds_of
 from held_out import HeldOut, Scores, Settings
 from real_data import RESAMPLES, judge
 
-from lstr import metrics
 from lstr.labels.label_set import read_labels
+from lstr.metrics import per_frame as metrics
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine

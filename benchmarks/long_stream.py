@@ -15,11 +15,11 @@ import numpy as np
 from finetuned import folds_of
 from held_out import HeldOut
 
-from lstr import metrics
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import read_labels
+from lstr.metrics import per_frame as metrics
 from pipelines.datasets.dataset import Split
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json

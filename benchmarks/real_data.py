@@ -23,8 +23,9 @@ from held_out import HeldOut, Scores, Settings, chosen_without, folds_of
 from extractors.flow.workers import choose_backend
 from extractors.presets import PRESETS
 from extractors.video.inputs import find_videos
-from lstr import bootstrap, metrics
 from lstr.labels.label_set import read_labels
+from lstr.metrics import bootstrap
+from lstr.metrics import per_frame as metrics
 from pipelines.extraction.job import extract
 from pipelines.extraction.options import ExtractOptions
 from pipelines.extraction.outcome import Outcome

@@ -16,9 +16,10 @@ from finetuned import folds_of
 from frontier import SETS, lstr
 
 from extractors.networks.runtimes import RUNTIMES, is_installed
-from lstr import bootstrap, metrics
 from lstr.batch import predict
 from lstr.labels.label_set import Labels, read_labels, targets
+from lstr.metrics import bootstrap
+from lstr.metrics import per_frame as metrics
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
 from pipelines.networks.model_file import open_model

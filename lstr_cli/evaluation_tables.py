@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lstr.event_metrics import sentence
+from lstr.metrics.actions import sentence
 from lstr_cli import console
 from pipelines.evaluation.event_rows import event_tables
 from pipelines.evaluation.findings import Findings, Judged

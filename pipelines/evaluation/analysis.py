@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from lstr import bootstrap, metrics
-from lstr.action_stages import per_stage, published_per_stage
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.points import confusion, detection_delay, predicted_classes, start_precision
+from lstr.metrics import bootstrap
+from lstr.metrics import per_frame as metrics
+from lstr.metrics.stages import per_stage, published_per_stage
+from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.evaluation.events import analyse_events, labelled_segments
 from pipelines.evaluation.scoring import Evaluation

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lstr.event_metrics import ONSETS
+from lstr.metrics.actions import ONSETS
 from pipelines.evaluation.findings import Judged
 from pipelines.evaluation.wording import figure_text, interval_text
 

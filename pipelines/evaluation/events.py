@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from lstr import bootstrap
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.event_metrics import VideoEvents, measure_events
 from lstr.labels.label_set import segments_of
 from lstr.labels.segment import Segment
+from lstr.metrics import bootstrap
+from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.timeline import Thresholds, Timeline, thresholds_of
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.evaluation.operating_curves import describe_curves, sweep

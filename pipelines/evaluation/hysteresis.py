@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.event_metrics import Spans
 from lstr.labels.label_set import runs
+from lstr.metrics.actions import Spans
 from lstr.timeline import Thresholds
 
 

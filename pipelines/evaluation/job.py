@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 
 from lstr.checkpoint import Checkpoint
 from lstr.errors import ConfigError
-from lstr.event_metrics import length_text
 from lstr.labels.label_set import subset_named
+from lstr.metrics.actions import length_text
 from pipelines.datasets.dataset import Split, read_dataset
 from pipelines.datasets.seen_videos import seen_in
 from pipelines.evaluation.analysis import RESAMPLES, analyse, compare, resample

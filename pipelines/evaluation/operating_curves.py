@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.event_metrics import find, is_ambiguous, labelled_spans, spans_of
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
+from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.evaluation.hysteresis import detect_spans
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.event_metrics import FOUND_IOU, FOUND_ONSET, sentence
+from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, sentence
 from pipelines.evaluation.event_rows import event_tables
 from pipelines.evaluation.findings import Findings, Judged
 from pipelines.evaluation.wording import figure_text, interval_text, videos_text

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from extractors.names import slug
-from lstr.points import OFFSETS
+from lstr.metrics.starts import OFFSETS
 from pipelines.evaluation import figures
 from pipelines.evaluation.event_rows import csv_rows
 from pipelines.evaluation.findings import Findings, Judged, without_nan

@@ -8,13 +8,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr import metrics, streaming
+from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoint import Checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels.label_set import AMBIGUOUS, Labels, select, targets
+from lstr.metrics import per_frame as metrics
 from pipelines.datasets.dataset import LabelledVideo, Split
 from pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
 from pipelines.networks.checkpoint_recipe import check_recipe

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr import checkpoint, metrics
+from lstr import checkpoint
 from lstr.batch import predict
 from lstr.checkpoint import Checkpoint
-from lstr.event_metrics import measure_events
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.metrics import per_frame as metrics
+from lstr.metrics.actions import measure_events
 from lstr.timeline import DEFAULT, Thresholds
 from pipelines.datasets.dataset import Split
 from pipelines.evaluation.events import detect_events, labelled_segments
@@ -81,7 +82,7 @@ class Chosen:
     by_class: dict[str, dict[str, float | None]]
     """Of each class `on`, `off`, its F1 over chunks and that of the default thresholds (`before`)"""
     events: dict[str, Any]
-    """What `lstr.event_metrics.measure_events` says of them"""
+    """What `lstr.metrics.actions.measure_events` says of them"""
     default_events: dict[str, Any]
     """And of the default thresholds"""
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from mmaction.models import Recognizer2D
 
-from lstr import metrics
 from lstr.labels.label_set import Labels, targets
+from lstr.metrics import per_frame as metrics
 from pipelines.extraction.chunk_cache import CachedVideo
 from pipelines.finetuning.loader import make_loader
 from pipelines.finetuning.samples import Augmentation, ChunkSet

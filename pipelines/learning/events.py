@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lstr.event_metrics import sentence
+from lstr.metrics.actions import sentence
 from pipelines.learning.plan import LearnPlan
 from pipelines.progress import Failed
 

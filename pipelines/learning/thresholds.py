@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.event_metrics import find, labelled_spans
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
+from lstr.metrics.actions import find, labelled_spans
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
 from pipelines.evaluation.hysteresis import detect_spans
 
@@ -38,7 +38,7 @@ class Rule:
 
 
 def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = False) -> Rule:
-    """The thresholds of the highest F1 of found actions (`lstr.event_metrics.find`) over all classes together.
+    """The thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`) over all classes together.
 
     One rule for all classes, for each has few examples; each F1 is the mean over neighbouring levels, so that no
     single score decides. Of rules that are as good the one that delays least is taken, and then the nearest to the

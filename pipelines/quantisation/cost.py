@@ -12,11 +12,11 @@ from extractors.flow.workers import FlowWorkers
 from extractors.twostream import TwoStream
 from extractors.video.file_reader import open_chunks
 from extractors.video.probe import probe
-from lstr import metrics
 from lstr.batch import predict
 from lstr.checkpoint import Checkpoint
 from lstr.errors import LabelsError
 from lstr.labels.label_set import VideoLabels, select, targets
+from lstr.metrics import per_frame as metrics
 from pipelines.annotations.label_file import read_label_file
 from pipelines.datasets.dataset import subset_of
 from pipelines.progress import Progress

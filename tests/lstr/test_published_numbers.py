@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import action_stages, batch, checkpoint, metrics, streaming, windows
+from lstr import batch, checkpoint, streaming, windows
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.loss import multi_hot_cross_entropy
+from lstr.metrics import per_frame as metrics
+from lstr.metrics import stages as action_stages
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lstr.event_metrics import VideoEvents, measure_events
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
+from lstr.metrics.actions import VideoEvents, measure_events
 from pipelines.files.json_files import read_jsonl
 from pipelines.networks.model_file import open_model
 

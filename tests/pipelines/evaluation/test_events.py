@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr import checkpoint
-from lstr.event_metrics import find, measure_events, sentence, spans_of
 from lstr.labels.segment import Segment
+from lstr.metrics.actions import find, measure_events, sentence, spans_of
 from lstr.timeline import DEFAULT, Thresholds, Timeline, thresholds_of
 from pipelines.evaluation.events import detect_events
 from pipelines.evaluation.hysteresis import detect_spans

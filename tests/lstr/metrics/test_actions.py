@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.bootstrap import draw
-from lstr.event_metrics import VideoEvents, find, measure_events, overlaps, sentence, spans_of
 from lstr.labels.segment import Segment
+from lstr.metrics.actions import VideoEvents, find, measure_events, overlaps, sentence, spans_of
+from lstr.metrics.bootstrap import draw
 
 CLASSES = ("Background", "hug", "point", "Ambiguous")
 

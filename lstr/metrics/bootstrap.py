@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS
-from lstr.metrics import Ranking, counted, scored_columns
+from lstr.metrics.per_frame import Ranking, counted, scored_columns
 
 LEVEL = 0.95
 RESAMPLES_TOGETHER = 100
@@ -29,7 +29,7 @@ def resampled_means(
     calibrated: bool = False,
     ignore: str | None = AMBIGUOUS,
 ) -> NDArray[np.float64]:
-    """mAP, or mcAP, of each resample (resamples,), as `lstr.metrics.per_frame` defines them; an array (L, C) per video.
+    """mAP, or mcAP, of each resample (resamples,), as `lstr.metrics.per_frame.per_frame` defines them; an array (L, C) per video.
 
     A class that is on in no chunk of a resample is not in its mean, which is NaN where no class is left.
     """

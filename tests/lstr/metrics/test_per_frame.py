@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lstr.errors import LstrError
-from lstr.metrics import (
+from lstr.metrics.per_frame import (
     Ranking,
     average_precision,
     calibrated_average_precision,

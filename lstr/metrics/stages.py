@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.labels.label_set import runs
-from lstr.metrics import Ranking, counted, mean_of, scored_columns
+from lstr.metrics.per_frame import Ranking, counted, mean_of, scored_columns
 
 N_STAGES = 10
 

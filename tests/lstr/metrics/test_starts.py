@@ -5,7 +5,7 @@ import pytest
 
 from lstr.labels.label_set import segments_of
 from lstr.labels.segment import Segment
-from lstr.points import confusion, detection_delay, predicted_classes, start_precision
+from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, end_chunk, first_chunk
 from lstr.labels.segment import Segment
-from lstr.metrics import counted
+from lstr.metrics.per_frame import counted
 
 OFFSETS = tuple(range(1, 11))
 """Seconds that a start may be off (Shou et al. 2018, online detection of action starts)."""
