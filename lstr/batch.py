@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.arrays import tensor_of
 from lstr.errors import LstrError
+from lstr.files.arrays import tensor_of
 from lstr.kind import Model
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from lstr import __version__
-from lstr.atomic import replacing
 from lstr.checkpoint_entries import check_entries, is_tables, is_tensor
 from lstr.config import LSTRConfig, from_json, override
 from lstr.errors import CheckpointError
+from lstr.files.atomic import replacing
 from lstr.kind import Model
 from lstr.kinds import make_model
 from lstr.published import published_classes, published_config, renamed, shapes_of, tables_of, told_by_names, unknown_of

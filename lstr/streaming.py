@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr import checkpoint
-from lstr.arrays import tensor_of
 from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, LstrError
+from lstr.files.arrays import tensor_of
 from lstr.kind import Advance, Model, Tensors
 from lstr.settings import to_json
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from lstr.arrays import open_array
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
+from lstr.files.arrays import open_array
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
 from lstr.labels.video_ids import check_ids
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lstr.arrays import open_array
+from lstr.files.arrays import open_array
 from lstr.timeline import CHUNK_SECONDS, Thresholds, Timeline
 from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from pipelines.annotations.format import ConvertOptions, Detection, File, Format

@@ -28,7 +28,7 @@ from extractors.stages import DECODE, WRITE
 from extractors.video.file_reader import FrameReader
 from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
 from extractors.video.probe import Video
-from lstr.arrays import open_array
+from lstr.files.arrays import open_array
 from pipelines.files.atomic import replacing
 from pipelines.files.home import home
 from pipelines.files.json_files import write_json

@@ -9,7 +9,7 @@ import numpy as np
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from extractors.recipe import STREAMS, differences
-from lstr.arrays import open_array
+from lstr.files.arrays import open_array
 from pipelines.features.folder import open_features
 from pipelines.progress import Tell
 

@@ -15,7 +15,7 @@ import torch
 
 from extractors.errors import VideoError
 from extractors.recipe import Recipe
-from lstr.arrays import read_header
+from lstr.files.arrays import read_header
 from pipelines.failures import FAILED, Failure, entries, log_name, naming
 from pipelines.features.folder import (
     FeatureFolder,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from extractors.networks.published_files import sha256_of
-from lstr.arrays import open_array
+from lstr.files.arrays import open_array
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import leftovers
 from pipelines.progress import Tell

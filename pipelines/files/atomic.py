@@ -9,12 +9,12 @@ from pathlib import Path
 
 from extractors.errors import OutputError
 from extractors.stages import WRITE, stage_of
-from lstr import atomic
+from lstr.files import atomic
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """As `lstr.atomic.replacing`, with the folder made.
+    """As `lstr.files.atomic.replacing`, with the folder made.
 
     Raises OutputError where the folder cannot be written or the disk is full.
     """

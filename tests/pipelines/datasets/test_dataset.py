@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from extractors.errors import RecipeError
-from lstr.arrays import open_array
 from lstr.config import LSTRConfig
 from lstr.errors import LabelsError
+from lstr.files.arrays import open_array
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.windows import gather
 from pipelines.datasets.dataset import read_dataset, read_split

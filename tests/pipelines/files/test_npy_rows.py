@@ -7,7 +7,7 @@ from threading import Barrier, BrokenBarrierError
 import numpy as np
 import pytest
 
-from lstr.arrays import open_array
+from lstr.files.arrays import open_array
 from pipelines.features.joined_folders import stored
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from lstr import streaming
-from lstr.arrays import open_array, tensor_of
 from lstr.batch import predict
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, LstrError
+from lstr.files.arrays import open_array, tensor_of
 from lstr.kinds import make_model
 from tests.support.feature_set import TINY
 

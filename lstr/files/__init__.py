@@ -1,0 +1,1 @@
+"""Arrays and files as they are written and read."""
