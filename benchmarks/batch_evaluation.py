@@ -15,7 +15,7 @@ import torch
 from lstr.batch import predict_ahead, shared_constants
 from lstr.config import PRESETS
 from lstr.kinds import make_model
-from lstr.windows import gather
+from lstr.windows.windows import gather
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 

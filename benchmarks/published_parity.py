@@ -27,13 +27,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from lstr import checkpoint, memory
+from lstr import checkpoint
 from lstr.batch import predict
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import per_frame
 from lstr.metrics.stages import published_per_stage
-from lstr.windows import gather
+from lstr.windows import indices as memory
+from lstr.windows.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine

@@ -23,7 +23,7 @@ from lstr.fats import FATS
 from lstr.kind import Model
 from lstr.labels.label_set import BACKGROUND
 from lstr.recurrent import Recurrent
-from lstr.windows import gather, join
+from lstr.windows.windows import gather, join
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.batches import PieceMaker
 from pipelines.training.config import TrainConfig

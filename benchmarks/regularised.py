@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lstr.model import LSTR
 from lstr.network import Network, mean_token
-from lstr.windows import Windows
+from lstr.windows.windows import Windows
 from pipelines.training import step
 
 

@@ -21,7 +21,7 @@ from lstr.config import LSTRConfig
 from lstr.foresight import Foresight, newest
 from lstr.kind import Tensors
 from lstr.transformer import DecoderLayer, Stack
-from lstr.windows import Outputs, Part
+from lstr.windows.windows import Outputs, Part
 
 WEIGHTS = (0.1, 1.0, 0.5)
 """Of the losses of the first work tokens, the refined ones and the generated future (published settings)."""

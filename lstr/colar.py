@@ -29,8 +29,8 @@ from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.fixed_window import FixedWindow, newest_last
 from lstr.kind import Tensors
-from lstr.loss import Supervision, loss_mask, mean_of_kept
-from lstr.windows import Windows
+from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
+from lstr.windows.windows import Windows
 
 STATIC, DYNAMIC = 0.3, 0.7
 """Shares of the branches' logits in the score."""

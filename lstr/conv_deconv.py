@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.fixed_window import FixedWindow, newest_last, of_present
 from lstr.heads import FeatureHead
-from lstr.windows import Outputs, Windows
+from lstr.windows.windows import Outputs, Windows
 
 HALVED = 4
 """A block is as long as a multiple of this, with tokens of zeros before its first chunk."""

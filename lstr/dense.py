@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr import caches
-from lstr import memory as index
 from lstr.config import LSTRConfig
 from lstr.kind import Tensors
 from lstr.network import Network
 from lstr.plan import Plan, make_plan, spacing
 from lstr.precomputed import Constants
+from lstr.windows import indices as index
 
 ROWS = 4096
 """Chunks that go through a feature head together: enough to be quick, few enough for little memory."""

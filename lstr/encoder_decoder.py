@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.heads import FeatureHead
-from lstr.loss import Supervision, loss_of
 from lstr.windowed import Windowed, at_slot
-from lstr.windows import Outputs, Windows
+from lstr.windows.loss import Supervision, loss_of
+from lstr.windows.windows import Outputs, Windows
 
 REWARD = 0.1
 """What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate."""

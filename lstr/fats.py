@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.kind import Model, Tensors
-from lstr.loss import Supervision, loss_mask
 from lstr.published_blocks import with_prefixes
-from lstr.windows import Outputs, Windows
+from lstr.windows.loss import Supervision, loss_mask
+from lstr.windows.windows import Outputs, Windows
 
 PUBLISHED_NAMES = {
     "fc_feature.": "imagined.",

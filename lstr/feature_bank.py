@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr import memory
 from lstr.config import LSTRConfig
 from lstr.heads import FeatureHead
 from lstr.kind import Model, Tensors
 from lstr.transformer import module_list
-from lstr.windows import Outputs, Windows
+from lstr.windows import indices as memory
+from lstr.windows.windows import Outputs, Windows
 
 KeysValues = tuple[Tensor, Tensor]
 

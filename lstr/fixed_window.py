@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.kind import Model, Tensors
-from lstr.windows import Outputs, Windows
+from lstr.windows.windows import Outputs, Windows
 
 
 class FixedWindow(Model):

@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr import memory as index
 from lstr.config import LSTRConfig
 from lstr.heads import PositionalEncoding
 from lstr.kind import Model, Tensors
@@ -25,7 +24,8 @@ from lstr.network import table_length
 from lstr.packing import pack
 from lstr.plan import long_rows, spacing
 from lstr.transformer import DecoderLayer, EncoderLayer, Stack, module_list
-from lstr.windows import Windows
+from lstr.windows import indices as index
+from lstr.windows.windows import Windows
 
 KEYS, VALUES = "long_keys", "long_values"
 

@@ -26,15 +26,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr import memory
 from lstr.blocks import Block, CausalBlock, LinearHead
 from lstr.config import LSTRConfig
 from lstr.fixed_window import newest_last, of_present
 from lstr.kind import Model, Tensors
-from lstr.loss import Supervision, loss_mask, mean_of_kept
 from lstr.published_blocks import packed_blocks, with_prefixes
 from lstr.transformer import module_list
-from lstr.windows import Outputs, Windows
+from lstr.windows import indices as memory
+from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
+from lstr.windows.windows import Outputs, Windows
 
 AT_ONCE = 8
 """Windows whose history is gathered together: enough to be quick, few enough for little memory."""

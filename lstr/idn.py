@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.heads import FeatureHead
-from lstr.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windowed import Windowed, at_slot
-from lstr.windows import Outputs, Windows
+from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
+from lstr.windows.windows import Outputs, Windows
 
 AUXILIARY = 0.3
 """What the early and the contrastive loss weigh (published code)."""

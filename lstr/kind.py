@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError, LstrError
-from lstr.loss import Supervision, loss_of
-from lstr.windows import Outputs, Windows
+from lstr.windows.loss import Supervision, loss_of
+from lstr.windows.windows import Outputs, Windows
 
 Tensors = dict[str, Tensor]
 

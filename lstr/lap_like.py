@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.kind import Tensors
-from lstr.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.recurrent import Recurrent
-from lstr.windows import Outputs, Part, Windows
+from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
+from lstr.windows.windows import Outputs, Part, Windows
 
 TENTHS = 10
 REACH = 64

@@ -27,7 +27,7 @@ from lstr.config import LSTRConfig
 from lstr.foresight import Foresight, Prepared, newest
 from lstr.kind import Tensors
 from lstr.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
-from lstr.windows import Outputs, Part
+from lstr.windows.windows import Outputs, Part
 
 FUTURE_WEIGHT = 0.1
 """Of the loss of each generation of future tokens (published code)."""

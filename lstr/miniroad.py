@@ -22,7 +22,7 @@ from lstr.config import LSTRConfig
 from lstr.fewer_bits import linear_of
 from lstr.kind import Tensors
 from lstr.recurrent import Recurrent
-from lstr.windows import Outputs, Windows
+from lstr.windows.windows import Outputs, Windows
 
 PUBLISHED_NAMES = {
     "layer1.0.": "feature_head_work.input_linear.0.",

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstr import memory as index
 from lstr.config import LSTRConfig
 from lstr.heads import FeatureHead, PositionalEncoding
 from lstr.kind import Model
 from lstr.transformer import DecoderLayer, EncoderLayer, Stack, module_list
-from lstr.windows import Outputs, Windows
+from lstr.windows import indices as index
+from lstr.windows.windows import Outputs, Windows
 
 PUBLISHED_POSITIONS = 5000
 """Rows of the position table in published checkpoints."""
@@ -42,7 +42,7 @@ class Network(Model):
 
     `config.positions`: with "slot", long tokens take 0 .. n_long - 1, oldest first, and work tokens n_long and up,
     whatever the stride (published code). With "distance", a token takes its distance in chunks to the newest work
-    slot, 0 being the newest (paper, section 3.3); see `lstr.memory.long_distances`.
+    slot, 0 being the newest (paper, section 3.3); see `lstr.windows.indices.long_distances`.
     """
 
     sees_work = False

@@ -23,7 +23,7 @@ from lstr.config import LSTRConfig
 from lstr.fixed_window import FixedWindow
 from lstr.published_blocks import packed_blocks, with_prefixes
 from lstr.transformer import module_list
-from lstr.windows import Outputs
+from lstr.windows.windows import Outputs
 
 PUBLISHED_NAMES = {
     "linear_encoding.": "feature_head_work.input_linear.0.",

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr import memory as index
 from lstr.config import LSTRConfig
+from lstr.windows import indices as index
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.heads import FeatureHead
 from lstr.kind import Model, Tensors
-from lstr.windows import Outputs, Part, Windows
+from lstr.windows.windows import Outputs, Part, Windows
 
 
 class Recurrent(Model):

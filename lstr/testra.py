@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lstr.config import LSTRConfig
 from lstr.model import LSTR
-from lstr.windows import Outputs, Part
+from lstr.windows.windows import Outputs, Part
 
 PUBLISHED_NAMES = {"dec_query.": "future_tokens."}
 """First part of a published tensor's name to ours, where they differ."""

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.fixed_window import FixedWindow, newest_last, of_present
 from lstr.heads import FeatureHead
-from lstr.loss import Supervision, loss_mask, loss_of, mean_of_kept
-from lstr.windows import Outputs, Part, Windows
+from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
+from lstr.windows.windows import Outputs, Part, Windows
 
 
 class TfnLike(FixedWindow):

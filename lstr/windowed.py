@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr import memory
 from lstr.kind import Model, Tensors
+from lstr.windows import indices as memory
 
 
 class Windowed(Model):

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.heads import FeatureHead
 from lstr.kind import Tensors
-from lstr.loss import Supervision, loss_mask, multi_hot_cross_entropy
 from lstr.published_blocks import with_prefixes
 from lstr.recurrent import Recurrent
-from lstr.windows import Outputs, Windows
+from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
+from lstr.windows.windows import Outputs, Windows
 from lstr.woad_labels import pseudo_targets
 
 STATES = 4

@@ -22,7 +22,7 @@ from lstr.kinds import make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.plan import make_plan
 from lstr.streaming import StreamState
-from lstr.windows import gather
+from lstr.windows.windows import gather
 from pipelines.files.atomic import unwritable
 from pipelines.progress import Finished, Progress
 from pipelines.provenance import about_machine

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from lstr.config import LSTRConfig
-from lstr.loss import Supervision
-from lstr.windows import Outputs, Windows
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import Outputs, Windows
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.training.config import TrainConfig
 from pipelines.training.kept_features import KeptFeatures, KeptPiece, supervision_on

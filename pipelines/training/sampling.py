@@ -12,8 +12,8 @@ from torch import Tensor
 
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
-from lstr.memory import offsets, window_ends
-from lstr.windows import Outputs, Windows, gather, join
+from lstr.windows.indices import offsets, window_ends
+from lstr.windows.windows import Outputs, Windows, gather, join
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.training.config import TrainConfig
 

@@ -16,7 +16,7 @@ from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels.label_set import AMBIGUOUS
-from lstr.loss import distillation, totals_of
+from lstr.windows.loss import distillation, totals_of
 from pipelines.training.batches import Batch, Piece
 from pipelines.training.config import TrainConfig
 from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed

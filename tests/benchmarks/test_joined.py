@@ -12,7 +12,7 @@ from lstr.batch import predict
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from lstr.labels.label_set import Labels, Segment, VideoLabels
-from lstr.windows import gather
+from lstr.windows.windows import gather
 from pipelines.training import step
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -13,7 +13,7 @@ from lstr.batch import predict
 from lstr.config import KINDS, LSTRConfig
 from lstr.kinds import make_model
 from lstr.literature import published_size
-from lstr.windows import window_indices
+from lstr.windows.windows import window_indices
 from pipelines.training.config import TrainConfig
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from lstr import batch
 from lstr.errors import LstrError
-from lstr.windows import gather
+from lstr.windows.windows import gather
 from tests.support.tiny_models import DESIGNS, tiny, video
 
 KINDS = [

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lstr import memory, streaming
+from lstr import streaming
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from lstr.plan import long_rows
+from lstr.windows import indices as memory
 
 # Feed-forward layers are as wide as the model, so that every product with a weight is a multiple of D x D.
 # The work memory is no multiple of the stride, so that a chunk is not stored when another enters the long memory.

@@ -12,8 +12,8 @@ from lstr import checkpoint, streaming, woad
 from lstr.batch import predict, predict_ahead
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
-from lstr.loss import Supervision, multi_hot_cross_entropy
-from lstr.windows import gather
+from lstr.windows.loss import Supervision, multi_hot_cross_entropy
+from lstr.windows.windows import gather
 from lstr.woad_labels import CONFIDENCE, pseudo_targets, runs_of
 from tests.support.tiny_models import tiny, video
 

@@ -12,7 +12,7 @@ from lstr.batch import predict
 from lstr.config import PRESETS
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model
-from lstr.loss import Supervision
+from lstr.windows.loss import Supervision
 from tests.support.playlists import defined, playlists_of, streamed
 from tests.support.published_sets import check_gradients, read_set, supervised_windows
 from tests.support.tiny_models import tiny, video

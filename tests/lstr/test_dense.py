@@ -85,7 +85,7 @@ def test_videos_may_share_what_follows_from_the_weights():
 def test_full_size_scores_are_those_of_each_window_alone(grid):
     from lstr.config import LSTRConfig
     from lstr.kinds import make_model
-    from lstr.windows import gather
+    from lstr.windows.windows import gather
 
     torch.manual_seed(0)
     model = make_model(LSTRConfig(grid=grid), 22).eval()

@@ -7,8 +7,8 @@ import torch
 
 from lstr.batch import predict_ahead
 from lstr.encoder_decoder import rewards
-from lstr.loss import Supervision, loss_of, totals_of
-from lstr.windows import gather, join
+from lstr.windows.loss import Supervision, loss_of, totals_of
+from lstr.windows.windows import gather, join
 from tests.support.tiny_models import tiny, video
 
 W, A, C = 6, 2, 5

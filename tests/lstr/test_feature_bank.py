@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstr import memory
 from lstr.config import LSTRConfig
 from lstr.feature_bank import LFB
-from lstr.windows import gather, join
+from lstr.windows import indices as memory
+from lstr.windows.windows import gather, join
 from tests.support.playlists import defined, playlists_of, streamed
 from tests.support.tiny_models import video
 

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import checkpoint, memory, streaming
+from lstr import checkpoint, streaming
 from lstr.batch import predict_ahead
 from lstr.config import PRESETS, LSTRConfig, override
 from lstr.errors import CheckpointError, ConfigError
 from lstr.foresight import BranchHead
 from lstr.kinds import make_model
-from lstr.loss import Supervision
 from lstr.mat import _foresee_again, attend_to_best
 from lstr.transformer import Attention
-from lstr.windows import gather
+from lstr.windows import indices as memory
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.config import TrainConfig, resolve
 from pipelines.training.sampling import absorb_statistics, draw_windows, make_targets

@@ -13,8 +13,8 @@ from lstr.errors import ConfigError, LstrError
 from lstr.heads import FeatureHead
 from lstr.kind import Model
 from lstr.kinds import make_model
-from lstr.loss import Supervision
-from lstr.windows import Outputs, gather
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import Outputs, gather
 from lstr_cli.detect import command as detect
 from tests.support.tiny_models import TINY, tiny, video
 

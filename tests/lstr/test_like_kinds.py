@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from lstr.batch import predict, predict_ahead
 from lstr.lap_like import REACH, TENTHS, tenths_of
 from lstr.literature import PUBLICATIONS
-from lstr.loss import Supervision, loss_of, totals_of
 from lstr.publication import DESCRIPTION
 from lstr.tfn_like import same_run
-from lstr.windows import gather, join
+from lstr.windows.loss import Supervision, loss_of, totals_of
+from lstr.windows.windows import gather, join
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.sampling import make_targets
 from tests.support.tiny_models import tiny, video

@@ -12,8 +12,8 @@ from lstr.config import PRESETS, LSTRConfig
 from lstr.errors import ConfigError
 from lstr.fewer_bits import linear_of
 from lstr.kinds import make_model
-from lstr.loss import multi_hot_cross_entropy
-from lstr.windows import gather, join
+from lstr.windows.loss import multi_hot_cross_entropy
+from lstr.windows.windows import gather, join
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.config import TrainConfig
 from pipelines.training.sampling import draw_windows

@@ -15,7 +15,7 @@ from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.model import LSTR
 from lstr.network import mean_token
 from lstr.transformer import Attention, DecoderLayer, EncoderLayer
-from lstr.windows import gather, join
+from lstr.windows.windows import gather, join
 
 W, L = 6, 16
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)

@@ -16,7 +16,7 @@ from lstr.kinds import make_model
 from lstr.model import LSTR
 from lstr.packing import PackedAttention, PackedLinear, pack
 from lstr.transformer import Attention
-from lstr.windows import gather
+from lstr.windows.windows import gather
 from tests.support.tiny_models import unsettled, video
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)

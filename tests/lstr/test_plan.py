@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import batch, caches, memory
+from lstr import batch, caches
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.model import LSTR
 from lstr.plan import Plan, long_rows, make_plan, spacing, waiting_rows
+from lstr.windows import indices as memory
 
 W, L = 6, 16
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import batch, checkpoint, streaming, windows
+from lstr import batch, checkpoint, streaming
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.loss import multi_hot_cross_entropy
 from lstr.metrics import per_frame as metrics
 from lstr.metrics import stages as action_stages
+from lstr.windows import windows
+from lstr.windows.loss import multi_hot_cross_entropy
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from lstr import batch, checkpoint, streaming
 from lstr.config import PRESETS, LSTRConfig
 from lstr.kinds import make_model
-from lstr.loss import Supervision
 from lstr.published_blocks import with_prefixes
 from lstr.recurrent import PUBLISHED_NAMES, RNN, TRN
-from lstr.windows import gather, join
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import gather, join
 from tests.support.playlists import defined, playlists_of, streamed
 from tests.support.published_sets import check_gradients, read_set, supervised_windows
 from tests.support.tiny_models import video

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lstr import memory
 from lstr.config import LSTRConfig
 from lstr.kind import Model
-from lstr.loss import Supervision
-from lstr.windows import gather
+from lstr.windows import indices as memory
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.sampling import make_targets
 

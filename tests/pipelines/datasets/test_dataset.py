@@ -11,7 +11,7 @@ from lstr.config import LSTRConfig
 from lstr.errors import LabelsError
 from lstr.files.arrays import open_array
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
-from lstr.windows import gather
+from lstr.windows.windows import gather
 from pipelines.datasets.dataset import read_dataset, read_split
 from pipelines.features.joined_folders import StoredArray
 

@@ -10,7 +10,7 @@ import torch
 
 from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
-from lstr.windows import Outputs, Part
+from lstr.windows.windows import Outputs, Part
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from pipelines.detection.recorded import run_recorded
 from pipelines.detection.sources import open_sources

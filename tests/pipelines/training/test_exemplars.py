@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.windows import gather
+from lstr.windows.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training import exemplars
 from pipelines.training.config import TrainConfig, resolve

@@ -8,7 +8,7 @@ import torch
 
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from lstr.loss import Supervision, distillation, loss_of
+from lstr.windows.loss import Supervision, distillation, loss_of
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.batches import PieceMaker
 from pipelines.training.config import TrainConfig

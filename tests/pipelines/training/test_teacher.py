@@ -13,7 +13,7 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.config import KINDS
 from lstr.errors import CheckpointError, ConfigError
-from lstr.windows import Outputs
+from lstr.windows.windows import Outputs
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from pipelines.training.batches import PieceMaker
 from pipelines.training.config import TrainConfig, resolve

@@ -15,7 +15,7 @@ from lstr.checkpoint import load
 from lstr.config import PRESETS as MODELS
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
-from lstr.windows import gather
+from lstr.windows.windows import gather
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray, read_split
 from pipelines.evaluation.scoring import score_split
 from pipelines.progress import result_of

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from lstr import memory
 from lstr.config import KINDS, LSTRConfig
 from lstr.errors import LstrError
 from lstr.files.arrays import tensor_of
+from lstr.windows import indices as memory
 
 OLDER_CHUNKS = 512
 """Chunks older than the memories that a GRU is trained through, at most (paper, the GRU that compensates memory)."""

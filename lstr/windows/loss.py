@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.errors import LstrError
-from lstr.windows import Outputs, Part
+from lstr.windows.windows import Outputs, Part
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
-from lstr import memory
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
+from lstr.windows import indices as memory
 
 SMALL = dict(d_model=8, n_heads=2, work_length=4, long_length=12)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import memory
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.errors import LstrError
 from lstr.model import LSTR
-from lstr.windows import OLDER_CHUNKS, gather, join
+from lstr.windows import indices as memory
+from lstr.windows.windows import OLDER_CHUNKS, gather, join
 
 W, L = 6, 16
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
@@ -215,7 +215,7 @@ def test_the_same_without_a_long_memory(changes):
 
 def test_a_gru_is_trained_from_the_newest_older_chunks_and_scores_from_the_first(monkeypatch):
     """The one place where windows leave the definition, on purpose, and only beyond that many chunks."""
-    monkeypatch.setattr("lstr.windows.OLDER_CHUNKS", 4)
+    monkeypatch.setattr("lstr.windows.windows.OLDER_CHUNKS", 4)
     model = tiny(gru=True)
     features = video(W + L + 5)
     ends = np.arange(W + L - 1, W + L + 5)

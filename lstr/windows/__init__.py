@@ -1,0 +1,1 @@
+"""What the model sees of a video at one chunk, and what it loses."""
