@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.foresight import Foresight, newest
 from lstr.kind import Tensors
-from lstr.transformer import DecoderLayer, Stack
+from lstr.layers.transformer import DecoderLayer, Stack
 from lstr.windows.windows import Outputs, Part
 
 WEIGHTS = (0.1, 1.0, 0.5)

@@ -24,11 +24,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.blocks import LinearHead
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.fixed_window import FixedWindow, newest_last
 from lstr.kind import Tensors
+from lstr.layers.blocks import LinearHead
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Windows
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.kind import Model, Tensors
-from lstr.published_blocks import with_prefixes
+from lstr.layers.renaming import with_prefixes
 from lstr.windows.loss import Supervision, loss_mask
 from lstr.windows.windows import Outputs, Windows
 

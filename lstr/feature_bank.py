@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.heads import FeatureHead
 from lstr.kind import Model, Tensors
-from lstr.transformer import module_list
+from lstr.layers.heads import FeatureHead
+from lstr.layers.transformer import module_list
 from lstr.windows import indices as memory
 from lstr.windows.windows import Outputs, Windows
 

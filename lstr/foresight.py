@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.heads import PositionalEncoding
 from lstr.kind import Model, Tensors
+from lstr.layers.heads import PositionalEncoding
+from lstr.layers.packing import pack
+from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.network import table_length
-from lstr.packing import pack
 from lstr.plan import long_rows, spacing
-from lstr.transformer import DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.windows import indices as index
 from lstr.windows.windows import Windows
 

@@ -26,12 +26,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.blocks import Block, CausalBlock, LinearHead
 from lstr.config import LSTRConfig
 from lstr.fixed_window import newest_last, of_present
 from lstr.kind import Model, Tensors
-from lstr.published_blocks import packed_blocks, with_prefixes
-from lstr.transformer import module_list
+from lstr.layers.blocks import Block, CausalBlock, LinearHead
+from lstr.layers.renaming import packed_blocks, with_prefixes
+from lstr.layers.transformer import module_list
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Outputs, Windows

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.heads import FeatureHead
+from lstr.layers.heads import FeatureHead
 from lstr.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Windows

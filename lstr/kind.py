@@ -27,7 +27,7 @@ class Advance(Protocol):
 class Model(nn.Module, ABC):
     """One kind of model. A new kind is a subclass, its entry in `lstr.config.KINDS` and in `lstr.kinds.CLASSES`.
 
-    Features enter through layers named `feature_head_work` and `feature_head_long` (`lstr.heads.FeatureHead`):
+    Features enter through layers named `feature_head_work` and `feature_head_long` (`lstr.layers.heads.FeatureHead`):
     training folds the mean and variance of the features into them.
     """
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from lstr.config import LSTRConfig
 from lstr.foresight import Foresight, Prepared, newest
 from lstr.kind import Tensors
-from lstr.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.windows.windows import Outputs, Part
 
 FUTURE_WEIGHT = 0.1

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.fewer_bits import linear_of
 from lstr.kind import Tensors
+from lstr.layers.fewer_bits import linear_of
 from lstr.recurrent import Recurrent
 from lstr.windows.windows import Outputs, Windows
 
@@ -99,7 +99,7 @@ class MiniROAD(Recurrent):
         return self._scores(hidden), {"hidden": after[0]}
 
     def constants(self, precision: str = "float32") -> FewerBits | None:
-        """Layers with weights in bf16 or int8 (`lstr.fewer_bits`); None for float32. Raises ConfigError for others."""
+        """Layers with weights in bf16 or int8 (`lstr.layers.fewer_bits`); None for float32. Raises ConfigError for others."""
         if precision == "float32":
             return None
         first = cast(nn.Linear, self.feature_head_work.input_linear[0])

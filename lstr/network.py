@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.heads import FeatureHead, PositionalEncoding
 from lstr.kind import Model
-from lstr.transformer import DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.layers.heads import FeatureHead, PositionalEncoding
+from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.windows import indices as index
 from lstr.windows.windows import Outputs, Windows
 

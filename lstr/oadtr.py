@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.blocks import CausalBlock, LinearHead
 from lstr.config import LSTRConfig
 from lstr.fixed_window import FixedWindow
-from lstr.published_blocks import packed_blocks, with_prefixes
-from lstr.transformer import module_list
+from lstr.layers.blocks import CausalBlock, LinearHead
+from lstr.layers.renaming import packed_blocks, with_prefixes
+from lstr.layers.transformer import module_list
 from lstr.windows.windows import Outputs
 
 PUBLISHED_NAMES = {

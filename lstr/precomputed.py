@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lstr.config import LSTRConfig
+from lstr.layers.packing import pack
 from lstr.network import Network
-from lstr.packing import pack
 
 
 @dataclass(frozen=True)

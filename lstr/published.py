@@ -26,8 +26,8 @@ from lstr.config import (
 )
 from lstr.errors import CheckpointError, ConfigError
 from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
+from lstr.layers.renaming import with_prefixes
 from lstr.miniroad import PUBLISHED_NAMES as MINIROAD_NAMES
-from lstr.published_blocks import with_prefixes
 from lstr.recurrent import PUBLISHED_NAMES as TRN_NAMES
 from lstr.testra import PUBLISHED_NAMES as TESTRA_NAMES
 

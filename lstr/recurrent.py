@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.heads import FeatureHead
 from lstr.kind import Model, Tensors
+from lstr.layers.heads import FeatureHead
 from lstr.windows.windows import Outputs, Part, Windows
 
 

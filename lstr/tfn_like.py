@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.fixed_window import FixedWindow, newest_last, of_present
-from lstr.heads import FeatureHead
+from lstr.layers.heads import FeatureHead
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.encoder_decoder import Looking
-from lstr.transformer import sinusoid
+from lstr.layers.transformer import sinusoid
 from lstr.windowed import at_slot
 
 

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.heads import FeatureHead
 from lstr.kind import Tensors
-from lstr.published_blocks import with_prefixes
+from lstr.layers.heads import FeatureHead
+from lstr.layers.renaming import with_prefixes
 from lstr.recurrent import Recurrent
 from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
 from lstr.windows.windows import Outputs, Windows

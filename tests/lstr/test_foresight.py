@@ -13,8 +13,8 @@ from lstr.config import PRESETS, LSTRConfig, override
 from lstr.errors import CheckpointError, ConfigError
 from lstr.foresight import BranchHead
 from lstr.kinds import make_model
+from lstr.layers.transformer import Attention
 from lstr.mat import _foresee_again, attend_to_best
-from lstr.transformer import Attention
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather

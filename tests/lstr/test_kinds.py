@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from lstr import batch, checkpoint, config, kinds, streaming
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError, LstrError
-from lstr.heads import FeatureHead
 from lstr.kind import Model
 from lstr.kinds import make_model
+from lstr.layers.heads import FeatureHead
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import Outputs, gather
 from lstr_cli.detect import command as detect

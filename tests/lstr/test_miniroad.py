@@ -10,8 +10,8 @@ from lstr import checkpoint, streaming
 from lstr.batch import predict, predict_ahead
 from lstr.config import PRESETS, LSTRConfig
 from lstr.errors import ConfigError
-from lstr.fewer_bits import linear_of
 from lstr.kinds import make_model
+from lstr.layers.fewer_bits import linear_of
 from lstr.windows.loss import multi_hot_cross_entropy
 from lstr.windows.windows import gather, join
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer
 from lstr.model import LSTR
 from lstr.network import mean_token
-from lstr.transformer import Attention, DecoderLayer, EncoderLayer
 from lstr.windows.windows import gather, join
 
 W, L = 6, 16

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lstr import batch, checkpoint, streaming
 from lstr.config import PRESETS, LSTRConfig
 from lstr.kinds import make_model
-from lstr.published_blocks import with_prefixes
+from lstr.layers.renaming import with_prefixes
 from lstr.recurrent import PUBLISHED_NAMES, RNN, TRN
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather, join

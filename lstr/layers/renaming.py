@@ -1,4 +1,4 @@
-"""Published tensors of GateHUB and OadTR, whose blocks are alike, in the shapes of `lstr.blocks`."""
+"""Published tensors of GateHUB and OadTR, whose blocks are alike, in the shapes of `lstr.layers.blocks`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def with_prefixes(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> di
 
 
 def packed_blocks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of blocks under the names of `lstr.blocks`; tables of row numbers are left out.
+    """Tensors of blocks under the names of `lstr.layers.blocks`; tables of row numbers are left out.
 
     Queries, keys and values become one projection, convolutions over one place linear layers. A block with one
     attention calls it `attention`, whether it looks at itself or at others.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from lstr.transformer import sinusoid
+from lstr.layers.transformer import sinusoid
 
 
 class FeatureHead(nn.Module):

@@ -13,9 +13,9 @@ from lstr import streaming
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.errors import ConfigError, LstrError
 from lstr.kinds import make_model
+from lstr.layers.packing import PackedAttention, PackedLinear, pack
+from lstr.layers.transformer import Attention
 from lstr.model import LSTR
-from lstr.packing import PackedAttention, PackedLinear, pack
-from lstr.transformer import Attention
 from lstr.windows.windows import gather
 from tests.support.tiny_models import unsettled, video
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.transformer import Attention
+from lstr.layers.transformer import Attention
 
 
 class LinearHead(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lstr.errors import ConfigError
-from lstr.packing import PackedLinear
+from lstr.layers.packing import PackedLinear
 
 PRECISIONS = ("float32", "bf16", "int8")
 LEVELS = 127

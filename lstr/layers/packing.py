@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.errors import ConfigError
-from lstr.transformer import Attention
+from lstr.layers.transformer import Attention
 
 Packed = TypeVar("Packed", bound=nn.Module)
 
