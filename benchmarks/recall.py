@@ -24,7 +24,7 @@ from recall_task import WIDTH, CueTask, accuracy, carries, train_carrying, train
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import KINDS, LSTRConfig
-from lstr.literature import published_size
+from lstr.literature.publications import published_size
 from pipelines.files.json_files import write_json
 from pipelines.provenance import about_machine
 from pipelines.training.config import TrainConfig

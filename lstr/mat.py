@@ -161,7 +161,9 @@ class MAT(Foresight):
         counted = places < torch.where(grouped, n_groups, self.config.n0)[:, None]  # (B, n)
         if self.training:  # both, rather than wait for a GPU to tell which
             some, every = n_groups > 0, False
-        elif mask.is_meta:  # whose contents cannot be looked at (`lstr.cost`): a full memory has no hidden slot
+        elif (
+            mask.is_meta
+        ):  # whose contents cannot be looked at (`lstr.literature.cost`): a full memory has no hidden slot
             some = every = n_groups > 0
         else:
             some, every = bool(grouped.any()), bool(grouped.all())

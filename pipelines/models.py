@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from lstr.config import KINDS
-from lstr.cost import cost_of
 from lstr.errors import ConfigError
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.literature import PUBLICATIONS, presets_of, published_size
+from lstr.literature.cost import cost_of
+from lstr.literature.publications import PUBLICATIONS, presets_of, published_size
 from pipelines.files.home import home
 from pipelines.files.json_files import write_json
 

@@ -12,7 +12,7 @@ import torch
 from lstr.batch import predict
 from lstr.config import KINDS, LSTRConfig
 from lstr.kinds import make_model
-from lstr.literature import published_size
+from lstr.literature.publications import published_size
 from lstr.windows.windows import window_indices
 from pipelines.training.config import TrainConfig
 

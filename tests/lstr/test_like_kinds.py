@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from lstr.batch import predict, predict_ahead
 from lstr.lap_like import REACH, TENTHS, tenths_of
-from lstr.literature import PUBLICATIONS
-from lstr.publication import DESCRIPTION
+from lstr.literature.publication import DESCRIPTION
+from lstr.literature.publications import PUBLICATIONS
 from lstr.tfn_like import same_run
 from lstr.windows.loss import Supervision, loss_of, totals_of
 from lstr.windows.windows import gather, join

@@ -8,7 +8,7 @@ import torch
 
 from lstr.config import KINDS, LSTRConfig
 from lstr.errors import ConfigError
-from lstr.literature import published_size
+from lstr.literature.publications import published_size
 from pipelines.models import describe_models, keep_speeds, read_speeds
 from pipelines.progress import Finished, Progress
 from pipelines.speed import kinds as bench

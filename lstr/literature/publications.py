@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lstr.cited_peers import CITED_PEERS
 from lstr.config import FOR_LITTLE_VIDEO, PRESETS, LSTRConfig
-from lstr.publication import Publication
-from lstr.successors import SUCCESSORS
+from lstr.literature.cited_peers import CITED_PEERS
+from lstr.literature.publication import Publication
+from lstr.literature.successors import SUCCESSORS
 
 PUBLICATIONS: dict[str, Publication] = {**SUCCESSORS, **CITED_PEERS}
 """By the names of `lstr.config.KINDS`."""

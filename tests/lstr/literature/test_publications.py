@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from lstr.config import KINDS, PRESETS, LSTRConfig
-from lstr.cost import cost_of
 from lstr.kinds import make_model
-from lstr.literature import PUBLICATIONS, presets_of, published_size
-from lstr.publication import DESCRIPTION, SAME
+from lstr.literature.cost import cost_of
+from lstr.literature.publication import DESCRIPTION, SAME
+from lstr.literature.publications import PUBLICATIONS, presets_of, published_size
 from tests.support.tiny_models import TINY
 
 

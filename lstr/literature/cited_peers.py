@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstr.publication import (
+from lstr.literature.publication import (
     ANET,
     DESCRIPTION,
     KINETICS,

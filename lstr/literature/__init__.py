@@ -1,0 +1,1 @@
+"""What was published about each kind of model."""
