@@ -42,10 +42,10 @@ from lstr.batch import predict
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import PRESETS as MODELS
 from lstr.config import LSTRConfig
-from lstr.kind import Model
 from lstr.labels.label_set import read_labels
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
+from lstr.models.kind import Model
 from pipelines.features.folder import open_features
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json

@@ -19,10 +19,10 @@ from lstr import kinds, streaming
 from lstr.batch import predict
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import KINDS, LSTRConfig
-from lstr.fats import FATS
-from lstr.kind import Model
 from lstr.labels.label_set import BACKGROUND
-from lstr.recurrent import Recurrent
+from lstr.models.kind import Model
+from lstr.models.recurrent.fats import FATS
+from lstr.models.recurrent.recurrent import Recurrent
 from lstr.windows.windows import gather, join
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.training.batches import PieceMaker

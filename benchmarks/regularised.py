@@ -8,8 +8,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from lstr.model import LSTR
-from lstr.network import Network, mean_token
+from lstr.models.lstr.model import LSTR
+from lstr.models.lstr.network import Network, mean_token
 from lstr.windows.windows import Windows
 from pipelines.training import step
 

@@ -27,10 +27,10 @@ from synthetic_features import Generator, read_targets
 
 from lstr.batch import predict
 from lstr.config import LSTRConfig
-from lstr.kind import Model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
+from lstr.models.kind import Model
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.evaluation.published_results import THUMOS
 from pipelines.files.json_files import write_json

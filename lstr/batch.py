@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lstr.errors import LstrError
 from lstr.files.arrays import tensor_of
-from lstr.kind import Model
+from lstr.models.kind import Model
 
 
 def predict(model: Model, features: Tensor | NDArray[np.float32], batch_size: int = 64) -> Tensor:

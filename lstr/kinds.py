@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from lstr.cmert import CMeRT
-from lstr.colar import Colar
 from lstr.config import LSTRConfig
-from lstr.conv_deconv import ConvDeconv
-from lstr.encoder_decoder import EncoderDecoder
-from lstr.fats import FATS
-from lstr.feature_bank import LFB
-from lstr.gatehub import GateHUB
-from lstr.idn import IDN
-from lstr.kind import Model
-from lstr.lap_like import LapLike
-from lstr.mat import MAT
-from lstr.miniroad import MiniROAD
-from lstr.model import LSTR
-from lstr.oadtr import OadTR
-from lstr.recurrent import RNN, TRN
-from lstr.testra import TeSTra
-from lstr.tfn_like import TfnLike
-from lstr.ttpp import TTPP
-from lstr.woad import WOAD
+from lstr.models.foresight.cmert import CMeRT
+from lstr.models.foresight.mat import MAT
+from lstr.models.kind import Model
+from lstr.models.lstr.model import LSTR
+from lstr.models.lstr.testra import TeSTra
+from lstr.models.recurrent.fats import FATS
+from lstr.models.recurrent.lap_like import LapLike
+from lstr.models.recurrent.miniroad import MiniROAD
+from lstr.models.recurrent.recurrent import RNN, TRN
+from lstr.models.recurrent.woad import WOAD
+from lstr.models.windowed.colar import Colar
+from lstr.models.windowed.conv_deconv import ConvDeconv
+from lstr.models.windowed.encoder_decoder import EncoderDecoder
+from lstr.models.windowed.feature_bank import LFB
+from lstr.models.windowed.gatehub import GateHUB
+from lstr.models.windowed.idn import IDN
+from lstr.models.windowed.oadtr import OadTR
+from lstr.models.windowed.tfn_like import TfnLike
+from lstr.models.windowed.ttpp import TTPP
 
 CLASSES: dict[str, type[Model]] = {
     "lstr": LSTR,

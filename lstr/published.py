@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from lstr import colar, fats, gatehub, idn, oadtr, woad
 from lstr.config import (
     CMERT,
     COLAR,
@@ -27,9 +26,11 @@ from lstr.config import (
 from lstr.errors import CheckpointError, ConfigError
 from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
 from lstr.layers.renaming import with_prefixes
-from lstr.miniroad import PUBLISHED_NAMES as MINIROAD_NAMES
-from lstr.recurrent import PUBLISHED_NAMES as TRN_NAMES
-from lstr.testra import PUBLISHED_NAMES as TESTRA_NAMES
+from lstr.models.lstr.testra import PUBLISHED_NAMES as TESTRA_NAMES
+from lstr.models.recurrent import fats, woad
+from lstr.models.recurrent.miniroad import PUBLISHED_NAMES as MINIROAD_NAMES
+from lstr.models.recurrent.recurrent import PUBLISHED_NAMES as TRN_NAMES
+from lstr.models.windowed import colar, gatehub, idn, oadtr
 
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
 """rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""

@@ -4,7 +4,7 @@
     for rgb, flow in chunks:
         scores = step(model, state, rgb, flow)
 
-What a step costs and a stream keeps is stated in `lstr.caches` for LSTR.
+What a step costs and a stream keeps is stated in `lstr.models.lstr.caches` for LSTR.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lstr import checkpoint
 from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
-from lstr.kind import Advance, Model, Tensors
+from lstr.models.kind import Advance, Model, Tensors
 from lstr.settings import to_json
 
 STATE_FORMAT = "lstr-stream/2"

@@ -6,7 +6,7 @@ from threading import Lock
 
 from extractors.devices import CAPTURING
 from lstr import streaming
-from lstr.kind import Model
+from lstr.models.kind import Model
 from lstr.streaming import StreamState
 
 

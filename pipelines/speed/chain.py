@@ -29,8 +29,8 @@ from extractors.video.inputs import find_videos
 from extractors.video.probe import Video, probe
 from lstr import streaming
 from lstr.config import LSTRConfig
-from lstr.kind import Model
 from lstr.labels.label_set import THUMOS_CLASSES
+from lstr.models.kind import Model
 from lstr.streaming import StreamState
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.networks.converted import use_runtime

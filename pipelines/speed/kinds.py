@@ -15,11 +15,11 @@ import torch
 from lstr import streaming
 from lstr.config import KINDS, LSTRConfig
 from lstr.errors import ConfigError
-from lstr.kind import Model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.layers.fewer_bits import PRECISIONS
 from lstr.literature.cost import cost_of
 from lstr.literature.publications import published_preset, published_size
+from lstr.models.kind import Model
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from pipelines.models import keep_speeds
 from pipelines.progress import Finished, Progress

@@ -17,10 +17,10 @@ from extractors.errors import MissingPathError, OutputError
 from lstr import checkpoint, streaming
 from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
 from lstr.errors import CheckpointError
-from lstr.kind import Model
 from lstr.kinds import make_model
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.plan import make_plan
+from lstr.models.kind import Model
+from lstr.models.lstr.stream_plan import make_plan
 from lstr.streaming import StreamState
 from lstr.windows.windows import gather
 from pipelines.files.atomic import unwritable

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lstr.colar import Colar, choose_exemplars
+from lstr.models.windowed.colar import Colar, choose_exemplars
 from pipelines.datasets.dataset import LabelledVideo
 from pipelines.training.step import Learner
 

@@ -14,7 +14,7 @@ from lstr import checkpoint
 from lstr.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
-from lstr.kind import Model
+from lstr.models.kind import Model
 from pipelines.datasets.dataset import Split
 from pipelines.datasets.seen_videos import seen_in, streams_of
 from pipelines.files.atomic import replacing

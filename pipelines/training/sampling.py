@@ -89,7 +89,9 @@ def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) ->
             kept.any(dim=2, keepdim=True).any(dim=1, keepdim=True), kept * std + mean, 0
         )
     for head in ("feature_head_long", "feature_head_work"):
-        names = [f"{head}.{branch}_linear.0" for branch in ("visual", "motion")]  # of lstr.foresight.BranchHead
+        names = [
+            f"{head}.{branch}_linear.0" for branch in ("visual", "motion")
+        ]  # of lstr.models.foresight.foresight.BranchHead
         names = [name for name in names if f"{name}.weight" in state] or [f"{head}.input_linear.0"]
         start = 0
         for name in names:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.kind import Model
+from lstr.models.kind import Model
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather

@@ -15,7 +15,7 @@ from lstr.errors import ConfigError, LstrError
 from lstr.kinds import make_model
 from lstr.layers.packing import PackedAttention, PackedLinear, pack
 from lstr.layers.transformer import Attention
-from lstr.model import LSTR
+from lstr.models.lstr.model import LSTR
 from lstr.windows.windows import gather
 from tests.support.tiny_models import unsettled, video
 

@@ -10,7 +10,7 @@ import torch
 
 from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.errors import LstrError
-from lstr.model import LSTR
+from lstr.models.lstr.model import LSTR
 from lstr.windows import indices as memory
 from lstr.windows.windows import OLDER_CHUNKS, gather, join
 

@@ -13,7 +13,7 @@ import torch
 from lstr import checkpoint, streaming
 from lstr.config import ENCODERS, KINDS, LSTRConfig
 from lstr.kinds import make_model
-from lstr.plan import make_plan
+from lstr.models.lstr.stream_plan import make_plan
 from pipelines.progress import Finished, Progress, result_of
 from pipelines.speed import model as bench
 from pipelines.speed import turns

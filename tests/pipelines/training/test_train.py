@@ -97,7 +97,7 @@ def test_hidden_slots():
 
 
 def test_folded_statistics_change_nothing():
-    from lstr.model import LSTR
+    from lstr.models.lstr.model import LSTR
 
     videos = [video(60), video(50, seed=1)]
     mean, std = feature_statistics(videos)

@@ -1,0 +1,1 @@
+"""Kinds of model, by family."""

@@ -1,0 +1,1 @@
+"""Models that generate the future from the memory."""

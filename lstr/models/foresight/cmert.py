@@ -1,0 +1,153 @@
+"""CMeRT (Pang et al., CVPR 2025): a memory that generates the near future, which refines the work tokens.
+
+A few context chunks before the work memory enter the decoder with it, and their outputs are dropped, so that the first
+work tokens have a past of their own. Tokens of the near future, from the first work chunk on, are generated from the
+long memory alone; work tokens then see them. The rest is a TeSTra with the box kernel.
+
+Nothing that is scored has seen a later chunk: the generated future follows from what is before the work memory. In
+training every work slot is an output, each seeing the work chunks up to its own.
+
+Published positions are kept as they are: those of the tokens to come follow the work memory without its context, so
+that they are those of the last work tokens too, and each of those tokens sees all others of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lstr.config import LSTRConfig
+from lstr.layers.transformer import DecoderLayer, Stack
+from lstr.models.foresight.foresight import Foresight, newest
+from lstr.models.kind import Tensors
+from lstr.windows.windows import Outputs, Part
+
+WEIGHTS = (0.1, 1.0, 0.5)
+"""Of the losses of the first work tokens, the refined ones and the generated future (published settings)."""
+
+
+class CMeRT(Foresight):
+    """Two-stage memory, a decoder with context, generated future and one refinement."""
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
+        super().__init__(config, n_classes, layer, layer, fusions=1)
+
+    @property
+    def has_idle_parameters(self) -> bool:
+        """Whether the tokens of the chunks to come have no part, because there are none."""
+        return not self.config.anticipation
+
+    def outputs(self) -> Outputs:
+        """The work slots and the chunks that follow, twice; then the chunks of the generated future.
+
+        That begins at the first work slot.
+        """
+        W, ahead, future = self.config.work_length, self.config.anticipation, np.arange(self.config.future)
+        slots = np.concatenate([np.arange(W), np.full(ahead, -1)])
+        later = np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)])
+        rows = np.split(np.arange(2 * (W + ahead) + len(future)), [W + ahead, 2 * (W + ahead)])
+        first, refined, generated = (Part(part, weight) for part, weight in zip(rows, WEIGHTS, strict=True))
+        return Outputs(
+            np.concatenate([slots, slots, np.zeros_like(future)]),
+            np.concatenate([later, later, future]),
+            (first, refined, Part(generated.rows, generated.weight, repeats_last=True)),
+        )
+
+    def learned(self, n_windows: int = 1) -> Tensors:
+        """As `Foresight.learned`."""
+        stacks = (*self.enc_modules, self.gen_layer)
+        queries = (*self.enc_queries, self.gen_query)
+        names = ("stage1", "stage2", "future")
+        made = {}
+        for name, stack, query in zip(names, stacks, queries, strict=True):
+            tokens, layer = query.weight.expand(n_windows, -1, -1), stack.layers[0]
+            made[name] = layer.after_self(tokens, layer.self_attn(tokens, tokens))
+        return made
+
+    def remembered(self) -> dict[str, tuple[int, ...]]:
+        """Keys and values of the memory for each decoder layer; for the refinement, of the generated future too."""
+        config = self.config
+        lengths = {str(i): config.n1 for i in range(config.l_dec)} | {"refine": config.n1 + config.n_generated}
+        head = config.d_model // config.n_heads
+        return {
+            f"{what}.{name}": (config.n_heads, length, head)
+            for name, length in lengths.items()
+            for what in ("keys", "values")
+        }
+
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
+        """As `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
+        stack = self.enc_modules[0]
+        layer = stack.layers[0]
+        cross = layer.multihead_attn
+        queries = cross.queries(learned["stage1"]).expand(len(keys), -1, -1, -1)
+        attended = cross.attend(queries, cross.split(keys), cross.split(values), mask[:, None, None, :])
+        tokens = stack.norm(layer.after_cross(learned["stage1"], attended))  # (B, n0, d_model)
+        memory = _answer(self.enc_modules[1], learned["stage2"], tokens)  # (B, n1, d_model)
+        future = _answer(self.gen_layer, learned["future"], memory)  # (B, n_generated, d_model)
+        kept = {"future": future}
+        seen = [(str(i), layer, memory) for i, layer in enumerate(self.dec_modules.layers)]
+        seen.append(("refine", self.work_fusions[0].layers[0], torch.cat([memory, future], dim=1)))
+        for name, layer, tokens in seen:
+            kept[f"keys.{name}"], kept[f"values.{name}"] = layer.multihead_attn.keys_values(tokens)
+        return kept
+
+    def decide(
+        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
+    ) -> Tensor:
+        """As `Foresight.decide`."""
+        K, W = self.config.context, self.config.work_length
+        x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
+        x = self.with_coming(x, W)  # (B, K + W + A, d_model)
+        mask, entered = self._mask(present, work.device), x
+        for i, layer in enumerate(self.dec_modules.layers):
+            x = layer.after_self(x, layer.self_attn(x, x, mask))
+            x = _look(layer, x, entered, past, str(i), mask)
+        first = self.dec_modules.norm(x)[:, K:]  # (B, W + A, d_model)
+        mask = mask[..., K:, K:]
+        stack = self.work_fusions[0]
+        layer = stack.layers[0]
+        asking, seen = first, mask
+        if not whole:
+            asking = newest(first, present, W)  # (B, 1 + A, d_model)
+            seen = newest(mask.expand(len(x), 1, -1, -1).transpose(1, 2), present, W).transpose(1, 2)
+        attention = layer.self_attn
+        attended = attention.attend(attention.queries(asking), *attention.keys_values(first), seen)
+        refined = stack.norm(_look(layer, layer.after_self(asking, attended), first, past, "refine", seen))
+        if not whole:
+            return self.classifier(refined)
+        return self.classifier(torch.cat([first, refined, self.stretched(past["future"])], dim=1))
+
+    def _mask(self, present: Tensor | None, device: torch.device) -> Tensor:
+        """Who sees whom among context, work and coming chunks: (N, N), or (B, 1, N, N) with slots that are absent."""
+        K, W, ahead = self.config.context, self.config.work_length, self.config.anticipation
+        N = K + W + ahead
+        mask = torch.ones(N, N, dtype=torch.bool, device=device).tril()
+        mask[K + W :, K + W :] = True
+        if present is None:
+            return mask
+        # A slot sees itself even when absent: its output means nothing, but it must not be NaN.
+        shown = nn.functional.pad(nn.functional.pad(present, (K, 0), value=True), (0, ahead), value=True)  # (B, N)
+        return mask & (shown[:, None, None, :] | torch.eye(N, dtype=torch.bool, device=device))
+
+
+def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
+    """What a stack makes of queries after its first self-attention (1 or B, n, D) and a memory (B, M, D): (B, n, D)."""
+    layer = stack.layers[0]
+    cross = layer.multihead_attn
+    queries = cross.queries(learned).expand(len(memory), -1, -1, -1)
+    x = layer.after_cross(learned, cross.attend(queries, *cross.keys_values(memory)))
+    for layer in stack.layers[1:]:
+        x = layer(x, memory)
+    return stack.norm(x)
+
+
+def _look(layer: DecoderLayer, x: Tensor, tokens: Tensor, past: Tensors, name: str, mask: Tensor) -> Tensor:
+    """The rest of a layer for x (B, n, D) after its self-attention: it sees the past, and tokens under a mask."""
+    cross = layer.multihead_attn
+    kept = past[f"keys.{name}"], past[f"values.{name}"]
+    keys, values = (torch.cat(pair, dim=2) for pair in zip(kept, cross.keys_values(tokens), strict=True))
+    allowed = nn.functional.pad(mask, (kept[0].shape[2], 0), value=True)
+    return layer.after_cross(x, cross.attend(cross.queries(x), keys, values, allowed))

@@ -1,0 +1,246 @@
+"""What CMeRT and MAT share: a memory from which tokens of the future are generated, which refine the work tokens.
+
+The long memory takes no positions, so the keys and values of a chunk in stage 1 never change. A video and a stream
+compute them once for each chunk, and a stream keeps them in rings; a window's long memory is summed up anew only where
+it is not what it was. What follows depends on where each work token stands, and is computed for each window.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lstr.config import LSTRConfig
+from lstr.layers.heads import PositionalEncoding
+from lstr.layers.packing import pack
+from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.models.kind import Model, Tensors
+from lstr.models.lstr.network import table_length
+from lstr.models.lstr.stream_plan import long_rows, spacing
+from lstr.windows import indices as index
+from lstr.windows.windows import Windows
+
+KEYS, VALUES = "long_keys", "long_values"
+
+
+class BranchHead(nn.Module):
+    """Linear, layer norm and ReLU for each feature, then one more for both: (..., D) to (..., d_model).
+
+    A model of one feature has that branch alone.
+    """
+
+    def __init__(self, config: LSTRConfig) -> None:
+        super().__init__()
+        self.widths = [config.rgb_dim, config.flow_dim]
+        if config.flow_dim:
+            self.motion_linear = _normalised(config.flow_dim, config.d_model)
+        if config.rgb_dim:
+            self.visual_linear = _normalised(config.rgb_dim, config.d_model)
+        if all(self.widths):
+            self.input_linear = _normalised(2 * config.d_model, config.d_model)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., D), appearance first, to (..., d_model)."""
+        rgb, flow = features.split(self.widths, dim=-1)
+        if not all(self.widths):
+            return self.visual_linear(rgb) if self.widths[0] else self.motion_linear(flow)
+        return self.input_linear(torch.cat([self.visual_linear(rgb), self.motion_linear(flow)], dim=-1))
+
+
+def _normalised(width: int, d_model: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, d_model), nn.LayerNorm(d_model), nn.ReLU())
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What follows from the weights alone; streams of one model may share it."""
+
+    model: Foresight
+    """The model, packed where it is for streams."""
+    learned: Tensors
+    """`Foresight.learned` of it"""
+
+
+class Foresight(Model):
+    """A memory, work tokens that see it, tokens of the future generated from them, and work tokens that see those too.
+
+    The names of the weights are the published ones. `remember` and `decide` are what a kind adds; `forward`, whole
+    videos and streams are made of these two, so that they agree.
+    """
+
+    def __init__(
+        self, config: LSTRConfig, n_classes: int, layer: DecoderLayer, stage2: DecoderLayer | EncoderLayer, fusions: int
+    ) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        queries = [config.n0, config.n1] if isinstance(stage2, DecoderLayer) else [config.n0]
+        self.feature_head_long = BranchHead(config)
+        self.feature_head_work = BranchHead(config)
+        self.pos_encoding = PositionalEncoding(table_length(config), d_model, config.dropout)
+        self.enc_queries: Sequence[nn.Embedding] = module_list(nn.Embedding(n, d_model) for n in queries)
+        stacks = [Stack(layer, 1, d_model), Stack(stage2, config.l_enc, d_model)]
+        self.enc_modules: Sequence[Stack] = module_list(stacks)
+        self.dec_modules = Stack(layer, config.l_dec, d_model)
+        self.gen_query = nn.Embedding(config.n_generated, d_model)
+        self.gen_layer = Stack(layer, config.l_gen, d_model)
+        self.final_query = nn.Embedding(config.future, d_model)
+        self.work_fusions: Sequence[Stack] = module_list(Stack(layer, 1, d_model) for _ in range(fusions))
+        self.classifier = nn.Linear(d_model, n_classes)
+
+    @abstractmethod
+    def learned(self, n_windows: int = 1) -> Tensors:
+        """Learned queries after the first self-attention of the stack that they enter, each (n_windows, n, d_model)."""
+
+    @abstractmethod
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
+        """What long memories come to, from keys and values (B, n_long, d_model) of stage 1 and a mask (B, n_long).
+
+        The names that `remembered` has are kept by a stream. together: whether the windows are a batch in a sense that
+        matters (`lstr.models.foresight.mat`).
+        """
+
+    @abstractmethod
+    def remembered(self) -> dict[str, tuple[int, ...]]:
+        """Shapes, without the B, of what `decide` needs of `remember`."""
+
+    @abstractmethod
+    def decide(
+        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
+    ) -> Tensor:
+        """Logits (B, 1 + anticipation, C) of the newest chunk and of those ahead, or `whole`, of all outputs (B, N, C).
+
+        work (B, context + work_length, d_model), present (B, work_length) bool, None where all are.
+        """
+
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, N, C) of all outputs of windows."""
+        learned = self.learned(len(windows) if self.config.dropout else 1)
+        stored = self.stored(self.feature_head_long(windows.long))
+        past = self.remember(learned, *stored, windows.long_mask, together=True)
+        work = self.feature_head_work(torch.cat([windows.context, windows.work], dim=1))  # (B, K + W, d_model)
+        return self.decide(learned, work, windows.work_mask, past, whole=True)
+
+    def stored(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of stage 1, each (..., d_model), of long tokens (..., d_model)."""
+        keys, values = self.enc_modules[0].layers[0].multihead_attn.project(tokens, 1, 3).chunk(2, dim=-1)
+        return keys, values
+
+    def with_coming(self, work: Tensor, first: int) -> Tensor:
+        """Work tokens (B, N, d_model), then those of the chunks to come, whose positions begin at `first`."""
+        ahead = self.config.anticipation
+        if not ahead:
+            return work
+        tokens = self.final_query.weight[:ahead].expand(len(work), -1, -1)
+        positions = first + torch.arange(ahead, device=work.device)
+        return torch.cat([work, self.pos_encoding(tokens, positions)], dim=1)  # (B, N + anticipation, d_model)
+
+    def stretched(self, future: Tensor) -> Tensor:
+        """Generated tokens (B, n_generated, d_model) as (B, future, d_model), each repeated for its share of them."""
+        places = torch.arange(self.config.future, device=future.device)
+        return future[:, places * self.config.n_generated // self.config.future]
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1 + anticipation, C) of a video's features (L, D): chunk T has the newest output of its window."""
+        return torch.cat(self._of_windows(Prepared(self, self.learned()), features, _blocks(len(features), batch_size)))
+
+    def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
+        """As `video_logits`, with packed weights."""
+        prepared = constants or self.constants()
+        return torch.cat(self._of_windows(prepared, features, _blocks(len(features), batch_size)))
+
+    def _of_windows(
+        self, prepared: Prepared, features: Tensor, batches: Sequence[NDArray[np.int64]], together: bool = False
+    ) -> list[Tensor]:
+        """Logits (B, 1 + anticipation, C) of each batch of windows that end at chunks (B,) of features (L, D)."""
+        model, config, made = prepared.model, self.config, []
+        work = model.feature_head_work(features)  # (L, d_model)
+        keys, values = model.stored(model.feature_head_long(features))  # (L, d_model)
+        for ends in batches:
+            long, visible = index.long_indices(ends, config)  # (B, n_long)
+            seen = np.where(visible, long, -1)
+            # windows with the same long memory share it
+            new = np.append(True, (seen[1:] != seen[:-1]).any(axis=1) | together)  # (B,)
+            mask = torch.from_numpy(visible[new]).to(work.device)
+            past = model.remember(prepared.learned, keys[long[new]], values[long[new]], mask, together)
+            which = torch.from_numpy(np.cumsum(new) - 1).to(work.device)
+            past = {name: past[name][which] for name in model.remembered()}
+            slots, present = _short_memory(ends, config)
+            shown = None if present.all() else torch.from_numpy(present).to(work.device)
+            made.append(model.decide(prepared.learned, work[slots], shown, past))
+        return made
+
+    def constants(self, precision: str = "float32") -> Prepared:
+        """Packed weights, and what learned queries come to. Precisions are float32 and bf16, else ConfigError."""
+        packed = pack(self, precision)
+        return Prepared(packed, self.learned())
+
+    def begin(self, n_streams: int) -> Tensors:
+        """Rings of work tokens and of the long memory's keys and values, and what the long memory came to."""
+        config, weight = self.config, self.classifier.weight
+        shapes = {"work": (config.context + config.work_length, config.d_model)}
+        shapes |= dict.fromkeys((KEYS, VALUES), (long_rows(config) - 1, config.d_model))
+        kept = {**shapes, **self.remembered()}
+        return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
+
+    def advance(self, constants: Prepared, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+        """Logits (B, 1 + anticipation, C) of the next chunk of B streams, features (B, D)."""
+        model, config = constants.model, self.config
+
+        def at(*places: NDArray[Any]) -> tuple[Tensor, ...]:
+            return tuple(torch.from_numpy(place).to(features.device) for place in places)
+
+        streams = np.arange(len(chunks))
+        ring, rows, apart = tensors["work"].shape[1], tensors[KEYS].shape[1], spacing(config)
+        tensors["work"][at(streams, chunks % ring)] = model.feature_head_work(features)
+        stores = streams[chunks % apart == 0]
+        if len(stores):
+            stored = model.stored(model.feature_head_long(features[at(stores)]))
+            for name, of_chunk in zip((KEYS, VALUES), stored, strict=True):
+                tensors[name][at(stores, chunks[stores] // apart % rows)] = of_chunk
+        changed = streams[_changes(chunks, config)]
+        if len(changed):
+            long, visible = index.long_indices(chunks[changed], config)  # (U, n_long)
+            places = at(changed[:, None], long // apart % rows)
+            mask = torch.from_numpy(visible).to(features.device)
+            past = model.remember(constants.learned, tensors[KEYS][places], tensors[VALUES][places], mask)
+            for name in model.remembered():
+                tensors[name][at(changed)] = past[name]
+        slots, present = _short_memory(chunks, config)
+        shown = None if present.all() else at(present)[0]
+        work = tensors["work"][at(streams[:, None], slots % ring)]  # (B, K + W, d_model)
+        return model.decide(constants.learned, work, shown, {name: tensors[name] for name in model.remembered()})
+
+
+def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
+    """Of x (B, W + anticipation, ...) the newest work slot that is present and those of the future."""
+    if present is None:
+        return x[:, W - 1 :]
+    streams = torch.arange(len(x), device=x.device)
+    return torch.cat([x[streams, present.sum(dim=1) - 1, None], x[:, W:]], dim=1)
+
+
+def _blocks(n_chunks: int, batch_size: int) -> list[NDArray[np.int64]]:
+    """The windows of a video by where they end, batch_size at a time."""
+    return [np.arange(at, min(at + batch_size, n_chunks)) for at in range(0, n_chunks, batch_size)]
+
+
+def _short_memory(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Chunks (B, context + work_length) of the windows that end at `ends`, and which work slots are present."""
+    work, present = index.work_indices(ends, config)
+    return np.concatenate([index.context_indices(ends, config), work], axis=1), present
+
+
+def _changes(chunks: NDArray[np.int64], config: LSTRConfig) -> NDArray[np.bool_]:
+    """(B,) whether the long memory at these chunks is not that of the chunk before."""
+    now, before = (
+        np.where(visible, long, -1)
+        for long, visible in (index.long_indices(ends, config) for ends in (chunks, np.maximum(chunks - 1, 0)))
+    )
+    return (chunks == 0) | (now != before).any(axis=1)

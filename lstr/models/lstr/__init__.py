@@ -1,0 +1,1 @@
+"""The Long Short-Term Transformer, its stream and its relatives."""

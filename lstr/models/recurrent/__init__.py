@@ -1,0 +1,1 @@
+"""Recurrent models, which see one chunk after another."""

@@ -1,0 +1,132 @@
+"""MiniROAD (An et al., ICCV 2023): a GRU on one layer of features, trained on nothing but the last chunk of a window.
+
+A training window is 128 chunks long and begins at a state of zeros; where the video is younger, rows of zeros stand
+before it. Its loss is that of the newest chunk, so that the state is judged by what it has come to, not by what it says
+after a few chunks. A video and a stream carry the state on without end.
+
+A step of one stream reads 63 MB of weights at the published size, which is what it takes its time for. Weights of
+bf16 or int8 (`streaming.create`, `lstr detect --model-precision`) make it faster; both are a little off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lstr.config import LSTRConfig
+from lstr.layers.fewer_bits import linear_of
+from lstr.models.kind import Tensors
+from lstr.models.recurrent.recurrent import Recurrent
+from lstr.windows.windows import Outputs, Windows
+
+PUBLISHED_NAMES = {
+    "layer1.0.": "feature_head_work.input_linear.0.",
+    "layer1.1.": "feature_head_work.input_linear.1.",
+    "gru.": "recurrent.",
+    "f_classification.0.": "classifier.",
+    "anticipation_layer.0.": "anticipate.",
+}
+"""First part of a published tensor's name to ours."""
+
+
+class NormalisedHead(nn.Module):
+    """Linear, layer norm, ReLU and dropout from a chunk's features (..., D) to (..., width)."""
+
+    def __init__(self, input_dim: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.input_linear = nn.Sequential(nn.Linear(input_dim, width), nn.LayerNorm(width), nn.ReLU())
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., D) to (..., width)."""
+        return self.dropout(self.input_linear(features))
+
+
+@dataclass(frozen=True)
+class FewerBits:
+    """The three large layers of a step, with weights of fewer bits."""
+
+    first: nn.Module
+    into: nn.Module
+    back: nn.Module
+
+
+class MiniROAD(Recurrent):
+    """A GRU of `config.d_model` on features of width `config.d_feedforward`.
+
+    With `config.anticipation`, a linear layer makes one token for each chunk ahead, all of them before the one
+    classifier; the loss is then theirs alone, as published.
+    """
+
+    state_names = ("hidden",)
+    feature_head_work: NormalisedHead
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        self.feature_head_work = NormalisedHead(config.input_dim, config.d_feedforward, config.dropout)
+        self.recurrent = nn.GRU(config.d_feedforward, config.d_model, batch_first=True)
+        if config.anticipation:
+            self.anticipate = nn.Linear(config.d_model, config.anticipation * config.d_model)
+
+    def outputs(self) -> Outputs:
+        """The newest chunk; with anticipation, the chunks after it instead."""
+        ahead = np.arange(1, self.config.anticipation + 1) if self.config.anticipation else np.zeros(1, dtype=np.int64)
+        return Outputs(np.full(len(ahead), -1, dtype=np.int64), ahead.astype(np.int64))
+
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, 1, C), or (B, anticipation, C) with anticipation."""
+        W = windows.work.shape[1]
+        absent = W - windows.work_mask.sum(1, keepdim=True)  # (B, 1)
+        # absent slots come last, and here they stand before the video
+        order = (torch.arange(W, device=absent.device) - absent) % W  # (B, W)
+        rows = windows.work.gather(1, order[..., None].expand_as(windows.work))
+        tokens = self.feature_head_work(rows)  # (B, W, d_feedforward)
+        hidden, _ = self.recurrent(tokens)  # (B, W, d_model)
+        logits = self._scores(hidden[:, -1])  # (B, 1 + n_ahead, C)
+        return logits[:, 1:] if self.config.anticipation else logits
+
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """Tokens (B, T, d_feedforward) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
+        if tokens.shape[1] == 1:
+            last = torch.gru_cell(tokens[:, 0], state["hidden"], *self.recurrent.all_weights[0])  # (B, d_model)
+            return self._scores(last)[:, None], {"hidden": last}
+        hidden, after = self.recurrent(tokens, state["hidden"][None])
+        return self._scores(hidden), {"hidden": after[0]}
+
+    def constants(self, precision: str = "float32") -> FewerBits | None:
+        """Layers with weights in bf16 or int8 (`lstr.layers.fewer_bits`); None for float32. Raises ConfigError for others."""
+        if precision == "float32":
+            return None
+        first = cast(nn.Linear, self.feature_head_work.input_linear[0])
+        into, back, into_bias, back_bias = self.recurrent.all_weights[0]
+        layers = ((first.weight, first.bias), (into, into_bias), (back, back_bias))
+        return FewerBits(*(linear_of(weight, bias, precision) for weight, bias in layers))
+
+    def advance(
+        self, constants: FewerBits | None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor
+    ) -> Tensor:
+        """As `Recurrent.advance`, by layers with weights of fewer bits where `constants` are those."""
+        if constants is None:
+            return super().advance(None, tensors, chunks, features)
+        fresh = torch.from_numpy(chunks == 0).to(features.device)[:, None]  # (B, 1)
+        hidden = tensors["hidden"].masked_fill(fresh, 0)
+        _, norm, active = self.feature_head_work.input_linear
+        gates = constants.into(active(norm(constants.first(features)))).chunk(3, dim=-1)
+        back = constants.back(hidden).chunk(3, dim=-1)  # (B, d_model) each, in torch's order of gates
+        reset, update = ((ours + theirs).sigmoid() for ours, theirs in zip(gates[:2], back[:2], strict=True))
+        new = torch.addcmul(gates[2], reset, back[2]).tanh()
+        tensors["hidden"].copy_(torch.lerp(new, hidden, update))
+        return self._scores(tensors["hidden"])
+
+    def _scores(self, hidden: Tensor) -> Tensor:
+        """Hidden states (..., d_model) to logits (..., 1 + n_ahead, C)."""
+        tokens = hidden.relu()[..., None, :]  # (..., 1, d_model)
+        if self.config.anticipation:
+            ahead = self.anticipate(tokens[..., 0, :]).relu().unflatten(-1, (self.config.anticipation, -1))
+            tokens = torch.cat([tokens, ahead], dim=-2)  # (..., 1 + n_ahead, d_model)
+        return self.classifier(tokens)

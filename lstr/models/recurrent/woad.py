@@ -1,0 +1,234 @@
+"""WOAD (Gao et al., CVPR 2021): an LSTM that is told when actions start, trained beside a classifier of whole videos.
+
+Online, an LSTM on one layer of features scores the chunk, its state carried without end, and a second layer on the
+largest of its last four states says whether an action starts now. In training alone, a second classifier on the same
+layer scores whole videos: by their most active chunks, and by how alike videos of one class are there. A window is a
+whole video as far as `config.work_length` reaches; the LSTM takes it in pieces of `config.unroll` chunks, each from a
+state of zeros.
+
+Where the published code takes chunks of zeros after a short video's end for background, here they have no loss; and
+every two videos of a batch that share a class are compared, for batches are not drawn to hold such pairs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lstr.config import LSTRConfig
+from lstr.layers.heads import FeatureHead
+from lstr.layers.renaming import with_prefixes
+from lstr.models.kind import Tensors
+from lstr.models.recurrent.recurrent import Recurrent
+from lstr.models.recurrent.woad_labels import pseudo_targets
+from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
+from lstr.windows.windows import Outputs, Windows
+
+STATES = 4
+"""Whose largest values tell whether an action starts."""
+SHARED_DROPOUT = 0.7
+TOP_SHARE = 8
+"""A video's score of a class is the mean of its highest eighth of chunks, rounded up."""
+WHOLE_VIDEO = 0.5
+"""What each of the two losses of whole videos weighs."""
+MARGIN = 0.5
+NEGATIVES, NEGATIVES_ALONE = 3, 100
+"""Chunks without a start that are drawn for each with one, and where there is none."""
+WARM_UP = 100
+"""Batches before pseudo-labels are made."""
+
+PUBLISHED_NAMES = {
+    "enc_lstm.": "unit.",
+    "classifier_frame.": "classifier.",
+    "mask.": "start.",
+    "model.fc.": "feature_head_work.input_linear.0.",
+    "model.classifier.": "video_classifier.",
+}
+"""First part of a published tensor's name to ours."""
+
+
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Published tensors under our names; those that are to learn from videos begin to count again."""
+    return {**with_prefixes(tensors, PUBLISHED_NAMES), "batches": torch.zeros((), dtype=torch.int64)}
+
+
+class WOAD(Recurrent):
+    """An LSTM of `config.d_model` on features of width `config.d_feedforward`, with a head for starts.
+
+    A stream's tensor `start` (B, 1) is the probability that an action starts at its last chunk. With
+    `config.supervision` "video" the loss reads of each window which classes are in it and nothing of when.
+    """
+
+    state_names = ("hidden", "cell", *(f"hidden.{age}" for age in range(1, STATES)))
+    batches: Tensor
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        self.feature_head_work = FeatureHead(config.input_dim, config.d_feedforward)
+        self.unit = nn.LSTMCell(config.d_feedforward, config.d_model)
+        self.start = nn.Linear(config.d_model, 2)
+        self.video_classifier = nn.Linear(config.d_feedforward, n_classes - 1)
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def outputs(self) -> Outputs:
+        """Every work slot."""
+        W = self.config.work_length
+        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
+
+    def begin(self, n_streams: int) -> Tensors:
+        """States of B streams before their first chunk, zeros (B, d_model) by name, and `start` (B, 1)."""
+        return {**super().begin(n_streams), "start": self.classifier.weight.new_zeros(n_streams, 1)}
+
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """Tokens (B, T, d_feedforward) from a state on: logits (B, T, 1, C), and the state after them."""
+        logits, starts, after = self.unrolled(tokens, state)
+        return logits[:, :, None], {**after, "start": starts[:, -1].softmax(dim=-1)[:, 1:]}
+
+    def unrolled(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
+        """As `run`, logits (B, T, C) and those of no start and of a start (B, T, 2), and the state after them."""
+        hidden, cell, *older = (state[name] for name in self.state_names)
+        hiddens, largest = [], []
+        for token in self.dropout(tokens).unbind(dim=1):
+            older = [hidden, *older][: STATES - 1]
+            hidden, cell = self.unit(token, (hidden, cell))
+            hiddens.append(hidden)
+            largest.append(torch.stack([hidden, *older]).amax(dim=0))
+        logits = self.classifier(self.dropout(torch.stack(hiddens, dim=1)))
+        starts = self.start(torch.stack(largest, dim=1))
+        return logits, starts, dict(zip(self.state_names, (hidden, cell, *older), strict=True))
+
+    @torch.no_grad()
+    def start_scores(self, features: Tensor) -> Tensor:
+        """Scores (L, C) of actions that start, of a video's features (L, D); 0 but where the likeliest class begins.
+
+        Where it changes to an action, that class has the product of its probability and that of a start, a row of zeros
+        elsewhere; the published code scores points with it.
+        """
+        logits, starts, _ = self.unrolled(self.feature_head_work(features)[None], self.begin(1))
+        scores = logits[0].softmax(dim=-1)
+        return begun(scores, starts[0].softmax(dim=-1))
+
+    def forward(self, windows: Windows) -> Any:
+        """Logits (B, T, C) and of starts (B, T, 2); of whole videos (B, W, C - 1); tokens (B, W, d_feedforward).
+
+        T is the largest multiple of `unroll` in W: what is left over has no loss of chunks, as published.
+        """
+        tokens = self.feature_head_work(windows.work)  # (B, W, d_feedforward)
+        tokens = F.dropout(tokens, SHARED_DROPOUT, self.training)
+        W, steps = tokens.shape[1], min(self.config.unroll, tokens.shape[1])
+        pieces = tokens[:, : W // steps * steps].unflatten(1, (-1, steps))  # (B, n, steps, d_feedforward)
+        logits, starts, _ = self.unrolled(pieces.flatten(0, 1), self.begin(pieces.shape[0] * pieces.shape[1]))
+        parts = (part.unflatten(0, pieces.shape[:2]).flatten(1, 2) for part in (logits, starts))
+        return *parts, self.video_classifier(tokens), tokens
+
+    @property
+    def has_idle_parameters(self) -> bool:
+        """Without labels of chunks, the LSTM learns nothing from the first batches."""
+        return True
+
+    def loss(self, forwarded: tuple[Tensor, ...], windows: Windows, supervision: Supervision) -> Tensor:
+        """Losses of chunks and of starts, and half of those of whole videos: their highest chunks, and alike classes.
+
+        In a batch of several pieces each piece's losses weigh as much as its share of the windows.
+        """
+        logits, starts, activity, tokens = forwarded
+        targets, ignore, present = supervision.targets, supervision.ignore, supervision.counts
+        columns = [c for c in range(1, self.n_classes) if c != ignore]
+        labels = (targets * present[..., None])[..., columns].amax(dim=1)  # (B, K) classes of each window
+        activity = activity[..., [c - 1 for c in columns]]
+        whole = video_loss(activity, labels, present) + likeness_loss(tokens, activity, labels, present)
+        share = 1.0
+        if supervision.n_windows is not None:
+            share = float(present.any(dim=1).sum()) / supervision.n_windows
+        if self.config.supervision == "video":
+            self.batches += int(self.training)
+            if self.batches <= WARM_UP:
+                return share * WHOLE_VIDEO * whole
+            made, beginning, usable = pseudo_targets(activity.detach(), labels, present)
+            targets, present, ignore = torch.zeros_like(targets), present & usable[:, None], None
+            targets[..., columns] = made.to(targets)
+            targets[..., 0] = (made.sum(-1) == 0).to(targets)
+        else:
+            acts = targets[..., columns] > 0  # (B, W, K)
+            before = torch.cat([acts[:, :1], acts[:, :-1]], dim=1)  # of the first slot nothing is known
+            beginning = (acts & ~before).any(-1)  # (B, W)
+        T = logits.shape[1]
+        keep = loss_mask(targets, ignore, present)[:, :T]
+        drawn = drawn_starts(beginning[:, :T] & keep, keep)
+        frames = multi_hot_cross_entropy(logits, targets[:, :T], ignore, present[:, :T])
+        return share * (frames + focal_loss(starts[drawn], beginning[:, :T][drawn].long()) + WHOLE_VIDEO * whole)
+
+
+def begun(scores: Tensor, starts: Tensor) -> Tensor:
+    """Scores (L, C) of the starts of actions, of scores and starts (L, 2), both probabilities."""
+    best = scores.argmax(dim=1)
+    before = torch.cat([best.new_zeros(1), best[:-1]])
+    first = (best > 0) & (best != before)
+    found = torch.zeros_like(scores)
+    rows = first.nonzero()[:, 0]
+    found[rows, best[rows]] = scores[rows, best[rows]] * starts[rows, 1]
+    return found
+
+
+def video_loss(activity: Tensor, labels: Tensor, present: Tensor) -> Tensor:
+    """Cross entropy of videos with their classes (B, K), by the mean of each class's highest chunks (B, L, K)."""
+    rows = []
+    for one, those, chunks in zip(activity, labels, present, strict=True):
+        if those.any():
+            seen = one[chunks]  # (l, K)
+            top = seen.topk(-(-len(seen) // TOP_SHARE), dim=0).values.mean(0)
+            rows.append(-(top.log_softmax(-1) * those / those.sum()).sum())
+    return torch.stack(rows).mean() if rows else activity.sum() * 0
+
+
+def likeness_loss(
+    tokens: Tensor,
+    activity: Tensor,
+    labels: Tensor,
+    present: Tensor,
+    pairs: Iterable[tuple[int, int]] | None = None,
+) -> Tensor:
+    """Co-activity similarity of W-TALC (Paul et al., ECCV 2018): where two videos act alike they are to look alike.
+
+    tokens (B, L, F), activity (B, L, K), labels (B, K); pairs of videos, None for all that share a class.
+    """
+    highs, lows = [], []
+    for one, seen, chunks in zip(tokens, activity, present, strict=True):
+        weights = seen[chunks].softmax(dim=0)  # (l, K) over time
+        highs.append(weights.T @ one[chunks])  # (K, F)
+        lows.append((1 - weights).T @ one[chunks] / max(1, int(chunks.sum()) - 1))
+    total, count = activity.sum() * 0, labels.new_zeros(())
+    for i, j in itertools.combinations(range(len(labels)), 2) if pairs is None else pairs:
+        shared = (labels[i] > 0) * (labels[j] > 0) * labels.new_ones(())  # (K,)
+        if not shared.any():
+            continue
+        alike = F.cosine_similarity(highs[i], highs[j], dim=-1)
+        for high, low in ((highs[i], lows[j]), (highs[j], lows[i])):
+            apart = F.cosine_similarity(high, low, dim=-1)
+            total = total + 0.5 * ((apart - alike + MARGIN).clamp(min=0) * shared).sum()
+        count = count + shared.sum()
+    return total / count.clamp(min=1)
+
+
+def drawn_starts(beginning: Tensor, keep: Tensor) -> Tensor:
+    """Which chunks (...) enter the loss of starts: all that begin an action, and of the others some at random."""
+    negatives = (~beginning & keep).flatten().nonzero()[:, 0]
+    positives = int(beginning.sum())
+    count = NEGATIVES * positives if positives else NEGATIVES_ALONE
+    drawn = beginning.clone().flatten()
+    drawn[negatives[torch.randperm(len(negatives))[:count].to(negatives.device)]] = True
+    return drawn.view_as(beginning)
+
+
+def focal_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over rows (N, 2) of (1 - p)^2 times the cross entropy with targets (N,); 0 of none."""
+    if not len(logits):
+        return logits.sum()
+    likely = logits.log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    return -((1 - likely.exp()).square() * likely).mean()

@@ -1,0 +1,1 @@
+"""Models that see a window of chunks."""

@@ -1,0 +1,168 @@
+"""Long-term feature banks (Wu et al., CVPR 2019) with non-local blocks, used causally: a baseline of the LSTR paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lstr.config import LSTRConfig
+from lstr.layers.heads import FeatureHead
+from lstr.layers.transformer import module_list
+from lstr.models.kind import Model, Tensors
+from lstr.windows import indices as memory
+from lstr.windows.windows import Outputs, Windows
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+class NonLocalBlock(nn.Module):
+    """Short-term features look at the bank with one head, as wide as they are (Wu et al. 2019, the modified NL block).
+
+    Scaled dot product and softmax, then LayerNorm, ReLU, a linear layer and dropout, added to the features.
+    """
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.norm = nn.LayerNorm(d_model)
+        self.out = nn.Linear(d_model, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, short: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """short (B, N, d_model) after it met keys and values (B, M, d_model); mask (B, N, M) bool, True = visible."""
+        scores = self.query(short) @ keys.transpose(1, 2) * short.shape[-1] ** -0.5  # (B, N, M)
+        attended = scores.masked_fill(~mask, float("-inf")).softmax(dim=-1) @ values  # (B, N, d_model)
+        return short + self.dropout(self.out(F.relu(self.norm(attended))))
+
+
+class LFB(Model):
+    """A chunk's short-term feature, and what `config.l_dec` non-local blocks find for it in the bank.
+
+    The bank at a chunk holds the visible chunks of the long memory, and of the work memory those up to the chunk
+    itself, which is the causal bank of Wu et al. 2019. It is a set: the place of a chunk in it is not known. While
+    nothing precedes the work memory the newest long slot holds chunk 0, so that chunk is then in the bank twice.
+    """
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        self.feature_head_work = FeatureHead(config.input_dim, config.d_model)
+        self.feature_head_long = FeatureHead(config.input_dim, config.d_model)
+        self.blocks: Sequence[NonLocalBlock] = module_list(
+            NonLocalBlock(config.d_model, config.dropout) for _ in range(config.l_dec)
+        )
+        self.classifier = nn.Linear(2 * config.d_model, n_classes)
+
+    def outputs(self) -> Outputs:
+        """Every work slot, and no future."""
+        W = self.config.work_length
+        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
+
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, W, C) of every work slot, from the long memory and the work slots up to itself."""
+        W = windows.work.shape[1]
+        causal = torch.ones(len(windows), W, W, dtype=torch.bool, device=windows.work.device).tril()
+        mask = torch.cat([windows.long_mask[:, None].expand(-1, W, -1), causal], dim=2)  # (B, W, n_long + W)
+        bank = self.keys_values(torch.cat([windows.long, windows.work], dim=1))  # (B, n_long + W, d_model) each
+        return self.classify(windows.work, bank, mask)
+
+    def keys_values(self, features: Tensor) -> list[KeysValues]:
+        """What the blocks need of chunks with features (..., D) in the bank: a pair (..., d_model) for each block."""
+        tokens = self.feature_head_long(features)
+        return [(block.key(tokens), block.value(tokens)) for block in self.blocks]
+
+    def classify(self, features: Tensor, bank: Iterable[KeysValues], mask: Tensor) -> Tensor:
+        """Logits (B, N, C) of chunks with features (B, N, D).
+
+        bank: a pair (B, M, d_model) for each block; mask (B, N, M) bool, True = visible.
+        """
+        short = self.feature_head_work(features)  # (B, N, d_model)
+        found = short
+        for block, (keys, values) in zip(self.blocks, bank, strict=True):
+            found = block(found, keys, values, mask)
+        return self.classifier(torch.cat([short, found], dim=-1))
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1, C) of a video's features (L, D): chunk T has the newest output of its window."""
+        bank = self.keys_values(features)  # (L, d_model) each
+        rows = []
+        for start in range(0, len(features), batch_size):
+            ends = np.arange(start, min(start + batch_size, len(features)))
+            chunks, mask = _bank_chunks(ends, self.config)  # (B, n_long + W)
+            seen = ((keys[chunks], values[chunks]) for keys, values in bank)  # (B, n_long + W, d_model), block by block
+            visible = torch.from_numpy(mask).to(features.device)[:, None]  # (B, 1, n_long + W)
+            rows.append(self.classify(features[ends][:, None], seen, visible))
+        return torch.cat(rows)
+
+    def begin(self, n_streams: int) -> Tensors:
+        """Keys and values (B, R, d_model) for each block: R rows, a ring for the work memory before one for the long.
+
+        A chunk that both memories can hold is in both rings, so the bank may hold it twice, as the definition says.
+        """
+        config = self.config
+        shape = (n_streams, config.work_length + _long_rows(config), config.d_model)
+        names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
+        return {name: self.classifier.weight.new_zeros(shape) for name in names}
+
+    def advance(self, constants: None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+        """Logits (B, 1, C) of the next chunk of every stream, features (B, D), changing the rings.
+
+        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
+        """
+        device = features.device
+        fresh, streams, rows = (torch.from_numpy(a).to(device) for a in _places(chunks, self.config))
+        kept = [(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(self.config.l_dec)]  # (B, R, d_model)
+        for pair, new in zip(kept, self.keys_values(features), strict=True):
+            for ring, projected in zip(pair, new, strict=True):
+                # A hidden row weighs 0, but 0 times what an earlier video left there need not be 0.
+                ring[fresh] = 0
+                ring[streams, rows] = projected[streams]
+        visible = torch.from_numpy(_visible_rows(chunks, self.config)).to(device)[:, None]  # (B, 1, R)
+        return self.classify(features[:, None], kept, visible)
+
+
+def _bank_chunks(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Chunks of the bank at ends (B,), long memory before work memory, and which are present: (B, n_long + W) both."""
+    long, long_mask = memory.long_indices(ends, config)
+    work, work_mask = memory.work_indices(ends, config)
+    return np.concatenate([long, work], axis=1), np.concatenate([long_mask, work_mask], axis=1)
+
+
+def _spacing(config: LSTRConfig) -> int:
+    """Chunks between two that the long memory can use: a fixed grid uses its multiples, the others every chunk."""
+    return config.long_stride if config.grid == "fixed" else 1
+
+
+def _long_rows(config: LSTRConfig) -> int:
+    """Rows for the long memory and for the chunks still in the work memory, which will enter it."""
+    return (config.long_length + config.work_length) // _spacing(config) + 1 if config.n_long else 0
+
+
+def _long_row(chunks: NDArray[np.int64], config: LSTRConfig) -> NDArray[np.int64]:
+    """Rows of chunks in the long memory's ring, counted from the start of both rings."""
+    return config.work_length + chunks // _spacing(config) % _long_rows(config)
+
+
+def _places(chunks: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], ...]:
+    """Where chunks (B,) go: the streams to clear first, then the streams and the rows to write."""
+    storing = np.flatnonzero(chunks % _spacing(config) == 0) if config.n_long else np.zeros(0, dtype=np.int64)
+    streams = np.concatenate([np.arange(len(chunks)), storing])
+    rows = np.concatenate([chunks % config.work_length, _long_row(chunks[storing], config)])
+    return np.flatnonzero(chunks == 0), streams, rows
+
+
+def _visible_rows(chunks: NDArray[np.int64], config: LSTRConfig) -> NDArray[np.bool_]:
+    """Which rows of the rings hold the bank at chunks (B,): (B, R)."""
+    held, mask = _bank_chunks(chunks, config)
+    long, work = held[:, : config.n_long], held[:, config.n_long :]
+    rows = np.concatenate([_long_row(long, config), work % config.work_length], axis=1)
+    visible = np.zeros((len(chunks), config.work_length + _long_rows(config)), dtype=np.bool_)
+    stream, slot = np.nonzero(mask)
+    visible[stream, rows[stream, slot]] = True
+    return visible

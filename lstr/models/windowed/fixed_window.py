@@ -1,0 +1,108 @@
+"""Kinds whose window has one fixed length and looks at all of it: what they share.
+
+Where the video is younger than the window, rows of zeros stand before it, as in GateHUB's code; OadTR's and Colar's
+score no such chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lstr.models.kind import Model, Tensors
+from lstr.windows.windows import Outputs, Windows
+
+
+class FixedWindow(Model):
+    """A kind whose scores follow from something of each of the last `config.work_length` chunks, oldest first.
+
+    A subclass has `of_chunk` and `score`; a stream keeps a ring of what `of_chunk` gives.
+    """
+
+    kept_width: int
+    """K, of what is kept of a chunk"""
+
+    def of_chunk(self, features: Tensor) -> Tensor:
+        """What is kept of chunks with features (..., D): (..., K)."""
+        raise NotImplementedError
+
+    def score(self, kept: Tensor, constants: Any = None) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of the newest chunk and those ahead, from what is kept of a window (B, W, K).
+
+        constants are those of `constants()`, None to compute them, and then with gradients.
+        """
+        raise NotImplementedError
+
+    def outputs(self) -> Outputs:
+        """The newest chunk and the chunks after it."""
+        n = 1 + self.config.n_ahead
+        return Outputs(np.full(n, -1, dtype=np.int64), np.arange(n))
+
+    def forward(self, windows: Windows) -> Any:
+        """Logits (B, 1 + n_ahead, C)."""
+        return self.score(self.of_chunk(newest_last(windows)))
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1 + n_ahead, C) of a video's features (L, D)."""
+        constants = self.constants()
+        windows = self.windows_of(self.of_chunk(self.after_zeros(features)))  # (L, W, K)
+        return torch.cat([self.score(part, constants) for part in windows.split(batch_size)])
+
+    def after_zeros(self, features: Tensor) -> Tensor:
+        """Features (L, D) after the rows of zeros (W - 1, D) that stand before a video."""
+        return torch.cat([features.new_zeros(self.config.work_length - 1, features.shape[1]), features])
+
+    def windows_of(self, rows: Tensor) -> Tensor:
+        """The windows (L, W, K) of rows (W - 1 + L, K) that stand one after the other: a view."""
+        return rows.unfold(0, self.config.work_length, 1).transpose(1, 2)
+
+    def begin(self, n_streams: int) -> Tensors:
+        """A ring (B, W, K) of what is kept of the last chunks."""
+        shape = (n_streams, self.config.work_length, self.kept_width)
+        return {"window": self.classifier.weight.new_zeros(shape)}
+
+    def advance(self, constants: Any, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of the next chunk of every stream, features (B, D), changing the ring.
+
+        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
+        """
+        window, _, _ = self.take(tensors["window"], chunks, features)
+        return self.score(window, constants)
+
+    def take(self, ring: Tensor, chunks: NDArray[np.int64], features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Take the next chunks, features (B, D), into a ring (B, W, K).
+
+        Returns the windows (B, W, K), oldest first, and where in the ring they are: streams (B,) and places (B, W).
+        """
+        W = self.config.work_length
+        kept = self.of_chunk(torch.cat([features, torch.zeros_like(features[:1])]))  # (B + 1, K)
+        fresh = np.flatnonzero(chunks == 0)
+        if len(fresh):
+            ring[torch.from_numpy(fresh).to(ring.device)] = kept[-1]
+        places = torch.from_numpy((chunks[:, None] + 1 + np.arange(W)) % W).to(ring.device)  # the newest last
+        streams = torch.arange(len(chunks), device=ring.device)
+        ring[streams, places[:, -1]] = kept[:-1]
+        return ring[streams[:, None], places], streams, places
+
+
+def newest_last(windows: Windows) -> Tensor:
+    """Features of the work memory (B, W, D) with the absent slots, which are zeros, before the others."""
+    W = windows.work.shape[1]
+    order = (torch.arange(W, device=windows.work.device) - absent(windows)) % W  # (B, W)
+    return windows.work.gather(1, order[..., None].expand_as(windows.work))
+
+
+def of_present(windows: Windows, rows: Tensor) -> Tensor:
+    """Rows (B, W, ...) in the order of `newest_last` in that of the work slots: the absent ones after the others."""
+    W = windows.work.shape[1]
+    order = (torch.arange(W, device=rows.device) + absent(windows)) % W  # (B, W)
+    return rows.gather(1, order[..., None].expand_as(rows))
+
+
+def absent(windows: Windows) -> Tensor:
+    """Work slots (B, 1) that are not present yet."""
+    return windows.work.shape[1] - windows.work_mask.sum(1, keepdim=True)

@@ -1,0 +1,97 @@
+"""Whole videos at once: the same scores as window by window, and no chunk projected twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lstr import batch
+from lstr.layers.packing import PackedLinear
+from tests.support.tiny_models import DESIGNS, tiny, video
+
+FORMS = [
+    {"grid": "fixed", "positions": "slot"},
+    {"grid": "sliding", "positions": "slot", "anticipation": 2},
+    {"grid": "sliding", "positions": "distance", "gru": True},
+    {"grid": "anchored", "positions": "slot"},
+    {"grid": "fixed", "positions": "distance", "long_length": 0, "gru": True},
+]
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=lambda design: " ".join(design.values()))
+def test_scores_are_those_of_each_window_alone(design):
+    """Videos shorter than the work memory, shorter than both memories, and longer, in blocks that leave a rest."""
+    for form in FORMS:
+        if design["integration"] == "mlp":
+            form = form | {"anticipation": 0}
+        model = tiny(**design, **form)
+        for length in (4, 45):
+            features = video(length)
+            with torch.no_grad():
+                expected = model.video_logits(features, 16).softmax(dim=-1)
+            torch.testing.assert_close(batch.predict_ahead(model, features, 16), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+@pytest.mark.parametrize("length", [22, 61])
+def test_each_chunk_is_projected_once(grid, length, monkeypatch):
+    """Through each feature head, and to keys and values of the long memory only where some window can see it."""
+    rows: dict[int, int] = {}
+    forward = PackedLinear.forward
+
+    def count(self, x):
+        rows[id(self)] = rows.get(id(self), 0) + x[..., 0].numel()
+        return forward(self, x)
+
+    monkeypatch.setattr(PackedLinear, "forward", count)
+    model = tiny(grid=grid)
+    constants = batch.shared_constants(model)
+    batch.predict_ahead(model, video(length), 16, constants)
+    packed = constants.model
+    seen = length if grid == "sliding" and length > 22 else -(-length // 4)
+    assert rows[id(packed.feature_head_work.input_linear[0])] == length
+    assert rows[id(packed.feature_head_long.input_linear[0])] == seen
+    # The first decoder layer computes all 6 work slots of each window, the last its newest chunk alone.
+    first, last = packed.dec_modules.layers
+    assert (rows[id(first.linear1)], rows[id(last.linear1)]) == (6 * length, length)
+
+
+def test_equal_long_memories_are_encoded_once(monkeypatch):
+    from lstr.models.lstr import caches
+
+    encoded = []
+    encode = caches.encode
+    monkeypatch.setattr(caches, "encode", lambda *arguments: encoded.append(encode(*arguments)) or encoded[-1])
+    batch.predict(tiny(grid="fixed"), video(61), 61)
+    assert len(encoded) == 1
+    # chunk 0 alone up to T = 9, then another memory every fourth chunk
+    assert len(encoded[0][0]) == 1 + len(range(10, 61, 4))
+
+
+def test_videos_may_share_what_follows_from_the_weights():
+    model = tiny()
+    constants = batch.shared_constants(model)
+    for seed in (0, 1):
+        features = video(30, seed)
+        assert torch.equal(
+            batch.predict_ahead(model, features, constants=constants), batch.predict_ahead(model, features)
+        )
+    assert batch.shared_constants(tiny(kind="rnn")) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+def test_full_size_scores_are_those_of_each_window_alone(grid):
+    from lstr.config import LSTRConfig
+    from lstr.kinds import make_model
+    from lstr.windows.windows import gather
+
+    torch.manual_seed(0)
+    model = make_model(LSTRConfig(grid=grid), 22).eval()
+    features = torch.randn(2200, 3072)
+    scores = batch.predict(model, features)
+    ends = np.array([0, 17, 31, 32, 500, 2079, 2080, 2081, 2199])
+    with torch.no_grad():
+        logits = model(gather(features, ends, model.config))[torch.arange(len(ends)), np.minimum(ends, 31)]
+    torch.testing.assert_close(scores[ends], logits.softmax(dim=-1), atol=1e-5, rtol=0)

@@ -1,0 +1,100 @@
+"""EFC, ED, RED and TTPP: what they regress, reward and look back at."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lstr.batch import predict_ahead
+from lstr.models.windowed.encoder_decoder import rewards
+from lstr.windows.loss import Supervision, loss_of, totals_of
+from lstr.windows.windows import gather, join
+from tests.support.tiny_models import tiny, video
+
+W, A, C = 6, 2, 5
+AHEAD = {"work_length": W, "anticipation": A}
+
+
+def supervised(model, lengths=(20, 3)):
+    """Windows at the ends of videos, one of them young, with targets of one class each."""
+    torch.manual_seed(3)
+    windows = join([gather(video(length, length), [length - 1], model.config) for length in lengths])
+    outputs = model.outputs()
+    targets = torch.eye(C)[torch.randint(0, C, (len(lengths), len(outputs.slots)))]
+    return windows, Supervision(targets, windows.work_mask[:, torch.from_numpy(outputs.slots)])
+
+
+@pytest.mark.parametrize("kind", ["efc", "ed", "ttm"])
+def test_a_window_says_of_its_newest_chunk_what_the_video_does(kind):
+    model, features = tiny(kind=kind, **AHEAD), video(20)
+    whole = predict_ahead(model, features)
+    with torch.no_grad():
+        logits, _ = model(gather(features, [2, 5, 19], model.config))
+    now, ahead = logits[:, :W], logits[:, W:].unflatten(1, (W, A))
+    for row, (end, slot) in enumerate([(2, 2), (5, 5), (19, 5)]):
+        expected = torch.cat([now[row, slot, None], ahead[row, slot]]).softmax(-1)
+        torch.testing.assert_close(whole[end], expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["efc", "ed", "ttm"])
+def test_features_that_the_window_has_are_regressed(kind):
+    model = tiny(kind=kind, **AHEAD)
+    windows, supervision = supervised(model)
+    logits, features = model(windows)
+    errors = []
+    for b, present in enumerate((W, 3)):
+        for slot in range(W):
+            for h in range(1, A + 1):
+                if slot + h < present:
+                    errors.append((features[b, slot, h - 1] - windows.work[b, slot + h]).square().mean())
+    expected = loss_of(logits, model.outputs(), supervision) + torch.stack(errors).mean()
+    torch.testing.assert_close(model.loss((logits, features), windows, supervision), expected)
+
+
+@pytest.mark.parametrize("kind", ["efc", "ed", "ttm", "idn", "fats"])
+def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
+    model = tiny(kind=kind, **(AHEAD if kind in ("efc", "ed", "ttm") else {"work_length": W}))
+    windows, supervision = supervised(model, (20, 9, 14))
+
+    def loss(rows, **of_batch):
+        part = windows.map(lambda tensor: tensor[rows])
+        torch.manual_seed(5)  # FATS draws a length
+        one = replace(supervision, targets=supervision.targets[rows], counts=supervision.counts[rows], **of_batch)
+        return model.loss(model(part), part, one).item()
+
+    whole = slice(None)
+    totals = totals_of(supervision.targets, supervision.counts, model.outputs(), None)
+    pieces = [loss(rows, totals=totals, n_windows=3) for rows in (slice(0, 2), slice(2, 3))]
+    assert sum(pieces) == pytest.approx(loss(whole), rel=1e-5)
+
+
+def test_a_reward_is_for_being_right_early():
+    background, act = torch.eye(3)[0], torch.eye(3)[1]
+    begins = torch.stack([background, background, act, act, act])  # now, then four ahead
+    drawn = torch.tensor([0, 1, 1, 2])
+    assert rewards(begins, drawn).tolist() == [0, 1, 0.5, 0]
+    goes_on = torch.stack([act] * 5)
+    assert rewards(goes_on, torch.tensor([1, 0, 1, 1])).tolist() == [0.25, 0, 0.25, 0.25]
+
+
+def test_red_prefers_what_is_rewarded():
+    """Gradients of the reward alone make a label likelier whose reward is above the mean."""
+    model = tiny(kind="red", **AHEAD).train()
+    windows, supervision = supervised(model, (20,))
+    supervision = replace(supervision, targets=torch.eye(C)[1].expand_as(supervision.targets))
+    ahead = torch.zeros(1, W * (1 + A), C, requires_grad=True)
+    features = model(windows)[1]
+    torch.manual_seed(0)
+    plain = super(type(model), model).loss((ahead, features), windows, supervision)
+    rewarded = sum(model.loss((ahead, features), windows, supervision) - plain for _ in range(200))
+    rewarded.backward()
+    assert (ahead.grad[0, W:].argmin(-1) == 1).all(), "a step against the gradient raises the right class most"
+    assert 0 < model.mean_reward < 1, "which is what rewards are compared with"
+
+
+def test_ttpp_looks_no_further_back_than_its_window():
+    model, features = tiny(kind="ttm", **AHEAD), video(20)
+    changed = features.clone()
+    changed[: 20 - W] += 5
+    ours, theirs = predict_ahead(model, features), predict_ahead(model, changed)
+    assert torch.equal(ours[-1], theirs[-1]) and not torch.allclose(ours[-2], theirs[-2])

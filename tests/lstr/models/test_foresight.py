@@ -1,0 +1,347 @@
+"""CMeRT and MAT against their published evaluation and training, and streams that say the same as the whole video."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lstr import checkpoint, streaming
+from lstr.batch import predict_ahead
+from lstr.config import PRESETS, LSTRConfig, override
+from lstr.errors import CheckpointError, ConfigError
+from lstr.kinds import make_model
+from lstr.layers.transformer import Attention
+from lstr.models.foresight.foresight import BranchHead
+from lstr.models.foresight.mat import _foresee_again, attend_to_best
+from lstr.windows import indices as memory
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import gather
+from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from pipelines.training.config import TrainConfig, resolve
+from pipelines.training.sampling import absorb_statistics, draw_windows, make_targets
+from tests.support.published_sets import check_grids
+from tests.support.tiny_models import tiny, unsettled, video
+
+GRIDS = {"cmert": "anchored", "mat": "sliding"}
+
+
+def golden(folder, kind, **changes):
+    about = json.loads((folder / f"{kind}_small.json").read_text())
+    named = about["config"]
+    settings = {"n_heads": named["NUM_HEADS"], "work_length": named["WORK_MEMORY_LENGTH"]}
+    settings |= {"long_length": named["LONG_MEMORY_LENGTH"], "long_stride": named["LONG_MEMORY_SAMPLE_RATE"]}
+    settings |= {"anticipation": named["ANTICIPATION_LENGTH"]}
+    settings |= {"context": about["context"]} if kind == "cmert" else {"groups": named["GROUPS"]}
+    loaded = checkpoint.load(folder / f"{kind}_small.pth", settings | changes)
+    with np.load(folder / f"{kind}_small.npz") as file:
+        arrays = {key: file[key] for key in file.files}
+    return about, loaded, arrays, np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
+
+
+@pytest.fixture(params=GRIDS)
+def published(shared, request):
+    return golden(shared / "data" / "golden", request.param)
+
+
+def check_scores(scores, logits, kind):
+    """MAT keeps other keys where two tie to rounding, so that a chunk in a hundred may be further off."""
+    apart = (scores - torch.from_numpy(logits).softmax(dim=-1)).abs().flatten(1).amax(dim=1)  # (L,)
+    assert apart.max() < (1e-4 if kind == "mat" else 1e-5)
+    assert (apart < 1e-5).float().mean() >= 0.99
+
+
+def test_published_weights_give_the_published_scores(published):
+    """Of whole videos, as defined and as computed; the newest chunk and those ahead."""
+    _, loaded, arrays, features = published
+    config = loaded.config
+    assert config.grid == GRIDS[config.kind] and (config.future, config.n_generated) == (24, 10)
+    assert loaded.assumed == {}
+    with torch.no_grad():
+        defined = loaded.model.video_logits(torch.from_numpy(features), 64).softmax(dim=-1)
+    check_scores(defined, arrays["logits"], config.kind)
+    check_scores(predict_ahead(loaded.model, features), arrays["logits"], config.kind)
+
+
+@pytest.mark.long
+def test_a_stream_of_published_weights_gives_the_published_scores(published):
+    _, loaded, arrays, features = published
+    config, state = loaded.config, streaming.create(loaded.model)
+    rows = [row.split([config.rgb_dim, config.flow_dim]) for row in torch.from_numpy(features)]
+    scores = torch.stack([streaming.step_ahead(loaded.model, state, *row) for row in rows])
+    check_scores(scores, arrays["logits"], config.kind)
+
+
+def test_windows_are_the_published_ones(published):
+    """Which chunks they hold, and the logits of every stage and of the generated future."""
+    _, loaded, arrays, features = published
+    config = loaded.config
+    check_grids(arrays, config)
+    if config.kind == "cmert":
+        for part in ("window", "train"):
+            ends = arrays[f"{part}_start"] + config.work_length - 1
+            assert (memory.context_indices(ends, config) == arrays[f"{part}_context_index"]).all()
+    ends = arrays["window_start"] + config.work_length - 1
+    with torch.no_grad():
+        logits = loaded.model(gather(features, ends, config)).numpy()
+    names = [f"window_work_logits_{i}" for i in range(3)]
+    names += ["window_future_logits", *(f"window_future_logits_{i}" for i in range(2))]
+    expected = np.concatenate([arrays[name] for name in names if name in arrays], axis=1)
+    assert np.abs(logits - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("kind, part", [("cmert", "train"), ("mat", "train"), ("mat", "late")])
+def test_training_is_the_published_one(shared, kind, part):
+    """Loss and gradient of a batch, by the function that training uses; of MAT batches of either path."""
+    grouping = {"grouping": "batch"} if kind == "mat" else {}
+    about, loaded, arrays, features = golden(shared / "data" / "golden", kind, **grouping)
+    model = loaded.model.train()
+    windows = gather(features, arrays[f"{part}_start"] + loaded.config.work_length - 1, loaded.config, True)
+    n_work = len(arrays[f"{part}_work_losses"])
+    future = [arrays[f"{part}_future_target"]] * len(arrays[f"{part}_future_losses"])
+    targets = torch.from_numpy(np.concatenate([arrays[f"{part}_target"]] * n_work + future, axis=1)).float()
+    counts = torch.ones(targets.shape[:2], dtype=torch.bool)
+    loss = model.loss(model(windows), windows, Supervision(targets, counts, about["ambiguous"]))
+    assert loss.item() == pytest.approx(float(arrays[f"{part}_loss"]), rel=1e-5)
+    if part == "train":
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            expected = about["train_gradient_norms"][name]
+            assert parameter.grad.norm().item() == pytest.approx(expected, rel=1e-4), name
+
+
+def test_targets_are_the_published_ones(published):
+    """Of both halves of the outputs: the work memory with what follows, and the future past the end of the video."""
+    _, loaded, arrays, _ = published
+    config, outputs = loaded.config, loaded.model.outputs()
+    one = LabelledVideo("v", TwoStreamArray(arrays["rgb"], arrays["flow"]), arrays["target"])
+    for part in [part for part in ("train", "late") if f"{part}_start" in arrays]:
+        drawn = [(0, int(start) + config.work_length - 1) for start in arrays[f"{part}_start"]]
+        targets, counts = make_targets([one], drawn, config, outputs)
+        n_work, future = len(arrays[f"{part}_work_losses"]), arrays[f"{part}_future_target"]
+        halves = targets.split([targets.shape[1] - future.shape[1], future.shape[1]], dim=1)
+        assert (halves[1].numpy() == future).all() and counts[:, -future.shape[1] :].all()
+        assert (halves[0][:, : arrays[f"{part}_target"].shape[1]].numpy() == arrays[f"{part}_target"]).all()
+        assert n_work + len(arrays[f"{part}_future_losses"]) == len(outputs.parts)
+    assert [part.weight for part in outputs.parts] == (
+        [0.1, 1.0, 0.5] if config.kind == "cmert" else [0.2, 0.2, 1.0, 0.1, 0.1]
+    )
+
+
+@pytest.mark.long
+def test_a_batch_of_mat_decides_together_on_request_alone(shared):
+    """As the published evaluation does, from its second window on; a stream and the definition never do."""
+    _, alone, arrays, features = golden(shared / "data" / "golden", "mat")
+    _, together, _, _ = golden(shared / "data" / "golden", "mat", grouping="batch")
+    expected, W = torch.from_numpy(arrays["published_scores"]), alone.config.work_length
+    apart = {}
+    for name, model in (("alone", alone.model), ("together", together.model)):
+        apart[name] = (predict_ahead(model, features)[W - 1 :, 0] - expected[W - 1 :]).abs().amax(dim=1)
+    assert apart["together"].max() < 1e-4 and (apart["together"] < 1e-5).float().mean() >= 0.99
+    assert (apart["alone"] > 1e-2).sum() == 31  # around the chunk at which the memory is full
+    _, visible = memory.long_indices(np.arange(len(features)), alone.config)
+    assert (alone.model.grouped(torch.from_numpy(visible)).numpy() == arrays["grouped"]).all()
+    with torch.no_grad():
+        defined = [loaded.model.video_logits(torch.from_numpy(features), 64) for loaded in (alone, together)]
+    assert torch.equal(*defined)
+
+
+def test_best_keys_by_hand():
+    """Of four keys that exist, a hidden one among them, three are left; of one, one."""
+    torch.manual_seed(0)
+    attention = Attention(4, 1, 0.0)
+    x, tokens = torch.randn(2, 1, 4), torch.randn(2, 5, 4)
+    mask = torch.tensor([True, True, False, True, True])
+    counted = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])
+    keys, values = attention.keys_values(tokens)
+    scores = (attention.queries(x) @ keys.transpose(-1, -2))[:, 0, 0] / 2  # (2, 5)
+    visible = scores[0, [0, 1, 3]].softmax(0) @ values[0, 0, [0, 1, 3]]
+    expected = torch.stack([visible, values[1, 0, 0]])[:, None, None]
+    torch.testing.assert_close(attend_to_best(attention, x, tokens, mask, counted), attention.merge(expected))
+    best = scores[0].topk(3).indices
+    expected = attention.merge((scores[0, best].softmax(0) @ values[0, 0, best])[None, None, None])
+    torch.testing.assert_close(attend_to_best(attention, x, tokens)[:1], expected)
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_a_stream_sums_up_its_long_memory_only_when_that_changes(kind, monkeypatch):
+    """On a fixed grid that is once for each stride, and never before the work memory is full."""
+    model, calls = tiny(kind=kind), []
+    state = streaming.create(model)
+    remember = type(model).remember
+
+    def watched(self, *args):
+        calls.append(int(state.chunks[0]))
+        return remember(self, *args)
+
+    monkeypatch.setattr(type(model), "remember", watched)
+    for row in video(20):
+        streaming.step(model, state, row[:5], row[5:])
+    assert calls == [0, 10, 14, 18]  # the slots then hold chunks 4, 8 and 12 too
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_a_stream_in_bf16_is_near(kind):
+    model, features = tiny(kind=kind, context=2 * (kind == "cmert")), video(20)
+    state = streaming.create(model, precision="bf16")
+    scores = torch.stack([streaming.step_ahead(model, state, row[:5], row[5:]) for row in features])
+    assert 0 < (scores - predict_ahead(model, features)).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+@pytest.mark.parametrize("missing", [None, "rgb", "flow"])
+def test_features_may_be_standardised_in_training(kind, missing):
+    """The branches of a head absorb the mean and the variance of their own features."""
+    dims = {f"{missing}_dim": 0} if missing else {}
+    model = unsettled(tiny(kind=kind, **dims))
+    rows = 3 + 2 * video(30, width=model.config.input_dim)
+    mean, std = rows.mean(0), rows.std(0)
+    exported = make_model(model.config, 5).eval()
+    exported.load_state_dict(absorb_statistics(model.state_dict(), mean, std))
+    expected = predict_ahead(model, (rows - mean) / std)
+    torch.testing.assert_close(predict_ahead(exported, rows), expected, atol=1e-5, rtol=0)
+    plain = absorb_statistics(model.state_dict(), torch.zeros(1), torch.ones(1))
+    assert all(torch.equal(tensor, plain[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_dropout_differs_from_window_to_window(kind):
+    """Queries that are learned are dropped out for each window, not once for a batch of them."""
+    model = tiny(kind=kind, dropout=0.5).train()
+    assert model.learned(3)["stage1"].shape[0] == 3
+    assert not torch.equal(*model.learned(2)["stage1"])
+    windows = gather(video(60), [50, 50], model.config)
+    logits = model(windows)
+    assert logits.isfinite().all() and not torch.allclose(logits[0], logits[1])
+
+
+@pytest.mark.parametrize("preset", ["cmert-thumos14", "mat-thumos14"])
+def test_names_and_shapes_of_tensors_are_the_published_ones(shared, preset):
+    kind = PRESETS[preset].kind
+    published = json.loads((shared / "facts" / "keys" / f"{kind}_thumos_keys.json").read_text())
+    with torch.device("meta"):
+        ours = make_model(PRESETS[preset], 22).state_dict()
+    assert {name: list(tensor.shape) for name, tensor in ours.items()} == published
+
+
+def test_presets_are_the_published_settings():
+    model, train = resolve("cmert-thumos14", {}, (2048, 1024))
+    assert (model.n_long, model.work_length, model.context, model.n_heads, model.dropout) == (256, 16, 2, 8, 0.0)
+    assert (model.anticipation, model.future, model.n_generated) == (8, 48, 32)
+    assert (train.lr, train.batch_size, train.epochs, train.average) == (2e-4, 32, 16, 0.999)
+    assert train.warmup_epochs == 10 and (train.windows, train.long_sampling) == ("tiled", "stretched")
+    for name, epochs, metric in (("mat-thumos14", 25, "mAP"), ("mat-tvseries", 20, "mcAP")):
+        model, train = resolve(name, {}, (2048, 1024))
+        assert (model.n_long, model.work_length, model.groups, model.n_heads, model.grouping) == (
+            256, 32, 8, 4, "window"
+        )  # fmt: skip
+        assert (train.lr, train.batch_size, train.epochs, train.average) == (7e-5, 16, epochs, 0.999)
+        assert train.metric == metric and train.warmup * epochs == pytest.approx(0.4 * epochs)
+
+
+def test_a_published_file_tells_its_kind(shared, tmp_path):
+    """What no tensor tells is the preset's, and is named; a size that the tensors contradict is refused."""
+    folder = shared / "data" / "golden"
+    for kind, last in (("cmert", "context"), ("mat", "groups")):
+        loaded = checkpoint.load(folder / f"{kind}_small.pth", {"n_heads": 4})
+        assert (loaded.config.kind, loaded.config.rgb_dim, loaded.config.flow_dim) == (kind, 24, 12)
+        assert set(loaded.assumed) == {"work_length", "long_length", "long_stride", last, "anticipation"}
+        alone = tiny(kind=kind, flow_dim=0)
+        torch.save(alone.state_dict(), tmp_path / "rgb.pth")  # as of a backbone without flow
+        found = checkpoint.load(tmp_path / "rgb.pth", {"n_heads": 4, "anticipation": 0}).config
+        assert (found.kind, found.rgb_dim, found.flow_dim, found.future) == (kind, 5, 0, 48)
+        with pytest.raises(CheckpointError, match="future is 30 in the configuration but 24 in the tensors"):
+            checkpoint.load(folder / f"{kind}_small.pth", {"n_heads": 4, "future": 30})
+
+
+CONFIG = LSTRConfig(kind="mat", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, work_length=4, long_length=64)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"kind": "lstr", "context": 2}, "context is 2 and kind is lstr"),
+        ({"context": 2}, "context is 2 and kind is mat"),
+        ({"kind": "cmert", "groups": 4}, "groups is 4 and kind is cmert"),
+        ({"kind": "cmert", "grouping": "batch"}, "grouping is batch and kind is cmert"),
+        ({"long_length": 0}, "long_length is 0 and kind is mat"),
+        ({"anticipation": 5, "future": 4}, "anticipation is 5 and future 4"),
+        ({"groups": 3}, "groups is 3, and the long memory has 16 slots"),
+        ({"groups": 8}, "groups is 8, and the long memory has 16 slots"),
+        ({"kind": "cmert", "encoder": "none"}, "encoder is 'none' and kind is cmert"),
+        ({"decay": 0.9}, "decay is 0.9 and kind is mat"),
+        ({"grouping": "odd"}, "grouping is 'odd'"),
+        ({"n_generated": 0}, "n_generated is 0"),
+        ({"gru": True}, "gru is true and kind is mat"),
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_fit(changes, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        override(CONFIG, changes)
+    assert caught.value.hint
+
+
+def test_windows_of_mat_are_tiled_with_their_future():
+    """As published: the next window begins after the chunks that this one anticipates, offsets are of the work."""
+    config = override(CONFIG, {"anticipation": 3})
+    one = LabelledVideo("a", TwoStreamArray(np.zeros((40, 5)), np.zeros((40, 3))), np.zeros((40, 2)))
+    epochs = [draw_windows([one], config, TrainConfig(windows="tiled"), epoch) for epoch in range(60)]
+    assert {min(end for _, end in drawn) for drawn in epochs} == {3, 4, 5, 6}
+    assert set(np.diff(sorted(end for _, end in epochs[0]))[:-1]) == {7}
+
+
+def test_windows_of_cmert_leave_room_for_what_they_anticipate_twice():
+    """As published, where windows are back to back without their future."""
+    config = override(CONFIG, {"kind": "cmert", "anticipation": 3})
+    assert memory.window_ends(40, 1, config, tails=False).tolist() == [4, 8, 12, 16, 20, 24, 28, 32]
+    assert memory.window_ends(40, 2, config, tails=False).tolist()[-1] == 29
+
+
+def test_a_third_refinement_goes_on_as_published():
+    """Stages weigh more and more, and the later future sees the one before it up to its own place."""
+    torch.manual_seed(0)
+    model = unsettled(tiny(kind="mat", refinements=3, future=5))
+    outputs, W = model.outputs(), model.config.work_length
+    assert [part.weight for part in outputs.parts] == [0.2, 0.2, 1.0, 1.8, 0.1, 0.1, 0.1]
+    assert sum(len(part.rows) for part in outputs.parts) == len(outputs.slots) == 4 * W + 3 * 5
+    stack, future, past = model.fut_fusions[1], torch.randn(1, 5, 16), torch.randn(1, 3, 16)
+    other = future.clone()
+    other[:, 3] += 1
+    counted = torch.ones(1, 8, dtype=torch.bool)
+    with torch.no_grad():
+        made = [_foresee_again(stack, f, torch.cat([past, f], dim=1), counted)[0] for f in (future, other)]
+    apart = (made[0] - made[1]).abs().amax(dim=1)
+    assert (apart[:3] == 0).all() and (apart[3:] > 1e-3).all()
+    with pytest.raises(ConfigError, match="refinements is 1"):
+        override(CONFIG, {"refinements": 1})
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_streams_of_any_age_are_saved_and_go_on_to_the_bit(kind, tmp_path):
+    model = tiny(kind=kind, grid=GRIDS[kind], anticipation=2, **({"context": 2} if kind == "cmert" else {"groups": 2}))
+    rows = torch.stack([video(29), video(29, 1)], dim=1)  # (T, 2, D)
+    state = streaming.create(model, 2)
+    for row in rows[:9]:
+        streaming.step_some(model, state, [1], row[1:, :5], row[1:, 5:])
+    for row in rows[9:20]:
+        streaming.step_ahead(model, state, row[:, :5], row[:, 5:])
+    streaming.save(tmp_path / "a.stream", state)
+    again = streaming.restore(tmp_path / "a.stream", model)
+    assert again.chunks.tolist() == [11, 20]
+    for row in rows[20:]:
+        scores = [streaming.step_ahead(model, one, row[:, :5], row[:, 5:]) for one in (state, again)]
+        assert torch.equal(*scores)
+    whole = predict_ahead(model, rows[9:, 0])[-1], predict_ahead(model, rows[:, 1])[-1]
+    torch.testing.assert_close(scores[0], torch.stack(whole), atol=1e-5, rtol=0)
+
+
+def test_a_head_of_two_branches_takes_appearance_first():
+    head = BranchHead(replace(CONFIG, d_model=16))
+    features = video(3)
+    moved = features.clone()
+    moved[:, 5:] += 1
+    with torch.no_grad():
+        head.input_linear[0].weight[:, 16:] = 0  # what is left is the branch of the appearance
+        assert torch.equal(head(features), head(moved))

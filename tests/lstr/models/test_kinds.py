@@ -1,0 +1,149 @@
+"""A new kind of model is one class, what it uses of a configuration, and its name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lstr import batch, checkpoint, config, kinds, streaming
+from lstr.config import LSTRConfig
+from lstr.errors import ConfigError, LstrError
+from lstr.kinds import make_model
+from lstr.layers.heads import FeatureHead
+from lstr.models.kind import Model
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import Outputs, gather
+from lstr_cli.detect import command as detect
+from tests.support.tiny_models import TINY, tiny, video
+
+
+class Mean(Model):
+    """A class from the mean of the tokens so far, each half as heavy as the next."""
+
+    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        self.feature_head_work = FeatureHead(config.input_dim, config.d_model)
+        self.classifier = nn.Linear(config.d_model, n_classes)
+
+    def outputs(self) -> Outputs:
+        W = self.config.work_length
+        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
+
+    def forward(self, windows) -> Tensor:
+        return self.means(self.feature_head_work(windows.work))
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        return self.means(self.feature_head_work(features)[None])[0][:, None]
+
+    def begin(self, n_streams: int) -> dict[str, Tensor]:
+        return {"mean": self.classifier.weight.new_zeros(n_streams, self.config.d_model)}
+
+    def advance(self, constants, tensors, chunks, features: Tensor) -> Tensor:
+        tensors["mean"][torch.from_numpy(chunks == 0)] = 0
+        tensors["mean"].add_(self.feature_head_work(features)).mul_(0.5)
+        return self.classifier(tensors["mean"])[:, None]
+
+    def means(self, tokens: Tensor) -> Tensor:
+        mean, logits = torch.zeros_like(tokens[:, 0]), []
+        for token in tokens.unbind(dim=1):
+            mean = (mean + token) / 2
+            logits.append(self.classifier(mean))
+        return torch.stack(logits, dim=1)
+
+
+@pytest.fixture
+def mean(monkeypatch) -> Model:
+    """A model of the new kind."""
+    monkeypatch.setitem(config.KINDS, "mean", config.Uses(long_memory=False))
+    monkeypatch.setitem(kinds.CLASSES, "mean", Mean)
+    return tiny(kind="mean")
+
+
+def test_every_kind_has_both_entries():
+    assert config.KINDS.keys() == kinds.CLASSES.keys()
+    for kind in config.KINDS:
+        assert isinstance(make_model(LSTRConfig(**TINY, kind=kind), 5), Model)
+
+
+@pytest.mark.parametrize(
+    "kind, changes",
+    [
+        (kind, changes)
+        for kind, uses in config.KINDS.items()
+        for changes in ({}, {"anticipation": 2}, {"anticipation": 1}, {"work_length": 1})
+        if uses.anticipation or "anticipation" not in changes
+    ],
+)
+def test_parameters_that_may_be_idle_are_announced(kind, changes):
+    """Training by several processes hangs or fails where one has no gradient and nobody said so."""
+    model = tiny(kind=kind, **changes).train()
+    windows = gather(video(60), [59, 30], model.config)
+    outputs = model.outputs()
+    counts = torch.ones(2, len(outputs.slots), dtype=torch.bool)
+    targets = torch.eye(5)[torch.arange(counts.numel()) % 5].view(*counts.shape, 5)
+    model.loss(model(windows), windows, Supervision(targets, counts)).backward()
+    idle = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert not idle or model.has_idle_parameters, idle
+
+
+def test_a_new_kind_predicts_streams_and_is_stored(mean, tmp_path):
+    assert mean.config.n_long == 0 and mean.config.n_ahead == 0
+    features = video(40)
+    scores = batch.predict(mean, features)
+    assert torch.equal(batch.predict_ahead(mean, features, constants=batch.shared_constants(mean))[:, 0], scores)
+    state = streaming.create(mean, 2)
+    for k, row in enumerate(features):
+        if k == 20:
+            streaming.save(tmp_path / "streams", state)
+            state = streaming.restore(tmp_path / "streams", mean)
+        both = streaming.step(mean, state, row[:5].expand(2, -1), row[5:].expand(2, -1))
+        torch.testing.assert_close(both, scores[k].expand(2, -1), atol=1e-6, rtol=0)
+    checkpoint.save(tmp_path / "mean.pt", mean, ("Background", "a", "b", "c", "d"), None, {})
+    assert torch.equal(batch.predict(checkpoint.load(tmp_path / "mean.pt").model, features), scores)
+
+
+def has_precision(kind: str, precision: str) -> bool:
+    try:
+        streaming.create(tiny(kind=kind), precision=precision)
+    except ConfigError as error:
+        assert kind in str(error) or repr(precision) in str(error)
+        return False
+    return True
+
+
+def test_the_kinds_that_have_a_precision_are_those_that_are_named():
+    """In the docstring of `streaming.create`, as in the help of `lstr detect --model-precision`."""
+    named = [f"bf16 (kinds {', '.join(kind for kind in config.KINDS if has_precision(kind, 'bf16'))})"]
+    named += [f"int8 ({', '.join(kind for kind in config.KINDS if has_precision(kind, 'int8'))})"]
+    precision = next(option for option in detect.params if option.name == "model_precision")
+    for text in (streaming.create.__doc__, precision.help):
+        assert all(one in " ".join(text.split()) for one in named)
+
+
+def test_what_a_new_kind_does_not_have_is_refused(mean):
+    with pytest.raises(ConfigError, match="mean has no precision 'bf16'"):
+        streaming.create(mean, precision="bf16")
+    with pytest.raises(LstrError, match="captured"):
+        streaming.capture(mean, streaming.create(mean))
+    assert not streaming.can_capture(mean)
+    with pytest.raises(ConfigError, match="anticipation is 2, and kind mean"):
+        LSTRConfig(kind="mean", anticipation=2)
+    with pytest.raises(ConfigError, match="gru is true and kind is mean"):
+        LSTRConfig(kind="mean", gru=True)
+
+
+def test_a_new_kind_trains_and_detects_by_the_commands(mean, lstr, small_set, tmp_path):
+    run = tmp_path / "run"
+    shape = ("--set", "model.kind=mean", "--set", "model.d_model=16", "--set", "train.epochs=2")
+    code, _, err = lstr(
+        "train", small_set.features, "--labels", small_set.labels, "-o", run, "--preset", "lstr-small", *shape
+    )
+    assert code == 0, err
+    for mode in ("batch", "stream"):
+        options = ("--labels", small_set.labels, "--mode", mode, "--allow-seen", "--subset", "training")
+        code, _, err = lstr("evaluate", run / "checkpoint.pt", small_set.features, *options)
+        assert code == 0, err
+    code, _, err = lstr("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
+    assert code == 0 and (tmp_path / "scene_00.json").exists(), err

@@ -1,0 +1,326 @@
+"""The model: published names and shapes, and what each of its designs sees, learns and says of the future."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer
+from lstr.models.lstr.model import LSTR
+from lstr.models.lstr.network import mean_token
+from lstr.windows.windows import gather, join
+
+W, L = 6, 16
+TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
+DESIGNS = [
+    pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == INTEGRATIONS[0]
+]
+each_design = pytest.mark.parametrize("encoder, integration", DESIGNS)
+
+
+def tiny(seed=0, n_classes=5, **changes):
+    """A small model with random biases and norms, so that no term of an equation is 0 by chance."""
+    torch.manual_seed(seed)
+    model = LSTR(LSTRConfig(**{**TINY, **changes}), n_classes).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "bias" in name or "norm" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def design(encoder, integration, **changes):
+    """Of this design, with all that can be added to it."""
+    added = {"gru": True, "anticipation": 0 if integration == "mlp" else 2}
+    return tiny(encoder=encoder, integration=integration, **{**added, **changes})
+
+
+def video(length, seed=0, width=8):
+    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def logits_of(model, windows):
+    return model(windows)
+
+
+def published_shapes(d, ff, inputs, classes, n0, n1, l_enc, l_dec):
+    """Names and shapes of the published state dict, in its order."""
+    shapes = {}
+    for head in ("long", "work"):
+        shapes[f"feature_head_{head}.input_linear.0.weight"] = (d, inputs)
+        shapes[f"feature_head_{head}.input_linear.0.bias"] = (d,)
+    shapes["pos_encoding.pe"] = (5000, 1, d)
+    shapes["enc_queries.0.weight"], shapes["enc_queries.1.weight"] = (n0, d), (n1, d)
+    for stack, layers in (("enc_modules.0", 1), ("enc_modules.1", l_enc), ("dec_modules", l_dec)):
+        for i in range(layers):
+            layer = f"{stack}.layers.{i}"
+            for attention in ("self_attn", "multihead_attn"):
+                shapes[f"{layer}.{attention}.in_proj_weight"] = (3 * d, d)
+                shapes[f"{layer}.{attention}.in_proj_bias"] = (3 * d,)
+                shapes[f"{layer}.{attention}.out_proj.weight"] = (d, d)
+                shapes[f"{layer}.{attention}.out_proj.bias"] = (d,)
+            for name, out, into in (("linear1", ff, d), ("linear2", d, ff)):
+                shapes[f"{layer}.{name}.weight"], shapes[f"{layer}.{name}.bias"] = (out, into), (out,)
+            for norm in ("norm1", "norm2", "norm3"):
+                shapes[f"{layer}.{norm}.weight"] = shapes[f"{layer}.{norm}.bias"] = (d,)
+        shapes[f"{stack}.norm.weight"] = shapes[f"{stack}.norm.bias"] = (d,)
+    shapes["classifier.weight"], shapes["classifier.bias"] = (classes, d), (classes,)
+    return shapes
+
+
+def test_published_names_shapes_and_order():
+    with torch.device("meta"):
+        model = LSTR(LSTRConfig(), 22)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    expected = published_shapes(1024, 1024, 3072, 22, 16, 32, 2, 2)
+    assert len(expected) == 105 and list(shapes.items()) == list(expected.items())
+    assert sum(parameter.numel() for parameter in model.parameters()) == 58_882_070
+
+
+def test_initial_weights_as_published():
+    torch.manual_seed(0)
+    first, second = LSTR(LSTRConfig(**TINY), 5).dec_modules.layers
+    assert torch.equal(first.self_attn.in_proj_weight, second.self_attn.in_proj_weight)
+    assert not torch.equal(first.linear1.weight, second.linear1.weight)
+    bound = 16**-0.5
+    assert 0.8 * bound < first.linear1.weight.abs().max() <= bound
+    assert first.self_attn.in_proj_bias.abs().max() == 0 and first.self_attn.out_proj.bias.abs().max() == 0
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_layer_equals_torch(kind):
+    torch.manual_seed(0)
+    ours, theirs = {
+        "decoder": (DecoderLayer(16, 4, 24, 0.0), nn.TransformerDecoderLayer(16, 4, 24, 0.0, batch_first=True)),
+        "encoder": (EncoderLayer(16, 4, 24, 0.0), nn.TransformerEncoderLayer(16, 4, 24, 0.0, batch_first=True)),
+    }[kind]
+    theirs.load_state_dict(ours.state_dict())
+    x, memory = torch.randn(2, 6, 16), torch.randn(2, 9, 16)
+    causal = torch.ones(6, 6, dtype=torch.bool).tril()
+    hidden = torch.zeros(2, 9, dtype=torch.bool)
+    hidden[1, :5] = True
+    if kind == "decoder":
+        expected = theirs(x, memory, tgt_mask=~causal, memory_key_padding_mask=hidden)
+        torch.testing.assert_close(ours(x, memory, causal, ~hidden[:, None, None]), expected, atol=1e-5, rtol=0)
+    else:
+        torch.testing.assert_close(ours(x, None, causal), theirs(x, src_mask=~causal), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("n_heads, N, M", [(1, 1, 1), (4, 1, 6), (4, 3, 7), (16, 5, 2)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_few_equals_attention(n_heads, N, M, masked):
+    """It projects the queries back instead of the memory, which is the same by algebra alone."""
+    torch.manual_seed(0)
+    attention = Attention(16, n_heads, 0.0).eval()
+    nn.init.normal_(attention.in_proj_bias)
+    nn.init.normal_(attention.out_proj.bias)
+    x, memory = torch.randn(2, N, 16), torch.randn(2, M, 16)
+    mask = None
+    if masked:
+        mask = torch.rand(2, 1, N, M) < 0.5
+        mask[..., 0] = True
+    with torch.no_grad():
+        torch.testing.assert_close(attention.attend_few(x, memory, mask), attention(x, memory, mask), atol=1e-5, rtol=0)
+        if masked and M > 1:
+            assert not torch.isclose(attention.attend_few(x, memory), attention(x, memory, mask)).all()
+
+
+@each_design
+def test_what_the_encoder_hands_to_the_decoder(encoder, integration):
+    """As many tokens as the design says, all visible once queries have compressed them, the GRU's as the last."""
+    model = design(encoder, integration)
+    config = model.config
+    windows = gather(video(60), [3, 12, 59], config)
+    long, history = model.feature_head_long(windows.long), torch.randn(3, 16)
+    for state in (None, history):
+        tokens, mask = model.encode(long, windows.long_mask, windows.distances, state)
+        compressed = {"two-stage": 4, "one-stage": 4, "projection": 4, "stage2-self-attention": 3}
+        n_tokens = compressed.get(encoder, config.n_long)
+        assert tokens.shape == (3, n_tokens + (state is not None), 16)
+        assert (mask is None) == (encoder in compressed)
+        assert state is None or torch.equal(tokens[:, -1], state)
+        if mask is not None:
+            assert torch.equal(mask[:, :n_tokens], windows.long_mask) and mask[:, n_tokens:].all()
+
+
+def test_layers_of_each_design():
+    """Designs are compared at the same number of layers, so l_enc and l_dec must reach all of them."""
+    shape = {"l_enc": 3, "l_dec": 4}
+    expected = {"two-stage": [1, 3], "one-stage": [4], "stage2-self-attention": [1, 3], "self-attention": [3]}
+    for encoder, integration in DESIGNS:
+        model = design(encoder, integration, **shape)
+        assert [len(stack.layers) for stack in model.enc_modules] == expected.get(encoder, [])
+        if integration == "mlp":
+            assert not hasattr(model, "dec_modules")
+        else:
+            assert len(model.dec_modules.layers) == (7 if encoder == "joined" else 4)
+            cross = isinstance(model.dec_modules.layers[0], DecoderLayer)
+            assert cross == (integration == "cross-attention" and encoder != "joined")
+    alone = tiny(long_length=0, **shape)
+    assert len(alone.dec_modules.layers) == 4 and not alone.enc_modules and not hasattr(alone, "feature_head_long")
+
+
+@each_design
+def test_no_output_sees_a_later_work_chunk(encoder, integration):
+    model = design(encoder, integration)
+    windows = gather(video(60), [59, 2], model.config)
+    before = logits_of(model, windows)
+    windows.work[:, 4:] = 100.0  # in the second window these slots are not present
+    after = logits_of(model, windows)
+    torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
+    changed = (after - before).abs().amax(dim=-1)
+    assert (changed[0, 4:] > 1e-3).all() and (changed[1, W:] < 1e-6).all()
+
+
+@each_design
+def test_hidden_long_slots_do_not_matter_and_visible_ones_do(encoder, integration):
+    model = design(encoder, integration)
+    windows = gather(video(60), [12], model.config)
+    assert 1 < windows.long_mask.sum() < model.config.n_long
+    before = logits_of(model, windows)
+    windows.long[~windows.long_mask] = 100.0
+    torch.testing.assert_close(logits_of(model, windows), before, atol=1e-6, rtol=0)
+    for slot in windows.long_mask[0].nonzero():
+        other = windows.map(torch.clone)
+        other.long[:, slot] += 1.0
+        assert ((logits_of(model, other) - before).abs().amax(dim=-1) > 1e-4).all()
+
+
+@pytest.mark.parametrize("positions", ["slot", "distance"])
+@each_design
+def test_a_window_that_is_not_full_equals_the_start_of_the_first_full_one(encoder, integration, positions):
+    model = design(encoder, integration, positions=positions)
+    logits = logits_of(model, gather(video(W), np.arange(W), model.config))
+    for T in range(W):
+        torch.testing.assert_close(logits[T, : T + 1], logits[-1, : T + 1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("integration", ["average", "concatenation"])
+def test_the_mean_of_the_memory_moves_every_output_alike(integration):
+    """It joins after the decoder and before a linear classifier, so no chunk can ask anything of it."""
+    model = tiny(integration=integration)
+    windows = gather(video(60), [59], model.config)
+    other = windows.map(torch.clone)
+    other.long.normal_(generator=torch.Generator().manual_seed(1))
+    moved = logits_of(model, other) - logits_of(model, windows)
+    torch.testing.assert_close(moved, moved[:, :1].expand_as(moved), atol=1e-5, rtol=0)
+    assert moved.abs().max() > 1e-3
+    moved = [
+        logits_of(m, other) - logits_of(m, windows) for m in (tiny(), tiny(integration="mlp"), tiny(encoder="joined"))
+    ]
+    assert all((m - m[:, :1]).abs().max() > 1e-3 for m in moved), "in the other designs it depends on the chunk"
+
+
+def test_how_the_mean_of_the_memory_joins():
+    work, mean = torch.randn(2, W, 16), torch.randn(2, 16)
+    averaged = tiny(integration="average").integrate(work, mean)
+    torch.testing.assert_close(averaged[1, 3], (work[1, 3] + mean[1]) / 2)
+    beside = tiny(integration="concatenation").integrate(work, mean)
+    assert torch.equal(beside[1, 3], torch.cat([work[1, 3], mean[1]]))
+
+
+def test_an_mlp_sees_one_work_chunk():
+    model = tiny(integration="mlp")
+    windows = gather(video(60), [59], model.config)
+    before = logits_of(model, windows)
+    windows.work[:, 2] += 1.0
+    changed = (logits_of(model, windows) - before).abs().amax(dim=-1)[0]
+    assert changed[2] > 1e-3 and changed.nonzero().flatten().tolist() == [2]
+
+
+def test_mean_token_is_that_of_the_visible():
+    memory = torch.randn(2, 5, 3)
+    mask = torch.tensor([[False, False, True, True, True], [False, False, False, False, True]])
+    expected = torch.stack([memory[0, 2:].mean(0), memory[1, 4]])
+    torch.testing.assert_close(mean_token(memory, mask), expected)
+    torch.testing.assert_close(mean_token(memory, None), memory.mean(1))
+
+
+def test_history_is_the_state_of_a_gru_after_the_older_chunks():
+    model = tiny(gru=True)
+    older = video(12).reshape(3, 4, 8)
+    history = model.sum_up(older, torch.tensor([4, 0, 2]))
+    assert torch.equal(history[1], torch.zeros(16))
+    for row, count in ((0, 4), (2, 2)):
+        _, state = model.gru(model.feature_head_long(older[row : row + 1, :count]))
+        torch.testing.assert_close(history[row], state[0, 0])
+    assert model.sum_up(older[:, :0], torch.zeros(3, dtype=torch.int64)).shape == (3, 16)
+
+
+def test_positions_are_slots_or_distances():
+    """A work token's distance counts down to 0, and what is ahead is at distances below it, where sines change sign."""
+    rate = torch.exp(torch.arange(0, 16, 2) * (-math.log(10000.0) / 16))
+
+    def rows(places):
+        angle = torch.as_tensor(places, dtype=torch.float32)[:, None] * rate
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+    for positions, work, future in (("slot", range(4, 10), [10, 11, 12]), ("distance", range(5, -1, -1), [-1, -2, -3])):
+        model = tiny(positions=positions, anticipation=3)
+        assert model.work_positions().tolist() == list(work)
+        encoded = model.pos_encoding(torch.zeros(1, W, 16), model.work_positions())[0]
+        torch.testing.assert_close(encoded, rows(list(work)), atol=1e-5, rtol=0)
+        torch.testing.assert_close(model.future() - model.future_tokens.weight, rows(future), atol=1e-5, rtol=0)
+
+
+def test_tokens_of_the_future_have_positions_of_their_own():
+    model = tiny(anticipation=3)
+    windows = gather(video(60), [59], model.config)
+    before = logits_of(model, windows)
+    model.pos_encoding.pe[model.config.n_long + W + 1] += 1.0  # that of the chunk 2 ahead
+    changed = (logits_of(model, windows) - before).abs().amax(dim=-1)[0]
+    assert (changed[: W + 1] < 1e-6).all() and (changed[W + 1 :] > 1e-3).all()
+
+
+@pytest.mark.parametrize("positions, rows", [("slot", 5000), ("distance", 8009)])
+def test_positions_reach_as_far_as_the_memory(positions, rows):
+    config = LSTRConfig(**{**TINY, "long_length": 8000, "positions": positions, "anticipation": 3})
+    with torch.device("meta"):
+        assert LSTR(config, 3).pos_encoding.pe.shape == (rows, 1, 16)
+
+
+def learn(model, windows, targets, steps):
+    """Loss before each step."""
+    optimizer = torch.optim.Adam(model.train().parameters(), lr=0.02)
+    for _ in range(steps):
+        loss = F.cross_entropy(model(windows).flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+@each_design
+def test_a_step_reaches_every_parameter(encoder, integration):
+    """Every parameter of every design takes part, save one that no softmax can see."""
+    model = design(encoder, integration)
+    windows = join([gather(video(60, seed), ends, model.config) for seed, ends in ((0, [2, 59]), (1, [30]))])
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    list(learn(model, windows, torch.arange(3 * len(model.outputs().slots)) % 5, steps=1))
+    for name, parameter in model.named_parameters():
+        assert torch.isfinite(parameter.grad).all() and not torch.equal(parameter, before[name]), name
+        if name.endswith("in_proj_bias"):
+            # The bias of the keys adds the same to every score of a query.
+            queries, keys, values = parameter.grad.chunk(3)
+            assert keys.abs().max() < 1e-6 < min(queries.abs().max(), values.abs().max()), name
+        else:
+            assert parameter.grad.abs().max() > 1e-6, name
+
+
+@each_design
+def test_every_design_learns_a_small_problem_by_heart(encoder, integration):
+    """Random classes of random features, of chunks present and of chunks to come."""
+    model = design(encoder, integration, dropout=0.0, l_enc=1, l_dec=1)
+    windows = gather(video(34), [25, 29, 33], model.config)
+    targets = torch.randint(5, (3, len(model.outputs().slots)), generator=torch.Generator().manual_seed(1))
+    losses = list(learn(model, windows, targets, steps=40))
+    assert losses[-1] < 0.3 < 1.4 < losses[0]
+    assert torch.equal(logits_of(model, windows).argmax(dim=-1), targets)

@@ -1,0 +1,313 @@
+"""RNN and TRN: what they remember, what they say of the future, and a stream that says the same."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lstr import batch, checkpoint, streaming
+from lstr.config import PRESETS, LSTRConfig
+from lstr.kinds import make_model
+from lstr.layers.renaming import with_prefixes
+from lstr.models.recurrent.recurrent import PUBLISHED_NAMES, RNN, TRN
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import gather, join
+from tests.support.playlists import defined, playlists_of, streamed
+from tests.support.published_sets import check_gradients, read_set, supervised_windows
+from tests.support.tiny_models import video
+
+W, L = 6, 16
+TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, work_length=W, long_length=L)
+SHAPES = [("rnn", {"cell": "lstm"}), ("rnn", {"cell": "gru"}), ("trn", {}), ("trn", {"anticipation": 3})]
+each_shape = pytest.mark.parametrize(("kind", "changes"), SHAPES, ids=["lstm", "gru", "trn-8", "trn-3"])
+
+
+def tiny(kind, seed=0, n_classes=5, **changes):
+    torch.manual_seed(seed)
+    config = LSTRConfig(**{**TINY, "kind": kind, **changes})
+    return {"rnn": RNN, "trn": TRN}[kind](config, n_classes).eval()
+
+
+@torch.no_grad()
+def window_logits(model, windows):
+    """Logits (B, W, 1 + n_ahead, C) of windows, put in place by what `outputs` says of them."""
+    logits, outputs = model(windows), model.outputs()
+    assert logits.shape[1] == len(outputs.slots) == len(outputs.ahead)
+    placed = torch.full((len(logits), W, 1 + model.config.n_ahead, model.n_classes), float("nan"))
+    placed[:, outputs.slots, outputs.ahead] = logits
+    assert not placed.isnan().any()
+    return placed
+
+
+def windows_and_targets(videos, labels, ends, model):
+    """Windows of several videos, their targets (B, N), and which outputs have one, (B, N) bool."""
+    config, outputs = model.config, model.outputs()
+    windows = join([gather(features, ends, config) for features in videos])
+    chunks = (ends[:, None] - config.work_length + 1) + outputs.slots + outputs.ahead  # (B, N)
+    length = len(labels[0])
+    targets = torch.cat([truth[np.minimum(chunks, length - 1)] for truth in labels])
+    return windows, targets, torch.from_numpy(np.tile(chunks < length, (len(videos), 1)))
+
+
+def train(model, windows, targets, valid, steps, rate=0.02):
+    """Loss after each step."""
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    losses = []
+    for _ in range(steps):
+        loss = F.cross_entropy(model(windows)[valid], targets[valid])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    model.eval()
+    return losses
+
+
+@each_shape
+def test_outputs(kind, changes):
+    model = tiny(kind, **changes)
+    n_ahead = {"rnn": 0, "trn": changes.get("anticipation", 8)}[kind]
+    outputs = model.outputs()
+    pairs = [(i, 0) for i in range(W)] + [(i, h) for i in range(W) for h in range(1, n_ahead + 1)]
+    assert list(zip(outputs.slots, outputs.ahead, strict=True)) == pairs
+    assert model.video_logits(video(3), 1).shape == (3, 1 + n_ahead, 5)
+
+
+@each_shape
+def test_stream_equals_batch(kind, changes):
+    """Streams of all ages in one batch, each beginning anew in the middle, over what earlier videos left behind."""
+    model = tiny(kind, **changes)
+    playlists = playlists_of([1, 2, W - 1, W, W + 1, L - 1, L, L + 1, 3 * L], 3 * L + 1)
+    expected = defined(model, playlists)
+    assert expected.diff(dim=1).abs().amax(dim=(2, 3)).min() > 1e-4  # scores that move can be wrong
+    torch.testing.assert_close(streamed(model, playlists), expected, atol=1e-5, rtol=0)
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 1000),
+    total=st.integers(1, 20),
+    cuts=st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    shape=st.sampled_from(SHAPES),
+    d_model=st.sampled_from([2, 8]),
+    n_classes=st.integers(1, 4),
+)
+def test_stream_equals_batch_for_any_lengths(seed, total, cuts, shape, d_model, n_classes):
+    kind, changes = shape
+    model = tiny(kind, seed, n_classes, d_model=d_model, n_heads=1, **changes)
+    playlists = playlists_of([min(cut, total) for cut in cuts], total)
+    torch.testing.assert_close(streamed(model, playlists), defined(model, playlists), atol=1e-5, rtol=0)
+
+
+@each_shape
+def test_stream_keeps_its_size_and_its_tensors(kind, changes):
+    model = tiny(kind, **changes)
+    tensors = model.begin(2)
+    before = {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()}
+    assert all(shape == (2, 16) for _, shape in before.values())
+    with torch.no_grad():
+        for t in range(3):
+            model.advance(model.constants(), tensors, np.full(2, t), torch.randn(2, 8))
+    assert {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()} == before
+    assert all(tensor.abs().max() > 0 for tensor in tensors.values())
+
+
+@each_shape
+def test_the_future_never_changes_the_past(kind, changes):
+    model = tiny(kind, **changes)
+    features = video(2 * W)
+    other = torch.cat([features[:4], video(2 * W - 4, 1)])
+    with torch.no_grad():
+        a, b = model.video_logits(features, 1), model.video_logits(other, 1)
+    assert torch.equal(a[:4], b[:4]) and not torch.isclose(a[4:], b[4:]).all(dim=-1).any()
+    a, b = (window_logits(model, gather(x, [W - 1], model.config)) for x in (features, other))
+    assert torch.equal(a[:, :4], b[:, :4]) and not torch.isclose(a[:, 4:], b[:, 4:]).all(dim=-1).any()
+
+
+@each_shape
+def test_first_window_is_the_beginning_of_the_video(kind, changes):
+    """Later windows start from a zero state where the video carries its own on."""
+    model = tiny(kind, **changes)
+    features = video(2 * W)
+    with torch.no_grad():
+        whole = model.video_logits(features, 1)
+    windows = window_logits(model, gather(features, [2, W - 1, 2 * W - 1], model.config))
+    torch.testing.assert_close(windows[0, :3], whole[:3])  # the other slots are absent
+    torch.testing.assert_close(windows[1], whole[:W])
+    assert not torch.isclose(windows[2], whole[W:]).all(dim=-1).any()
+
+
+@each_shape
+def test_a_video_in_parts(kind, changes):
+    """The state after some chunks is all that the chunks after them need, however many come at once."""
+    model = tiny(kind, **changes)
+    videos = torch.stack([video(9, seed) for seed in range(3)])
+    with torch.no_grad():
+        tokens, state, parts = model.feature_head_work(videos), model.begin(3), []
+        for part in tokens.split([4, 1, 1, 3], dim=1):
+            logits, state = model.run(part, state)
+            parts.append(logits)
+        whole = torch.stack([model.video_logits(v, 1) for v in videos])
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=0)
+
+
+@each_shape
+def test_a_state_reaches_back_to_the_first_chunk(kind, changes):
+    model = tiny(kind, **changes)
+    features = video(2 * W).double()
+    other = torch.cat([video(1, 1).double(), features[1:]])
+    with torch.no_grad():
+        a, b = (model.double().video_logits(x, 1)[-1] for x in (features, other))  # W chunks after the work memory
+    assert not torch.equal(a, b)
+
+
+@each_shape
+def test_double_precision(kind, changes):
+    model = tiny(kind, **changes).double()
+    features = video(4).double()
+    with torch.no_grad():
+        tensors = model.begin(1)
+        rows = [model.advance({}, tensors, np.array([t]), features[t : t + 1]) for t in range(4)]
+    torch.testing.assert_close(torch.cat(rows), model.video_logits(features, 1), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "trn"])
+def test_dropout_only_in_training(kind):
+    model = tiny(kind, dropout=0.5)
+    features = video(4)
+    assert torch.equal(model.video_logits(features, 1), model.video_logits(features, 1))
+    model.train()
+    assert not torch.equal(model.video_logits(features, 1), model.video_logits(features, 1))
+
+
+@each_shape
+def test_one_step_lowers_the_loss(kind, changes):
+    model = tiny(kind, dropout=0.0, **changes)
+    videos, labels = [video(40)], [torch.randint(5, (40,), generator=torch.Generator().manual_seed(0))]
+    task = windows_and_targets(videos, labels, np.arange(W - 1, 40, W), model)
+    before, after = train(model, *task, steps=2, rate=1e-3)
+    assert after < before
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
+
+
+@each_shape
+@pytest.mark.long
+def test_learns_what_only_the_past_tells(kind, changes):
+    """The class of a chunk is the sign of the chunk before, so no chunk tells its own."""
+    model = tiny(kind, n_classes=2, rgb_dim=1, flow_dim=0, dropout=0.0, **changes)
+    videos = [video(40, seed, 1).sign() for seed in range(5)]
+    labels = [torch.cat([torch.zeros(1), v[:-1, 0] > 0]).long() for v in videos]
+    windows, targets, valid = windows_and_targets(videos[:4], labels[:4], np.arange(W - 1, 40, 3), model)
+    # Of a window's first chunk the past is not in the window, and of the future nothing but the next chunk is known.
+    outputs = model.outputs()
+    known = (outputs.ahead == 0) & (outputs.slots > 0) | (outputs.ahead == 1)
+    losses = train(model, windows, targets, valid & torch.from_numpy(known), steps=60)
+    assert losses[-1] < 0.05 < 0.5 < losses[0]
+    with torch.no_grad():
+        outcome = model.video_logits(videos[4], 1).argmax(dim=-1)  # (L, 1 + n_ahead)
+    assert torch.equal(outcome[1:, 0], labels[4][1:])  # a video it was not trained on
+    if kind == "trn":
+        assert torch.equal(outcome[:-1, 1], labels[4][1:])
+
+
+def test_decoder_step_h_speaks_of_the_chunk_h_ahead():
+    """Classes follow each other in a fixed order, so the future is known: another chunk would have another class."""
+    n_classes, n_ahead = 5, 3
+    order = torch.tensor([3, 0, 4, 1, 2])
+    labels = order[torch.arange(41) % n_classes]
+    features = F.one_hot(labels, n_classes).float()
+    model = tiny("trn", n_classes=n_classes, rgb_dim=n_classes, flow_dim=0, dropout=0.0, anticipation=n_ahead)
+    task = windows_and_targets([features], [labels], np.arange(W - 1, 41, 2), model)
+    assert not task[2].all()  # the last windows look past the end
+    losses = train(model, *task, steps=50)
+    assert losses[-1] < 0.1
+    with torch.no_grad():
+        outcome = model.video_logits(features, 1).argmax(dim=-1)  # (L, 1 + n_ahead)
+    for h in range(1 + n_ahead):
+        assert torch.equal(outcome[: 41 - h, h], labels[h:])
+
+
+@torch.no_grad()
+def test_trn_by_its_equations():
+    """The cell of the paper, written out for one chunk after another."""
+    model = tiny("trn", anticipation=3)
+    features = video(5)
+    hidden = cell = future = torch.zeros(1, 16)
+    rows = []
+    for row in features:
+        token = model.feature_head_work(row[None])
+        hidden, cell = model.accumulator(torch.cat([token, future], dim=1), (hidden, cell))
+        outcome = [model.classifier(hidden)]
+        h, c = model.decoder_hidden(hidden), model.decoder_cell(cell)
+        assert (h >= 0).all() and (c >= 0).all()
+        taken, future = torch.zeros(1, 16), torch.zeros(1, 16)
+        for _ in range(3):
+            h, c = model.decoder(taken, (h, c))
+            outcome.append(model.future_classifier(h))
+            taken = F.relu(model.decoder_input[0](outcome[-1]))
+            future = future + F.relu(model.future_gate[0](h)) / 3
+        rows.append(torch.cat(outcome))
+    torch.testing.assert_close(model.video_logits(features, 1), torch.stack(rows))
+
+
+@torch.no_grad()
+def test_what_a_trn_predicted_informs_the_next_chunk():
+    model = tiny("trn")
+    tensors = model.begin(2)
+    model.advance({}, tensors, np.zeros(2, dtype=np.int64), video(1).expand(2, -1))
+    tensors["future"][1] = 0
+    a, b = model.advance({}, tensors, np.ones(2, dtype=np.int64), video(1, 1).expand(2, -1))
+    assert not torch.isclose(a[0], b[0]).all()
+
+
+@pytest.fixture
+def published_trn(shared):
+    file = shared / "data" / "golden" / "trn_small.pth"
+    settings = {"rgb_dim": 24, "flow_dim": 12, "work_length": 24, "dropout": 0.0}
+    return file, checkpoint.load(file, settings), *read_set(shared, "trn_small")
+
+
+def test_published_trn_weights_give_the_published_scores(published_trn):
+    """The score of the present is the accumulator's; step 0 of the decoder, about the same chunk, is none."""
+    _, loaded, _, arrays, features = published_trn
+    config, expected = loaded.config, torch.from_numpy(arrays["stream_logits"]).softmax(dim=-1)
+    assert (config.kind, config.d_model, config.d_token, config.n_ahead) == ("trn", 20, 36, 7)
+    assert config.shared_classifier and config.decoder_from == 0 and loaded.assumed == {"anticipation": 7}
+    scores = batch.predict_ahead(loaded.model, features)
+    ahead = torch.from_numpy(arrays["stream_ahead_logits"]).softmax(dim=-1)  # of chunks t to t + 7
+    assert (scores[:, 0] - expected).abs().max() < 1e-6 and (scores[:, 1:] - ahead[:, 1:]).abs().max() < 1e-6
+    state = streaming.create(loaded.model)
+    stream = torch.stack([streaming.step_ahead(loaded.model, state, row[:24], row[24:]) for row in features])
+    assert (stream - scores).abs().max() < 1e-6
+
+
+def test_training_a_published_trn_is_the_published_training(published_trn):
+    file, loaded, about, arrays, _ = published_trn
+    model = loaded.model.train()
+    windows, targets, counts = supervised_windows(model, arrays, arrays["train_start"] + 23)
+    logits = model(windows)  # (B, 24 * (1 + 8), C)
+    assert np.abs(logits[:, :24].detach().numpy() - arrays["train_logits"]).max() < 1e-5
+    assert np.abs(logits[:, 24:].detach().numpy() - arrays["train_ahead_logits"].reshape(10, -1, 22)).max() < 1e-5
+    loss = model.loss(logits, windows, Supervision(targets, counts, about["ambiguous"]))
+    assert loss.item() == pytest.approx(about["train_loss"], rel=1e-5)
+    loss.backward()
+    renamed = functools.partial(with_prefixes, names=PUBLISHED_NAMES)
+    check_gradients(model, torch.load(file), renamed, about["train_gradient_norms"])
+
+
+def test_names_and_shapes_of_a_trn_are_the_published_ones(shared):
+    published = json.loads((shared / "facts" / "keys" / "trn_thumos_keys.json").read_text())
+    made = with_prefixes(
+        {name: torch.empty(shape, device="meta") for name, shape in published.items()}, PUBLISHED_NAMES
+    )
+    with torch.device("meta"):
+        ours = make_model(PRESETS["trn-thumos14"], 22).state_dict()
+    assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}
