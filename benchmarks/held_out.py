@@ -14,7 +14,7 @@ from time import process_time
 import numpy as np
 
 from lstr.batch import predict
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
 from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray

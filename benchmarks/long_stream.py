@@ -16,7 +16,7 @@ from finetuned import folds_of
 from held_out import HeldOut
 
 from lstr.batch import predict
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import read_labels
 from lstr.metrics import per_frame as metrics

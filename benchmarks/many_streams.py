@@ -31,7 +31,7 @@ from extractors.networks.build import WeightSources
 from extractors.presets import PRESETS
 from extractors.twostream import build_twostream
 from extractors.video.frames import CHUNK_SECONDS
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.files.json_files import write_json

@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:  # the same names, for type checkers and editors
     from extractors.errors import ExtractorError as ExtractorError
     from extractors.video.live_reader import LiveOptions as LiveOptions
-    from lstr.checkpoint import Checkpoint as Checkpoint
+    from lstr.checkpoints.checkpoint import Checkpoint as Checkpoint
     from lstr.errors import LstrError as LstrError
     from lstr.labels.segment import Segment as Segment
     from lstr.streaming import create as create
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from pipelines.networks.checkpoints import load as load
 
 _NAMES = {
-    "Checkpoint": ("lstr.checkpoint", "Checkpoint"),
+    "Checkpoint": ("lstr.checkpoints.checkpoint", "Checkpoint"),
     "Decision": ("pipelines.detection.decision", "Decision"),
     "ExtractorError": ("extractors.errors", "ExtractorError"),
     "Limits": ("pipelines.detection.sources", "Limits"),

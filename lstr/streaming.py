@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of

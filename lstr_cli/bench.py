@@ -132,7 +132,7 @@ def _kept(events, path: Path | None):
 
 
 def _model(console, options: dict):
-    from lstr.checkpoint import load
+    from lstr.checkpoints.checkpoint import load
     from pipelines.speed import model
 
     path, golden = options["checkpoint"], options["golden"]

@@ -172,7 +172,7 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
-    from lstr import checkpoint
+    from lstr.checkpoints import checkpoint
     from pipelines.datasets.seen_videos import training_seen
     from pipelines.networks.checkpoint_recipe import recipe_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from lstr.checkpoint import library_versions
+from lstr.checkpoints.checkpoint import library_versions
 
 CPU = Path("/proc/cpuinfo")
 NOTED = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")

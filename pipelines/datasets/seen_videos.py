@@ -6,7 +6,7 @@ what they have seen, as the published ones, count as not seen.
 """
 
 from extractors.recipe import STREAMS
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from pipelines.datasets.dataset import Split

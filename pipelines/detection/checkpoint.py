@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from extractors.networks.published_files import sha256_of
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from pipelines.files.atomic import replacing
 from pipelines.files.home import DEFAULTS, default_model, home

@@ -13,7 +13,7 @@ from extractors.twostream import FeatureRow
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
 from lstr import streaming
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.streaming import StreamState
 from lstr.timeline import Event, Timeline
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from extractors.video.live_reader import LiveOptions
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.decision import Decision
 from pipelines.detection.events import Decided

@@ -10,7 +10,7 @@ from extractors.errors import StalledError
 from extractors.networks.runtimes import choose_runtime
 from extractors.video.live_input import Input
 from extractors.video.live_reader import LiveOptions
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.timeline import Thresholds
 from pipelines.detection.checkpoint import load_checkpoint, warnings_of, warnings_of_source
 from pipelines.detection.events import Detected, SourceEvent

@@ -17,7 +17,7 @@ from extractors.stages import MODEL, WRITE
 from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.frames import Chunk
 from lstr import streaming
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import LstrError
 from lstr.streaming import StreamState
 from pipelines.detection.decision import Decision, decision_of

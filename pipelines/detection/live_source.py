@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from extractors.addresses import shown
 from extractors.video.live_input import Input
 from extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.timeline import Thresholds, Timeline
 from pipelines.detection.sources import ALL, Limits
 from pipelines.detection.status import Status

@@ -10,7 +10,7 @@ from extractors.devices import choose_device, videos_at_once
 from extractors.flow.workers import default_workers
 from extractors.prefetch import Ahead, closed_after
 from extractors.stages import WRITE
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.timeline import Thresholds, Timeline, thresholds_of
 from pipelines.detection.checkpoint import warnings_of
 from pipelines.detection.decision import Decision, decide

@@ -18,7 +18,7 @@ from extractors.twostream import FeatureRow, TwoStream
 from extractors.video.file_reader import decoder_beside, open_chunks, probe_chunks
 from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from extractors.video.inputs import find_videos
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import ConfigError
 from lstr.timeline import TOLERANCE
 from pipelines.detection.checkpoint import warnings_of_source

@@ -11,7 +11,7 @@ import numpy as np
 
 from extractors.video.frames import CHUNK_SECONDS
 from extractors.video.live_reader import Gap
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment
 from lstr.timeline import FORMAT, Timeline

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr import checkpoint
 from lstr.batch import predict
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints import checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import measure_events

@@ -19,7 +19,7 @@ import torch
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
 from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
-from lstr.checkpoint_entries import is_tables
+from lstr.checkpoints.entries import is_tables
 from lstr.files.arrays import open_array
 from pipelines.failures import FAILED, Failure, entries, log_name, logged
 from pipelines.files.atomic import replacing, sweep, unwritable, write_text

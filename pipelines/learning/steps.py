@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from lstr.batch import predict
-from lstr.checkpoint import Checkpoint, load
+from lstr.checkpoints.checkpoint import Checkpoint, load
 from pipelines.datasets.dataset import read_split
 from pipelines.evaluation.job import EvaluateOptions, evaluate
 from pipelines.evaluation.thresholds import write_thresholds

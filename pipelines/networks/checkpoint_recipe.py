@@ -10,7 +10,7 @@ from extractors.flow.workers import ALGORITHMS
 from extractors.networks.build import WeightSources
 from extractors.recipe import Recipe, differences
 from extractors.twostream import TwoStream, build_as
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from pipelines.networks.known_weights import find_networks
 from pipelines.networks.model_file import is_model, open_model

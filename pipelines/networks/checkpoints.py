@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from extractors.devices import choose_device
-from lstr import checkpoint
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints import checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from pipelines.networks.model_file import is_meant_as_model, open_model
 
 

@@ -13,7 +13,7 @@ from extractors.networks.archive import Archive, is_archive
 from extractors.networks.model_card import is_weights_folder
 from extractors.networks.published_files import PublishedFile, read_manifest
 from extractors.recipe import STREAMS, NetworkRecipe, Recipe
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from pipelines.features.joined_folders import FeatureFolders
 from pipelines.features.remote_folder import Features
 from pipelines.files.atomic import write_text

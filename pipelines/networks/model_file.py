@@ -23,9 +23,10 @@ from extractors.networks.build import WeightSources, build_network
 from extractors.networks.content import read_state_dict
 from extractors.networks.model_card import network_file, read_card
 from extractors.recipe import Recipe
-from lstr import __version__, checkpoint
-from lstr.checkpoint import CALIBRATION, Checkpoint
-from lstr.checkpoint_entries import is_thresholds
+from lstr import __version__
+from lstr.checkpoints import checkpoint
+from lstr.checkpoints.checkpoint import CALIBRATION, Checkpoint
+from lstr.checkpoints.entries import is_thresholds
 from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import make_model

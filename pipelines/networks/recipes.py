@@ -14,7 +14,7 @@ from extractors.errors import RecipeError, WeightsError
 from extractors.networks.model_card import DESCRIPTION, is_weights_folder
 from extractors.presets import PRESETS, Preset, read_preset
 from extractors.recipe import STREAMS, Recipe
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from pipelines.features.folder import open_features
 from pipelines.features.remote_folder import open_folder
 from pipelines.files.remote import Place

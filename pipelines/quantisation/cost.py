@@ -13,7 +13,7 @@ from extractors.twostream import TwoStream
 from extractors.video.file_reader import open_chunks
 from extractors.video.probe import probe
 from lstr.batch import predict
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import LabelsError
 from lstr.labels.label_set import VideoLabels, select, targets
 from lstr.metrics import per_frame as metrics

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from extractors.devices import choose_device
 from extractors.errors import MissingPathError, OutputError
-from lstr import checkpoint, streaming
+from lstr import streaming
+from lstr.checkpoints import checkpoint
 from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model

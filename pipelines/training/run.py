@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import Split
 from pipelines.evaluation.scoring import Scoring, score_split

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from lstr import checkpoint
-from lstr.checkpoint import Checkpoint
+from lstr.checkpoints import checkpoint
+from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.models.kind import Model

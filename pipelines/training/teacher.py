@@ -13,8 +13,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lstr import checkpoint
 from lstr.batch import predict_ahead, shared_constants
+from lstr.checkpoints import checkpoint
 from lstr.config import KINDS, LSTRConfig
 from lstr.errors import ConfigError
 from pipelines.datasets.dataset import LabelledVideo

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.labels.segment import Segment
 from lstr.timeline import DEFAULT, HORIZON_CHUNKS, ThresholdError, Thresholds, Timeline, thresholds_of
 

@@ -21,7 +21,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from lstr_cli import console

@@ -19,7 +19,7 @@ from extractors.networks.recogniser import build_recogniser
 from extractors.networks.weights import fingerprint
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.twostream import build_twostream
-from lstr.checkpoint import save
+from lstr.checkpoints.checkpoint import save
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model

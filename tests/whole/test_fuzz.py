@@ -27,7 +27,7 @@ from extractors.presets import StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.video.piped_mp4 import look
 from extractors.video.probe import probe
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model

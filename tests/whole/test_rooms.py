@@ -151,7 +151,7 @@ def test_only_the_console_imports_rich():
 def test_the_model_needs_no_video_stack():
     code = (
         "import sys\n"
-        "import lstr.batch, lstr.checkpoint, lstr.labels.label_set, lstr.windows.loss, lstr.metrics.per_frame, lstr.streaming, lstr.timeline\n"
+        "import lstr.batch, lstr.checkpoints.checkpoint, lstr.labels.label_set, lstr.windows.loss, lstr.metrics.per_frame, lstr.streaming, lstr.timeline\n"
         "print([m for m in ('cv2', 'decord', 'av', 'mmaction', 'mmengine', 'click', 'rich') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)

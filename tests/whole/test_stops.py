@@ -24,7 +24,7 @@ import pytest
 import torch
 
 from extractors.networks.content import read_state_dict
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from pipelines.finetuning.run_folder import SETTINGS
 from tests.support.videos import remux
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lstr import checkpoint, streaming
+from lstr import streaming
 from lstr.batch import predict, predict_ahead
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
 from lstr.models.recurrent import woad

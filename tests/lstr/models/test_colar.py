@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from lstr import checkpoint, streaming
+from lstr import streaming
 from lstr.batch import predict
+from lstr.checkpoints import checkpoint
 from lstr.config import PRESETS
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model

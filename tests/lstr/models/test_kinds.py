@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lstr import batch, checkpoint, config, kinds, streaming
+from lstr import batch, config, kinds, streaming
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError, LstrError
 from lstr.kinds import make_model

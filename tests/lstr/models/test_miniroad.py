@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import checkpoint, streaming
+from lstr import streaming
 from lstr.batch import predict, predict_ahead
+from lstr.checkpoints import checkpoint
 from lstr.config import PRESETS, LSTRConfig
 from lstr.errors import ConfigError
 from lstr.kinds import make_model

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstr import batch, checkpoint, streaming
+from lstr import batch, streaming
+from lstr.checkpoints import checkpoint
 from lstr.config import PRESETS, LSTRConfig
 from lstr.kinds import make_model
 from lstr.layers.renaming import with_prefixes

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import checkpoint, streaming
+from lstr import streaming
 from lstr.batch import predict_ahead
+from lstr.checkpoints import checkpoint
 from lstr.config import PRESETS, LSTRConfig, override
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model

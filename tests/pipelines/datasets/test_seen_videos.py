@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.config import LSTRConfig
 from pipelines.datasets.dataset import read_split
 from pipelines.datasets.seen_videos import SeenError, count_seen, seen_in

@@ -11,7 +11,7 @@ import pytest
 
 from extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.batch import predict
-from lstr.checkpoint import load, save
+from lstr.checkpoints.checkpoint import load, save
 from lstr.errors import CheckpointError
 from pipelines.detection.checkpoint import find_checkpoint, load_checkpoint, make_default
 from pipelines.detection.decision import Decision

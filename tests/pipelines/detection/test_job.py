@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from extractors.errors import MissingPathError, StalledError, VideoError
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.labels.label_set import read_labels
 from pipelines.detection.checkpoint import load_checkpoint
 from pipelines.detection.events import Decided, Ended, Opened

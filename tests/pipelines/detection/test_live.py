@@ -19,7 +19,7 @@ from extractors.errors import FlowError, StalledError
 from extractors.video.live_input import PROMPT, Input, parse_live
 from extractors.video.live_reader import LiveOptions
 from lstr import streaming
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.annotations.timeline_json import from_jsonl, from_timeline

@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.checkpoint import load, save
+from lstr.checkpoints.checkpoint import load, save
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.annotations.format import Detection, TextFormat

@@ -10,7 +10,7 @@ import torch
 
 import lstr
 from extractors.errors import RecipeError, WeightsError
-from lstr.checkpoint import save
+from lstr.checkpoints.checkpoint import save
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
 from lstr.kinds import make_model

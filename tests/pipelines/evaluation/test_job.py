@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
 from lstr.timeline import thresholds_of
 from pipelines.datasets.dataset import read_split

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.batch import predict
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.metrics import per_frame
 from pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of

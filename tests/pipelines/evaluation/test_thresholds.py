@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from lstr.timeline import Thresholds, Timeline, thresholds_of
 from pipelines.evaluation.hysteresis import hysteresis
 from pipelines.evaluation.thresholds import MOST_LEVELS, choose_thresholds, f1, levels, write_thresholds

@@ -15,7 +15,7 @@ from extractors.networks.build import WeightSources
 from extractors.networks.model_card import network_files
 from extractors.twostream import build_twostream, rebuild_twostream
 from extractors.video.file_reader import open_chunks
-from lstr import checkpoint
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from pipelines.extraction import ray_cluster as ray_extract

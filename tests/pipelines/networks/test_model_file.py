@@ -13,8 +13,8 @@ import lstr
 from extractors.errors import OutputError, RecipeError, WeightsError
 from extractors.networks.archive import Archive, write_archive
 from extractors.presets import PRESETS
-from lstr import checkpoint
-from lstr.checkpoint import CALIBRATION, TENSORS, load, save
+from lstr.checkpoints import checkpoint
+from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model

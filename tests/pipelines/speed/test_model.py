@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import checkpoint, streaming
+from lstr import streaming
+from lstr.checkpoints import checkpoint
 from lstr.config import ENCODERS, KINDS, LSTRConfig
 from lstr.kinds import make_model
 from lstr.models.lstr.stream_plan import make_plan

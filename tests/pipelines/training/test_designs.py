@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.windows.windows import Outputs, Part
 from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError
 from pipelines.datasets.dataset import read_split
 from pipelines.progress import Finished, Notice, result_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError
 from pipelines.datasets.dataset import read_split
 from pipelines.training.config import resolve

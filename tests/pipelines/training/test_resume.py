@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError
 from pipelines.datasets.dataset import read_split
 from pipelines.training.config import resolve

@@ -10,7 +10,7 @@ import torch
 
 from lstr import streaming
 from lstr.batch import predict
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.config import KINDS
 from lstr.errors import CheckpointError, ConfigError
 from lstr.windows.windows import Outputs

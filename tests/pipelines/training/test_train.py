@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lstr.batch import predict
-from lstr.checkpoint import load
+from lstr.checkpoints.checkpoint import load
 from lstr.config import PRESETS as MODELS
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model

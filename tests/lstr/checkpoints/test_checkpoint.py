@@ -11,7 +11,8 @@ import sys
 import pytest
 import torch
 
-from lstr import batch, checkpoint, streaming
+from lstr import batch, streaming
+from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model

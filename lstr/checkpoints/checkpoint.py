@@ -17,13 +17,21 @@ import torch
 from torch import Tensor
 
 from lstr import __version__
-from lstr.checkpoint_entries import check_entries, is_tables, is_tensor
+from lstr.checkpoints.entries import check_entries, is_tables, is_tensor
+from lstr.checkpoints.published import (
+    published_classes,
+    published_config,
+    renamed,
+    shapes_of,
+    tables_of,
+    told_by_names,
+    unknown_of,
+)
 from lstr.config import LSTRConfig, from_json, override
 from lstr.errors import CheckpointError
 from lstr.files.atomic import replacing
 from lstr.kinds import make_model
 from lstr.models.kind import Model
-from lstr.published import published_classes, published_config, renamed, shapes_of, tables_of, told_by_names, unknown_of
 from lstr.settings import to_json
 
 FORMAT = "lstr-checkpoint/1"
