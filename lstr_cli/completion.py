@@ -62,7 +62,7 @@ def _recipes(ctx: click.Context, incomplete: str) -> Iterable[str]:
 
 
 def _weights(ctx: click.Context, incomplete: str) -> Iterable[str]:
-    from extractors.networks.published_files import read_manifest
+    from extractors.weights.published_files import read_manifest
 
     entries = read_manifest()
     return [*dict.fromkeys(entry.recipe for entry in entries if entry.recipe), *(entry.name for entry in entries)]

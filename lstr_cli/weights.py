@@ -37,7 +37,7 @@ def list_command(check_links, as_json):
       lstr weights list --check-links
       lstr weights list --json | jq -r '.[].address'
     """
-    from extractors.networks.published_files import read_manifest
+    from extractors.weights.published_files import read_manifest
     from lstr_cli import console
     from pipelines.files.home import home
     from pipelines.networks.links import ask

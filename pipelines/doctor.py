@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from extractors.errors import ExtractorError
-from extractors.networks.published_files import read_manifest
+from extractors.weights.published_files import read_manifest
 from pipelines.files.home import default_model, home
 
 OPTIONAL = ("decord",)  # PyAV decodes without it

@@ -18,7 +18,7 @@ from pipelines.annotations.summary import describe_labels
 from pipelines.progress import Tell
 
 if TYPE_CHECKING:
-    from extractors.networks.model_card import ModelCard
+    from extractors.weights.model_card import ModelCard
 
 ZIP = b"PK\x03\x04"
 RECIPES = ("faithful", "fast", "kinetics", "kinetics-fast", "activitynet", "activitynet-fast")
@@ -51,7 +51,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
 
 
 def _folder(path: Path, progress: Tell) -> dict:
-    from extractors.networks.model_card import is_weights_folder
+    from extractors.weights.model_card import is_weights_folder
     from pipelines.features.folder import is_feature_folder
 
     if is_weights_folder(path):
@@ -76,7 +76,7 @@ def _is_labels(path: Path) -> bool:
 
 
 def _network(path: Path, settings: Mapping[str, str]) -> dict:
-    from extractors.networks.model_card import read_card
+    from extractors.weights.model_card import read_card
 
     with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
         if path.is_file() and (card := read_card(path)):

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from extractors.errors import RecipeError, WeightsError
 from extractors.networks.backbones import build_backbone, registry
-from extractors.networks.model_card import network_file, read_card
-from extractors.networks.published_files import dataset_of
 from extractors.networks.weights import (
     fingerprint,
     fingerprint_of_file,
@@ -23,6 +21,8 @@ from extractors.networks.weights import (
 )
 from extractors.presets import StreamPreset
 from extractors.recipe import CHANNELS, FEATURES, NetworkRecipe, Recipe
+from extractors.weights.model_card import network_file, read_card
+from extractors.weights.published_files import dataset_of
 
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)

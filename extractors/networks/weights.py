@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from extractors.errors import WeightsError
 from extractors.networks.backbones import build_backbone
-from extractors.networks.content import read_content, read_state_dict
 from extractors.recipe import CHANNELS
+from extractors.weights.content import read_content, read_state_dict
 
 PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
 CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classifier)\.")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from extractors.networks.published_files import sha256_of
+from extractors.weights.published_files import sha256_of
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from pipelines.files.atomic import replacing

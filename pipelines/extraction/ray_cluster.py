@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from extractors.errors import ExtractorError
-from extractors.networks.archive import is_member
-from extractors.networks.content import read_content
-from extractors.networks.model_card import network_files
 from extractors.recipe import STREAMS
+from extractors.weights.archive import is_member
+from extractors.weights.content import read_content
+from extractors.weights.model_card import network_files
 from lstr import __version__
 from pipelines.extraction.machine import Share
 from pipelines.extraction.options import WorkerConfig

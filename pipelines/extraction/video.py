@@ -12,12 +12,12 @@ from typing import Any
 
 from extractors.errors import VideoError
 from extractors.flow.workers import FlowWorkers
-from extractors.networks.published_files import sha256_of
 from extractors.prefetch import closed_after, merged
 from extractors.stages import WRITE
 from extractors.twostream import FeatureRow, StepSeconds, TwoStream
 from extractors.video.file_reader import decoder_beside, open_chunks
 from extractors.video.frames import CHUNK
+from extractors.weights.published_files import sha256_of
 from pipelines.extraction.chunk_cache import CacheError, ChunkCache
 from pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
 from pipelines.extraction.outcome import Outcome, failed

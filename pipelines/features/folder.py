@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
-from extractors.networks.model_card import is_weights_folder
 from extractors.recipe import STREAMS, Recipe, differences
+from extractors.weights.model_card import is_weights_folder
 from lstr.checkpoints.entries import is_tables
 from lstr.files.arrays import open_array
 from pipelines.failures import FAILED, Failure, entries, log_name, logged

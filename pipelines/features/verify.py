@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from extractors.networks.published_files import sha256_of
+from extractors.weights.published_files import sha256_of
 from lstr.files.arrays import open_array
 from pipelines.features.folder import FeatureFolder
 from pipelines.files.atomic import leftovers

@@ -8,10 +8,10 @@ from typing import Any
 from extractors.errors import MissingPathError, OutputError
 from extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
 from extractors.networks.build import network_recipe
-from extractors.networks.published_files import sha256_of
 from extractors.presets import Preset
 from extractors.recipe import Recipe
 from extractors.video.file_reader import open_chunks
+from extractors.weights.published_files import sha256_of
 from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
 from pipelines.extraction.outcome import Outcome, failed
 from pipelines.extraction.resume import together

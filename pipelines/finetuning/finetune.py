@@ -10,9 +10,9 @@ from extractors.devices import choose_device
 from extractors.errors import VideoError
 from extractors.flow.workers import choose_backend, flow_workers
 from extractors.networks.backbones import registry
-from extractors.networks.model_card import is_weights_folder
 from extractors.presets import Preset
 from extractors.video.inputs import VIDEO_SUFFIXES
+from extractors.weights.model_card import is_weights_folder
 from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
 from pipelines.annotations.footage import footage_of_files

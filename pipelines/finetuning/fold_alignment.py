@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from extractors.networks.build import WeightSources
-from extractors.networks.content import read_content
-from extractors.networks.model_card import network_file
 from extractors.networks.weights import ALIGNMENT
 from extractors.prefetch import closed_after
 from extractors.presets import Preset
 from extractors.twostream import TwoStream, build_twostream
+from extractors.weights.content import read_content
+from extractors.weights.model_card import network_file
 from pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
 from pipelines.files.atomic import replacing
 

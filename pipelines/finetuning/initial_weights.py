@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from extractors.errors import WeightsError
-from extractors.networks.archive import Archive, is_archive, is_member
-from extractors.networks.model_card import network_file, read_card
-from extractors.networks.published_files import read_manifest, sha256_of
 from extractors.networks.weights import identify
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
+from extractors.weights.archive import Archive, is_archive, is_member
+from extractors.weights.model_card import network_file, read_card
+from extractors.weights.published_files import read_manifest, sha256_of
 from pipelines.networks.published_weights import find_weights
 
 RANDOM = "random"

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from extractors.flow.workers import DIFFERENCE
-from extractors.networks.model_card import ModelCard, is_weights_folder
 from extractors.presets import Preset
 from extractors.recipe import STREAMS
+from extractors.weights.model_card import ModelCard, is_weights_folder
 from lstr.errors import LabelsError
 from lstr.labels.label_set import BACKGROUND, Labels
 from pipelines.finetuning.cached_videos import Cached

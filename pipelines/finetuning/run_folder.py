@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from extractors.networks.model_card import DESCRIPTION, network_file
 from extractors.recipe import STREAMS
+from extractors.weights.model_card import DESCRIPTION, network_file
 from lstr.errors import CheckpointError
 from lstr.labels.label_set import VideoLabels
 from pipelines.failures import FAILED, LOGS
@@ -177,7 +177,7 @@ class Stateful(Protocol):
 class State:
     """The file that a stopped network goes on from; it is also a weights file of its last epoch.
 
-    `card` is what that file states about itself (`extractors.networks.model_card`).
+    `card` is what that file states about itself (`extractors.weights.model_card`).
     """
 
     def __init__(self, network: Network, card: str):

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from extractors.networks.model_card import is_weights_folder
-from extractors.networks.published_files import sha256_of
 from extractors.presets import preset_of
 from extractors.recipe import Recipe
+from extractors.weights.model_card import is_weights_folder
+from extractors.weights.published_files import sha256_of
 from pipelines.files.remote import Place
 from pipelines.finetuning.initial_weights import Initial
 from pipelines.learning.options import Features, LearnOptions

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from extractors.errors import OutputError, WeightsError
-from extractors.networks.published_files import sha256_of
+from extractors.weights.published_files import sha256_of
 from lstr import __version__
 from pipelines.progress import Tell
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from extractors.errors import RecipeError, WeightsError
-from extractors.networks.archive import Archive, is_archive
-from extractors.networks.model_card import is_weights_folder
-from extractors.networks.published_files import PublishedFile, read_manifest
 from extractors.recipe import STREAMS, NetworkRecipe, Recipe
+from extractors.weights.archive import Archive, is_archive
+from extractors.weights.model_card import is_weights_folder
+from extractors.weights.published_files import PublishedFile, read_manifest
 from lstr.checkpoints.checkpoint import Checkpoint
 from pipelines.features.joined_folders import FeatureFolders
 from pipelines.features.remote_folder import Features

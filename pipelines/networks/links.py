@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
-from extractors.networks.published_files import PublishedFile
+from extractors.weights.published_files import PublishedFile
 from lstr import __version__
 
 TIMEOUT = 15.0  # seconds

@@ -1,7 +1,7 @@
 """The model file, `.lstr`: a checkpoint, the networks of its features, and what is known of both, in one file.
 
 `model.json` has classes, recipe, thresholds, metrics and the videos that model and networks have seen; `card.md` says
-the same to people. `extractors.networks.archive` holds what may be read of a file from a stranger.
+the same to people. `extractors.weights.archive` holds what may be read of a file from a stranger.
 """
 
 import json
@@ -18,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 
 from extractors.errors import OutputError, RecipeError, WeightsError
 from extractors.names import is_slug
-from extractors.networks.archive import AGAIN, CARD, DOCUMENT, TENSORS, Archive, Tensors, is_archive, write_archive
 from extractors.networks.build import WeightSources, build_network
-from extractors.networks.content import read_state_dict
-from extractors.networks.model_card import network_file, read_card
 from extractors.recipe import Recipe
+from extractors.weights.archive import AGAIN, CARD, DOCUMENT, TENSORS, Archive, Tensors, is_archive, write_archive
+from extractors.weights.content import read_state_dict
+from extractors.weights.model_card import network_file, read_card
 from lstr import __version__
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, Checkpoint

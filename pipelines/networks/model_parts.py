@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from extractors.errors import MissingPathError, OutputError
-from extractors.networks.archive import CARD, Archive, member_path
-from extractors.networks.content import read_content
-from extractors.networks.model_card import DESCRIPTION, FORMAT, file_name, read_card
+from extractors.weights.archive import CARD, Archive, member_path
+from extractors.weights.content import read_content
+from extractors.weights.model_card import DESCRIPTION, FORMAT, file_name, read_card
 from lstr.checkpoints.checkpoint import write_atomically
 from pipelines.files.atomic import replacing, write_text
 from pipelines.files.json_files import write_json

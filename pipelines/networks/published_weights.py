@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from extractors.errors import ExtractorError, MissingPathError, WeightsError
-from extractors.networks.archive import Archive, is_archive, member_path
-from extractors.networks.model_card import read_card
-from extractors.networks.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
 from extractors.networks.weights import identify
 from extractors.recipe import STREAMS
+from extractors.weights.archive import Archive, is_archive, member_path
+from extractors.weights.model_card import read_card
+from extractors.weights.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
 from pipelines.files.home import home
 from pipelines.networks.download import download, is_address
 from pipelines.networks.weights_folder import open_weights

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from extractors.devices import default_device
 from extractors.errors import RecipeError, WeightsError
-from extractors.networks.model_card import DESCRIPTION, is_weights_folder
 from extractors.presets import PRESETS, Preset, read_preset
 from extractors.recipe import STREAMS, Recipe
+from extractors.weights.model_card import DESCRIPTION, is_weights_folder
 from lstr.checkpoints import checkpoint
 from pipelines.features.folder import open_features
 from pipelines.features.remote_folder import open_folder

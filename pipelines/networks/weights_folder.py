@@ -18,7 +18,10 @@ from torch import Tensor
 from extractors.errors import MissingPathError, RecipeError, WeightsError
 from extractors.names import is_slug, slug
 from extractors.networks.build import WeightSources, build_network
-from extractors.networks.model_card import (
+from extractors.presets import Preset
+from extractors.recipe import Recipe
+from extractors.twostream import build_twostream
+from extractors.weights.model_card import (
     DESCRIPTION,
     ENTRY,
     FORMAT,
@@ -28,10 +31,7 @@ from extractors.networks.model_card import (
     network_file,
     read_card,
 )
-from extractors.networks.published_files import read_manifest
-from extractors.presets import Preset
-from extractors.recipe import Recipe
-from extractors.twostream import build_twostream
+from extractors.weights.published_files import read_manifest
 from pipelines.files.atomic import replacing, write_text
 from pipelines.files.json_files import write_json
 

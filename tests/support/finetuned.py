@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 
 from extractors.networks.backbones import build_backbone
-from extractors.networks.model_card import ModelCard
-from extractors.networks.published_files import sha256_of
 from extractors.networks.weights import randomise
 from extractors.presets import PRESETS
 from extractors.recipe import FEATURES
 from extractors.video.inputs import find_videos
+from extractors.weights.model_card import ModelCard
+from extractors.weights.published_files import sha256_of
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.networks.weights_folder import WeightsFolder, fit_name, write_network, write_weights
 

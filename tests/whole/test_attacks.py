@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from extractors.errors import ExtractorError, RecipeError
-from extractors.networks import published_files
-from extractors.networks.archive import Archive, write_archive
 from extractors.networks.backbone_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
 from extractors.networks.backbones import build_backbone, with_own
 from extractors.networks.build import INPUTS, WeightSources, build_network
-from extractors.networks.model_card import FORMAT, ModelCard
 from extractors.networks.recogniser import build_recogniser
 from extractors.networks.weights import fingerprint
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.twostream import build_twostream
+from extractors.weights import published_files
+from extractors.weights.archive import Archive, write_archive
+from extractors.weights.model_card import FORMAT, ModelCard
 from lstr.checkpoints.checkpoint import save
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError

@@ -19,14 +19,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extractors.errors import ExtractorError
-from extractors.networks.archive import write_archive
 from extractors.networks.build import INPUTS, network_recipe
-from extractors.networks.content import read_state_dict
-from extractors.networks.model_card import ModelCard, read_card
 from extractors.presets import StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.video.piped_mp4 import look
 from extractors.video.probe import probe
+from extractors.weights.archive import write_archive
+from extractors.weights.content import read_state_dict
+from extractors.weights.model_card import ModelCard, read_card
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
@@ -132,7 +132,7 @@ def model_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
     checkpoint.save(folder / "c.pt", model, CLASSES, RECIPE, METRICS, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})
     made = write_model(folder / "m.lstr", folder / "c.pt", None, {"metrics": METRICS, "videos": ["v"]})
     whole = made.path.read_bytes()
-    from extractors.networks.archive import Archive
+    from extractors.weights.archive import Archive
 
     archive = Archive(made.path)
     parts = {"lstr.safetensors": archive.read("lstr.safetensors")}

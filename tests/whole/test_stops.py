@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.networks.content import read_state_dict
+from extractors.weights.content import read_state_dict
 from lstr.checkpoints.checkpoint import load
 from pipelines.finetuning.run_folder import SETTINGS
 from tests.support.videos import remux

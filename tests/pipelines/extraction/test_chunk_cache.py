@@ -8,9 +8,9 @@ import pytest
 
 from extractors.errors import OutputError, VideoError
 from extractors.flow.workers import FlowWorkers
-from extractors.networks.published_files import sha256_of
 from extractors.video.file_reader import open_chunks
 from extractors.video.inputs import find_videos
+from extractors.weights.published_files import sha256_of
 from pipelines.extraction.chunk_cache import FIELDS, CacheError, ChunkCache, chunk_recipe
 from pipelines.features.folder import open_features
 from tests.support.extraction import returned

@@ -9,9 +9,9 @@ import pytest
 from extractors.errors import MissingPathError
 from extractors.flow.workers import FlowWorkers
 from extractors.networks.build import WeightSources
-from extractors.networks.published_files import sha256_of
 from extractors.twostream import build_twostream
 from extractors.video.file_reader import open_chunks
+from extractors.weights.published_files import sha256_of
 from pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
 from pipelines.extraction.options import WorkerConfig
 from pipelines.extraction.worker import open_worker

@@ -7,10 +7,10 @@ import pytest
 
 from extractors.errors import OutputError
 from extractors.flow.workers import FlowWorkers
-from extractors.networks.published_files import sha256_of
 from extractors.presets import PRESETS
 from extractors.video.file_reader import open_chunks
 from extractors.video.inputs import find_videos
+from extractors.weights.published_files import sha256_of
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
 from pipelines.failures import ExhaustedError, Failure, FailureLog

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from extractors.networks.backbones import build_backbone
-from extractors.networks.content import read_state_dict
-from extractors.networks.model_card import read_card
 from extractors.networks.weights import identify, randomise
 from extractors.presets import PRESETS
+from extractors.weights.content import read_state_dict
+from extractors.weights.model_card import read_card
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.finetuning.initial_weights import initial_weights
 from pipelines.networks.weights_folder import open_weights

@@ -8,9 +8,9 @@ import torch
 
 from extractors.errors import WeightsError
 from extractors.networks.backbones import build_backbone
-from extractors.networks.content import read_state_dict
-from extractors.networks.model_card import read_card
 from extractors.presets import StreamPreset
+from extractors.weights.content import read_state_dict
+from extractors.weights.model_card import read_card
 from lstr.errors import CheckpointError, LstrError
 from pipelines.extraction.chunk_cache import CachedVideo, CacheError
 from pipelines.finetuning.config import FinetuneConfig

@@ -7,10 +7,10 @@ import pytest
 
 from extractors.networks.backbones import build_backbone
 from extractors.networks.build import WeightSources, build_network, network_recipe
-from extractors.networks.content import read_content
-from extractors.networks.model_card import ModelCard, network_file
 from extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment
 from extractors.presets import PRESETS
+from extractors.weights.content import read_content
+from extractors.weights.model_card import ModelCard, network_file
 from pipelines.finetuning import fold_alignment
 from pipelines.finetuning.fold_alignment import align, linear_map
 from pipelines.networks.weights_folder import write_network

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from extractors.networks.content import read_state_dict
 from extractors.presets import StreamPreset
+from extractors.weights.content import read_state_dict
 from lstr.errors import ConfigError
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.finetuning import network_run

@@ -12,9 +12,9 @@ import torch
 from extractors.errors import RecipeError, WeightsError
 from extractors.flow.workers import FlowWorkers
 from extractors.networks.build import WeightSources
-from extractors.networks.model_card import network_files
 from extractors.twostream import build_twostream, rebuild_twostream
 from extractors.video.file_reader import open_chunks
+from extractors.weights.model_card import network_files
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model

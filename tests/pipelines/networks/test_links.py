@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler
 
-from extractors.networks import published_files
-from extractors.networks.published_files import read_manifest
+from extractors.weights import published_files
+from extractors.weights.published_files import read_manifest
 from pipelines.networks.links import ANSWERS, ask
 from tests.support.http_folder import Server
 

@@ -11,8 +11,8 @@ import torch
 
 import lstr
 from extractors.errors import OutputError, RecipeError, WeightsError
-from extractors.networks.archive import Archive, write_archive
 from extractors.presets import PRESETS
+from extractors.weights.archive import Archive, write_archive
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.config import LSTRConfig

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from extractors.errors import WeightsError
-from extractors.networks import published_files as manifest
 from extractors.networks.backbones import build_backbone
-from extractors.networks.published_files import dataset_of, published_by_hash, read_manifest
 from extractors.networks.weights import identify, randomise
+from extractors.weights import published_files as manifest
+from extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
 from pipelines.networks.published_weights import choose, find_weights
 
 

@@ -11,9 +11,9 @@ import torch
 from extractors.errors import MissingPathError, RecipeError, WeightsError
 from extractors.networks.backbones import build_backbone
 from extractors.networks.build import WeightSources, build_network
-from extractors.networks.content import read_state_dict
-from extractors.networks.model_card import ModelCard, blind_fold, is_weights_folder, read_card
 from extractors.networks.weights import fingerprint, identify, load_weights
+from extractors.weights.content import read_state_dict
+from extractors.weights.model_card import ModelCard, blind_fold, is_weights_folder, read_card
 from pipelines.features.folder import open_features
 from pipelines.networks.published_weights import check, find_weights
 from pipelines.networks.weights_folder import cards_of, fit_name, open_weights

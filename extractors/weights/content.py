@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from extractors.errors import MissingPathError, WeightsError
-from extractors.networks.archive import is_member, read_member
+from extractors.weights.archive import is_member, read_member
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 

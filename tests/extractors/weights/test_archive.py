@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import save
 
 from extractors.errors import WeightsError
-from extractors.networks import archive
-from extractors.networks.archive import Archive, Tensors, is_archive, is_member, member_path, read_member, write_archive
-from extractors.networks.content import read_content
+from extractors.weights import archive
+from extractors.weights.archive import Archive, Tensors, is_archive, is_member, member_path, read_member, write_archive
+from extractors.weights.content import read_content
 
 RGB = "rgb.safetensors"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from extractors.errors import WeightsError
 from extractors.names import is_slug
-from extractors.networks.archive import is_archive, member_path
-from extractors.networks.content import read_content
+from extractors.weights.archive import is_archive, member_path
+from extractors.weights.content import read_content
 
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # of a weights file, beside its state_dict

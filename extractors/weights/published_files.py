@@ -8,7 +8,7 @@ from pathlib import Path
 
 from extractors.errors import WeightsError
 from extractors.names import is_slug
-from extractors.networks.archive import Archive, is_member
+from extractors.weights.archive import Archive, is_member
 
 MANIFEST = resources.files("checkpoints") / "manifest.json"
 
