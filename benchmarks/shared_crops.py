@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from extractors.images.crops import fit
 from extractors.networks.build import WeightSources
-from extractors.networks.crops import fit
 from extractors.networks.pooled import scaled
 from extractors.presets import PRESETS
 from extractors.twostream import build_twostream

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from extractors.errors import NetworkRuntimeError, RecipeError, WeightsError
 from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from extractors.images.inputs import Image, Inputs
 from extractors.networks.build import (
     Networks,
     WeightSources,
@@ -29,7 +30,6 @@ from extractors.networks.build import (
 from extractors.networks.calibration import calibrate
 from extractors.networks.conversion import NetworkJob, Store
 from extractors.networks.fused import fast_precision
-from extractors.networks.inputs import Image, Inputs
 from extractors.networks.pooled import RunningNetwork, TorchNetwork
 from extractors.networks.runtimes import AUTO, choose_runtime, open_network
 from extractors.networks.weights import fingerprint, statistics

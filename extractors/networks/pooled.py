@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from extractors.images.crops import View
 from extractors.lanes import Lane
-from extractors.networks.crops import View
 from extractors.networks.fused import DTYPES, fuse
 from extractors.networks.quantised import quantise
 from extractors.recipe import INT8, NetworkRecipe

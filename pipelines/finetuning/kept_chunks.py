@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from extractors.networks.crops import fit
+from extractors.images.crops import fit
 from pipelines.finetuning.samples import Drawn, SampleSet, Tint, patch_of
 from pipelines.training.kept_features import SHARE
 

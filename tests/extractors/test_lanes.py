@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from extractors import lanes
+from extractors.images.crops import View
 from extractors.lanes import Lane, open_lane
 from extractors.networks import runtimes
-from extractors.networks.crops import View
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.twostream import IMAGES, TwoStream
 from extractors.video.frames import Chunk

@@ -20,7 +20,7 @@ def write_bad(path: Path) -> Path:
 def inject(setattr: Callable, stage: str, error: Exception) -> None:
     """Have a stage of the work on `bad` raise an error; `setattr` is monkeypatch's, or Python's own."""
     from extractors.flow.workers import FlowWorkers
-    from extractors.networks.inputs import Inputs
+    from extractors.images.inputs import Inputs
     from extractors.video import file_reader, probe
     from extractors.video.file_reader import FrameReader
     from pipelines.extraction import plan

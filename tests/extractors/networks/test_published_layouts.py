@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from extractors.errors import WeightsError
+from extractors.images.crops import crop_views, fit, fit_planes, ten_crops
 from extractors.networks.backbones import CONFIGS, build_backbone
 from extractors.networks.build import WeightSources
-from extractors.networks.crops import crop_views, fit, fit_planes, ten_crops
 from extractors.networks.weights import fingerprint, load_weights, randomise
 from extractors.presets import PRESETS
 from extractors.twostream import TwoStream, build_twostream

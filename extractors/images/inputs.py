@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extractors.flow.workers import DIFFERENCE
-from extractors.networks.crops import View, fit, fit_planes
+from extractors.images.crops import View, fit, fit_planes
 from extractors.recipe import Recipe
 
 Image = NDArray[np.uint8]

@@ -1,0 +1,1 @@
+"""Images as the networks take them: fitted, cut, crops averaged."""
