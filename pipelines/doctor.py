@@ -92,7 +92,7 @@ def _flow() -> Finding:
 
 
 def _networks() -> str:
-    from extractors.networks.backbones import build_backbone
+    from extractors.networks.backbones.backbones import build_backbone
     from extractors.recipe import FEATURES
 
     for network in FEATURES:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from extractors.errors import RecipeError, WeightsError
-from extractors.networks.backbones import build_backbone, registry
+from extractors.networks.backbones.backbones import build_backbone, registry
 from extractors.networks.weights import (
     fingerprint,
     fingerprint_of_file,
@@ -175,6 +175,6 @@ def _backbone(stream: str, part: NetworkRecipe) -> nn.Module:
 def _recogniser() -> ModuleType:
     """The module of mmaction2's recognisers; mmaction2 is imported where it is first needed."""
     registry()  # quietly, or with an error of ours
-    from extractors.networks import recogniser
+    from extractors.networks.backbones import recogniser
 
     return recogniser

@@ -5,7 +5,7 @@ import importlib.util
 from extractors.devices import keep_float32_exact
 from extractors.errors import NetworkRuntimeError
 from extractors.lanes import open_lane
-from extractors.networks.backbones import quiet
+from extractors.networks.backbones.backbones import quiet
 from extractors.networks.conversion import NetworkJob, Store
 from extractors.networks.pooled import RunningNetwork, TorchNetwork
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from extractors.errors import WeightsError
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.recipe import CHANNELS
 from extractors.weights.content import read_content, read_state_dict
 

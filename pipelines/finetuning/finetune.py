@@ -9,7 +9,7 @@ from time import perf_counter
 from extractors.devices import choose_device
 from extractors.errors import VideoError
 from extractors.flow.workers import choose_backend, flow_workers
-from extractors.networks.backbones import registry
+from extractors.networks.backbones.backbones import registry
 from extractors.presets import Preset
 from extractors.video.inputs import VIDEO_SUFFIXES
 from extractors.weights.model_card import is_weights_folder

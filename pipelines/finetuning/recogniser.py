@@ -8,9 +8,9 @@ from mmaction.registry import MODELS
 from mmengine.model.weight_init import normal_init
 from torch import nn
 
-import extractors.networks.bninception  # noqa: F401  (registers BNInception)
-import extractors.networks.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
-from extractors.networks.backbones import CONFIGS, quiet, registry
+import extractors.networks.backbones.bninception  # noqa: F401  (registers BNInception)
+import extractors.networks.backbones.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
+from extractors.networks.backbones.backbones import CONFIGS, quiet, registry
 from extractors.networks.build import network_recipe
 from extractors.networks.weights import load_crossed, load_weights, randomise
 from extractors.presets import StreamPreset

@@ -8,7 +8,7 @@ from typing import Any
 from extractors.devices import choose_device
 from extractors.errors import OutputError, VideoError
 from extractors.flow.workers import choose_backend
-from extractors.networks.backbones import registry
+from extractors.networks.backbones.backbones import registry
 from extractors.prefetch import torch_threads
 from extractors.presets import Preset
 from extractors.video.inputs import VIDEO_SUFFIXES

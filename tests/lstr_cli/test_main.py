@@ -341,7 +341,7 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     """A file in the published layout: named in the folder, needed by detect, refused when it is another."""
     import torch
 
-    from extractors.networks.backbones import build_backbone
+    from extractors.networks.backbones.backbones import build_backbone
     from extractors.networks.weights import randomise
 
     for name, seed in (("mine.pth", 5), ("other.pth", 6)):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.weights import randomise
 from extractors.presets import PRESETS
 from extractors.recipe import FEATURES

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from extractors.errors import ExtractorError, RecipeError
-from extractors.networks.backbone_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
-from extractors.networks.backbones import build_backbone, with_own
+from extractors.networks.backbones.backbone_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
+from extractors.networks.backbones.backbones import build_backbone, with_own
+from extractors.networks.backbones.recogniser import build_recogniser
 from extractors.networks.build import INPUTS, WeightSources, build_network
-from extractors.networks.recogniser import build_recogniser
 from extractors.networks.weights import fingerprint
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.twostream import build_twostream

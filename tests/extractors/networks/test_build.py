@@ -7,7 +7,7 @@ from mmaction.registry import MODELS
 
 from extractors.errors import MissingPathError, WeightsError
 from extractors.images.crops import fit
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.build import WeightSources
 from extractors.networks.weights import fingerprint, load_weights, randomise, statistics
 from extractors.presets import PRESETS

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.build import WeightSources
 from extractors.networks.fused import DTYPES, fast_precision, fuse
 from extractors.networks.pooled import scaled

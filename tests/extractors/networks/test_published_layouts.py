@@ -13,7 +13,7 @@ from torch import Tensor
 
 from extractors.errors import WeightsError
 from extractors.images.crops import crop_views, fit, fit_planes, ten_crops
-from extractors.networks.backbones import CONFIGS, build_backbone
+from extractors.networks.backbones.backbones import CONFIGS, build_backbone
 from extractors.networks.build import WeightSources
 from extractors.networks.weights import fingerprint, load_weights, randomise
 from extractors.presets import PRESETS

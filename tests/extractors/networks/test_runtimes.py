@@ -12,7 +12,7 @@ from torch import nn
 
 from extractors.errors import NetworkRuntimeError, RecipeError
 from extractors.networks import build, runtimes
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.build import INPUTS, WeightSources
 from extractors.networks.conversion import NetworkJob
 from extractors.networks.fused import fuse

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from extractors.errors import MissingPathError
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.weights import randomise
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.extraction import ray_cluster as ray_extract

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.weights import identify, randomise
 from extractors.presets import PRESETS
 from extractors.weights.content import read_state_dict

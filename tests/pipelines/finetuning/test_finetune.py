@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from extractors.errors import WeightsError
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.presets import StreamPreset
 from extractors.weights.content import read_state_dict
 from extractors.weights.model_card import read_card

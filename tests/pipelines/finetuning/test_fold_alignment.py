@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.build import WeightSources, build_network, network_recipe
 from extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment
 from extractors.presets import PRESETS

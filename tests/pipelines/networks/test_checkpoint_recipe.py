@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 
 ALLOW = "--allow-recipe-mismatch"
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from extractors.errors import WeightsError
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.weights import identify, randomise
 from extractors.weights import published_files as manifest
 from extractors.weights.published_files import dataset_of, published_by_hash, read_manifest

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.networks.backbones import build_backbone
+from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.build import WeightSources, build_network
 from extractors.networks.weights import fingerprint, identify, load_weights
 from extractors.weights.content import read_state_dict

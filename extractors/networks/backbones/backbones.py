@@ -62,8 +62,8 @@ def build_backbone(network: str, in_channels: int | None = None) -> nn.Module:
 def with_own() -> "Registry":
     """mmaction2's registry of models, with the networks of this package. Raises as `registry`."""
     models = registry()
-    import extractors.networks.bninception  # noqa: F401  (registers BNInception)
-    import extractors.networks.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
+    import extractors.networks.backbones.bninception  # noqa: F401  (registers BNInception)
+    import extractors.networks.backbones.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
 
     return models
 

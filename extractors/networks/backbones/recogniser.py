@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from extractors.errors import MissingPathError, RecipeError
 from extractors.names import slug
-from extractors.networks.backbone_config import FETCHING, check_backbone
-from extractors.networks.backbones import quiet, registry
+from extractors.networks.backbones.backbone_config import FETCHING, check_backbone
+from extractors.networks.backbones.backbones import quiet, registry
 from extractors.recipe import CHANNELS, NetworkRecipe
 
 Channels = tuple[float, ...]

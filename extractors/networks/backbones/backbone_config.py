@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from extractors.errors import RecipeError
-from extractors.networks.backbones import registered
+from extractors.networks.backbones.backbones import registered
 
 OWN = ("BNInception", "ShuffleNetV2", "MobileNetV3Small")
 MMACTION = ("ResNet", "ResNetTSM", "ResNetTIN", "TANet", "MobileNetV2", "MobileNetV2TSM")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchvision import models
 
-from extractors.networks.backbones import CONFIGS, build_backbone
+from extractors.networks.backbones.backbones import CONFIGS, build_backbone
 from extractors.networks.build import INPUTS
 from extractors.networks.weights import identify, load_crossed, load_weights, randomise
 from extractors.presets import PRESETS, preset_of

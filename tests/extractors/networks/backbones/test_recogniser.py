@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
-from extractors.networks.backbones import registry
+from extractors.networks.backbones.backbones import registry
 from extractors.networks.build import WeightSources, build_network, network_recipe
 from extractors.networks.fused import fuse
 from extractors.networks.pooled import scaled
@@ -50,7 +50,7 @@ def recogniser(config) -> torch.nn.Module:
     models = registry()
     from mmengine.config import Config
 
-    from extractors.networks.recogniser import find_config
+    from extractors.networks.backbones.recogniser import find_config
 
     model = Config.fromfile(str(find_config(str(config)))).model
     for gone in ("pretrained", "init_cfg"):
