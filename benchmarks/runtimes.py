@@ -15,7 +15,7 @@ import numpy as np
 from finetuned import folds_of
 from frontier import SETS, lstr
 
-from extractors.networks.runtimes import RUNTIMES, is_installed
+from extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.batch import predict
 from lstr.labels.label_set import Labels, read_labels, targets
 from lstr.metrics import bootstrap

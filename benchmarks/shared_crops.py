@@ -12,7 +12,7 @@ import torch
 
 from extractors.images.crops import fit
 from extractors.networks.build import WeightSources
-from extractors.networks.pooled import scaled
+from extractors.networks.runtimes.torch_runtime import scaled
 from extractors.presets import PRESETS
 from extractors.twostream import build_twostream
 from extractors.video.file_reader import FrameReader, read_chunks

@@ -28,10 +28,10 @@ from extractors.networks.build import (
     network_recipe,
 )
 from extractors.networks.calibration import calibrate
-from extractors.networks.conversion import NetworkJob, Store
-from extractors.networks.fused import fast_precision
-from extractors.networks.pooled import RunningNetwork, TorchNetwork
-from extractors.networks.runtimes import AUTO, choose_runtime, open_network
+from extractors.networks.runtimes.conversion import NetworkJob, Store
+from extractors.networks.runtimes.fused import fast_precision
+from extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
+from extractors.networks.runtimes.torch_runtime import RunningNetwork, TorchNetwork
 from extractors.networks.weights import fingerprint, statistics
 from extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
 from extractors.presets import FAST, Preset

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from extractors.networks.pooled import scaled
+from extractors.networks.runtimes.torch_runtime import scaled
 from extractors.recipe import NetworkRecipe
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from extractors.devices import choose_device
 from extractors.errors import StalledError
-from extractors.networks.runtimes import choose_runtime
+from extractors.networks.runtimes.runtimes import choose_runtime
 from extractors.video.live_input import Input
 from extractors.video.live_reader import LiveOptions
 from lstr.checkpoints.checkpoint import Checkpoint

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from extractors.devices import choose_device, release_memory, videos_at_once
 from extractors.flow.workers import choose_backend, flow_workers
-from extractors.networks.runtimes import choose_runtime
+from extractors.networks.runtimes.runtimes import choose_runtime
 from extractors.recipe import Recipe
 from extractors.twostream import TwoStream
 from pipelines.extraction.chunk_cache import caches_of

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from extractors.networks.fused import fast_precision
+from extractors.networks.runtimes.fused import fast_precision
 from extractors.presets import FAST, KINETICS, Preset
 from extractors.recipe import FEATURES, Recipe
 from extractors.stages import PROBE

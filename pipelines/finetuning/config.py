@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from extractors.errors import RecipeError
-from extractors.networks.fused import fast_precision
+from extractors.networks.runtimes.fused import fast_precision
 from extractors.presets import FAST, KINETICS, PRESETS, Preset
 from extractors.recipe import FEATURES
 from lstr.config import check_range, override

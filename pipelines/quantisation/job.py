@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from extractors.errors import RecipeError, VideoError
 from extractors.flow.workers import flow_workers
-from extractors.networks.fused import fuse
-from extractors.networks.pooled import scaled
-from extractors.networks.quantised import Ranges
-from extractors.networks.runtimes import AUTO, choose_runtime
+from extractors.networks.runtimes.fused import fuse
+from extractors.networks.runtimes.quantised import Ranges
+from extractors.networks.runtimes.runtimes import AUTO, choose_runtime
+from extractors.networks.runtimes.torch_runtime import scaled
 from extractors.prefetch import torch_threads
 from extractors.recipe import INT8, Recipe
 from extractors.twostream import TwoStream, build_as

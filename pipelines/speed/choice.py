@@ -19,8 +19,8 @@ from extractors.devices import choose_device
 from extractors.errors import NetworkRuntimeError
 from extractors.flow.workers import FlowWorkers, default_workers
 from extractors.networks.build import WeightSources
-from extractors.networks.fused import fast_precision
-from extractors.networks.runtimes import RUNTIMES, is_installed
+from extractors.networks.runtimes.fused import fast_precision
+from extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from extractors.prefetch import closed_after, torch_threads
 from extractors.presets import PRESETS
 from extractors.twostream import FeatureRow, TwoStream, build_twostream

@@ -11,7 +11,7 @@ from torch import nn
 from extractors import lanes
 from extractors.images.crops import View
 from extractors.lanes import Lane, open_lane
-from extractors.networks import runtimes
+from extractors.networks.runtimes import runtimes
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.twostream import IMAGES, TwoStream
 from extractors.video.frames import Chunk

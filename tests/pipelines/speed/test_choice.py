@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from extractors.networks.runtimes import RUNTIMES, is_installed
+from extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from extractors.presets import PRESETS
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.networks.converted import recall

@@ -10,8 +10,8 @@ import torch
 from extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
 from extractors.networks.backbones.backbones import registry
 from extractors.networks.build import WeightSources, build_network, network_recipe
-from extractors.networks.fused import fuse
-from extractors.networks.pooled import scaled
+from extractors.networks.runtimes.fused import fuse
+from extractors.networks.runtimes.torch_runtime import scaled
 from extractors.presets import Preset, StreamPreset
 from extractors.recipe import NetworkRecipe, Recipe
 from extractors.twostream import build_twostream, rebuild_twostream

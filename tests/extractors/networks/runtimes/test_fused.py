@@ -8,8 +8,8 @@ from torch import nn
 
 from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.build import WeightSources
-from extractors.networks.fused import DTYPES, fast_precision, fuse
-from extractors.networks.pooled import scaled
+from extractors.networks.runtimes.fused import DTYPES, fast_precision, fuse
+from extractors.networks.runtimes.torch_runtime import scaled
 from extractors.networks.weights import fingerprint, randomise
 from extractors.presets import PRESETS
 from extractors.twostream import build_twostream

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.networks.conversion import NetworkJob, Store, check_features, exact_precision
-from extractors.networks.fused import fast_precision
-from extractors.networks.quantised import LEAST, STEPS
+from extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
+from extractors.networks.runtimes.fused import fast_precision
+from extractors.networks.runtimes.quantised import LEAST, STEPS
 from extractors.recipe import INT8
 
 NAME = "openvino"

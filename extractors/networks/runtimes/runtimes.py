@@ -6,8 +6,8 @@ from extractors.devices import keep_float32_exact
 from extractors.errors import NetworkRuntimeError
 from extractors.lanes import open_lane
 from extractors.networks.backbones.backbones import quiet
-from extractors.networks.conversion import NetworkJob, Store
-from extractors.networks.pooled import RunningNetwork, TorchNetwork
+from extractors.networks.runtimes.conversion import NetworkJob, Store
+from extractors.networks.runtimes.torch_runtime import RunningNetwork, TorchNetwork
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 AUTO = "auto"
@@ -50,10 +50,10 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
     try:
         with quiet():
             if runtime == "openvino":
-                from extractors.networks.openvino_runtime import OpenVINONetwork
+                from extractors.networks.runtimes.openvino_runtime import OpenVINONetwork
 
                 return OpenVINONetwork(job, store)
-            from extractors.networks.onnx_runtime import OnnxNetwork
+            from extractors.networks.runtimes.onnx_runtime import OnnxNetwork
 
             return OnnxNetwork(job, store)
     except NetworkRuntimeError:

@@ -11,14 +11,15 @@ import torch
 from torch import nn
 
 from extractors.errors import NetworkRuntimeError, RecipeError
-from extractors.networks import build, runtimes
+from extractors.networks import build
 from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.build import INPUTS, WeightSources
-from extractors.networks.conversion import NetworkJob
-from extractors.networks.fused import fuse
-from extractors.networks.pooled import scaled
-from extractors.networks.quantised import Ranges, quantise
-from extractors.networks.runtimes import choose_runtime, open_network
+from extractors.networks.runtimes import runtimes
+from extractors.networks.runtimes.conversion import NetworkJob
+from extractors.networks.runtimes.fused import fuse
+from extractors.networks.runtimes.quantised import Ranges, quantise
+from extractors.networks.runtimes.runtimes import choose_runtime, open_network
+from extractors.networks.runtimes.torch_runtime import scaled
 from extractors.networks.weights import fingerprint, randomise
 from extractors.recipe import NetworkRecipe, Recipe, differences
 from extractors.twostream import TwoStream, build_as
@@ -172,7 +173,7 @@ def test_openvino_reports_nothing_to_its_makers():
     pytest.importorskip("openvino_telemetry")
     for name in [name for name in sys.modules if name.startswith("openvino_telemetry")]:
         del sys.modules[name]  # another test may have imported the real one
-    from extractors.networks.openvino_runtime import load_openvino
+    from extractors.networks.runtimes.openvino_runtime import load_openvino
 
     load_openvino()
     assert "openvino_telemetry" not in sys.modules

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from extractors.images.crops import View
 from extractors.lanes import Lane
-from extractors.networks.fused import DTYPES, fuse
-from extractors.networks.quantised import quantise
+from extractors.networks.runtimes.fused import DTYPES, fuse
+from extractors.networks.runtimes.quantised import quantise
 from extractors.recipe import INT8, NetworkRecipe
 
 

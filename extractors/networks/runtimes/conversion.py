@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from extractors.errors import NetworkRuntimeError
-from extractors.networks.pooled import PooledNetwork
+from extractors.networks.runtimes.torch_runtime import PooledNetwork
 from extractors.recipe import INT8, NetworkRecipe
 
 FORMAT = 1  # of what is kept of a converted network; raise it when conversion changes
