@@ -63,7 +63,7 @@ def weights_options(command):
 
     @functools.wraps(command)
     def with_paths(*args, rgb_weights: str | None, flow_weights: str | None, **options):
-        from pipelines.networks.published_weights import find_weights
+        from pipelines.weights.published import find_weights
 
         rgb_weights, flow_weights = (
             name and find_weights(name, stream) for stream, name in (("rgb", rgb_weights), ("flow", flow_weights))

@@ -40,7 +40,7 @@ def list_command(check_links, as_json):
     from extractors.weights.published_files import read_manifest
     from lstr_cli import console
     from pipelines.files.home import home
-    from pipelines.networks.links import ask
+    from pipelines.weights.links import ask
 
     entries = read_manifest()
     links = ask(entries) if check_links else {}
@@ -82,7 +82,7 @@ def fetch_command(names, mirror):
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
     from lstr_cli import console
-    from pipelines.networks.published_weights import fetch
+    from pipelines.weights.published import fetch
 
     options = []
     with console.Bar("MB") as bar:
@@ -118,7 +118,7 @@ def check_command(files, as_json):
       lstr weights check my_weights
     """
     from lstr_cli import console
-    from pipelines.networks.published_weights import check
+    from pipelines.weights.published import check
 
     verdicts = list(check(files))
     if as_json:

@@ -241,7 +241,7 @@ def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
 
 
 def _weights_folder(path: Path) -> dict:
-    from pipelines.networks.weights_folder import open_weights
+    from pipelines.weights.folder import open_weights
 
     folder = open_weights(path)
     about = {name: value for name, value in folder.about.items() if name != "training"}

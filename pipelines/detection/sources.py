@@ -26,7 +26,7 @@ from pipelines.failures import failure_of
 from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
 from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 from pipelines.networks.converted import use_runtime
-from pipelines.networks.published_weights import find_weights
+from pipelines.weights.published import find_weights
 
 
 @dataclass(frozen=True)

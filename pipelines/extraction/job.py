@@ -26,8 +26,8 @@ from pipelines.files.atomic import check_writable
 from pipelines.files.remote import Place
 from pipelines.networks.converted import use_runtime
 from pipelines.networks.fold_networks import FoldNetworks
-from pipelines.networks.known_weights import record_weights
 from pipelines.progress import Failed, Finished, Notice, Progress
+from pipelines.weights.known import record_weights
 
 
 @dataclass(frozen=True)

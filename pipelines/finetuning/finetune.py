@@ -28,10 +28,10 @@ from pipelines.finetuning.config import FinetuneConfig, resolve, trainable
 from pipelines.finetuning.folds import Pair, Parts, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from pipelines.finetuning.initial_weights import RANDOM, Initial, initial_weights
 from pipelines.finetuning.run_folder import Epoch, check_output
-from pipelines.networks.weights_folder import WeightsFolder, open_weights
 from pipelines.progress import Failed, Finished, Notice, Progress
 from pipelines.training.ranks import Ranks, join_ranks
 from pipelines.training.train import Findings
+from pipelines.weights.folder import WeightsFolder, open_weights
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from extractors.recipe import STREAMS
 from extractors.weights.archive import Archive, is_archive, is_member
 from extractors.weights.model_card import network_file, read_card
 from extractors.weights.published_files import read_manifest, sha256_of
-from pipelines.networks.published_weights import find_weights
+from pipelines.weights.published import find_weights
 
 RANDOM = "random"
 

@@ -25,10 +25,10 @@ from pipelines.finetuning.recogniser import begin_with, recogniser
 from pipelines.finetuning.run_folder import Epoch, Network, State, begin_training, clear, described
 from pipelines.finetuning.samples import Augmentation, Draws, SampleSet, samples_of
 from pipelines.finetuning.scores import scorer
-from pipelines.networks.weights_folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
 from pipelines.progress import Finished, Progress
 from pipelines.provenance import provenance
 from pipelines.training.ranks import ALONE, Ranks
+from pipelines.weights.folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
 
 MOST_READERS = 12
 COSTS = {"rgb": 2.0, "flow": 1.0}  # of training a network on an image, against each other

@@ -11,7 +11,7 @@ from pipelines.files.remote import Place
 from pipelines.finetuning.initial_weights import Initial
 from pipelines.learning.options import Features, LearnOptions
 from pipelines.networks.model_file import is_model, open_model
-from pipelines.networks.weights_folder import open_weights
+from pipelines.weights.folder import open_weights
 
 GENTLE = {
     "optimiser": "adamw",

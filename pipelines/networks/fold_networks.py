@@ -9,7 +9,7 @@ from extractors.errors import WeightsError
 from extractors.networks.build import build_network
 from extractors.twostream import TwoStream
 from extractors.weights.model_card import ModelCard, blind_fold, network_file, read_card
-from pipelines.networks.weights_folder import cards_of
+from pipelines.weights.folder import cards_of
 
 KEPT = 4  # pairs of networks besides that of all videos; each takes some hundred megabytes, and a second to make
 

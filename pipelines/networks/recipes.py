@@ -18,10 +18,10 @@ from lstr.checkpoints import checkpoint
 from pipelines.features.folder import open_features
 from pipelines.features.remote_folder import open_folder
 from pipelines.files.remote import Place
-from pipelines.networks.known_weights import RECORD, find_networks, recorded_weights
 from pipelines.networks.model_file import is_meant_as_model, open_model
-from pipelines.networks.published_weights import find_weights
-from pipelines.networks.weights_folder import open_weights
+from pipelines.weights.folder import open_weights
+from pipelines.weights.known import RECORD, find_networks, recorded_weights
+from pipelines.weights.published import find_weights
 
 CHECKPOINTS = (".pt", ".pth", ".tar")
 BESIDE = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not all of the recipe then

@@ -19,11 +19,11 @@ from pipelines.datasets.dataset import Split
 from pipelines.datasets.seen_videos import seen_in, streams_of
 from pipelines.files.atomic import replacing
 from pipelines.files.json_files import write_json
-from pipelines.networks.known_weights import run_record
 from pipelines.training.config import TrainConfig, changes_from
 from pipelines.training.loop import Position
 from pipelines.training.sampling import absorb_statistics
 from pipelines.training.step import Learner
+from pipelines.weights.known import run_record
 
 SHARE_OF_SAVING = 0.05  # of a run's time, at most: at the published size a save writes a gigabyte
 FREE = ("save_seconds",)  # settings that may differ when a run goes on

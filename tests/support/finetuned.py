@@ -13,7 +13,7 @@ from extractors.video.inputs import find_videos
 from extractors.weights.model_card import ModelCard
 from extractors.weights.published_files import sha256_of
 from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.networks.weights_folder import WeightsFolder, fit_name, write_network, write_weights
+from pipelines.weights.folder import WeightsFolder, fit_name, write_network, write_weights
 
 NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
 CLASSES = ("Background", "fall")

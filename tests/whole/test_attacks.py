@@ -28,7 +28,7 @@ from pipelines.annotations.format import ConvertOptions
 from pipelines.annotations.formats import FORMATS
 from pipelines.annotations.label_file import read_label_file
 from pipelines.networks.model_file import write_model
-from pipelines.networks.published_weights import fetch
+from pipelines.weights.published import fetch
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
 from tests.support.mistakes import mistake

@@ -39,7 +39,7 @@ from pipelines.networks.checkpoint_recipe import recipe_of
 from pipelines.networks.model_file import open_model, write_model
 from pipelines.networks.model_parts import metrics_from, unpack_model
 from pipelines.networks.recipes import find_recipe
-from pipelines.networks.weights_folder import open_weights
+from pipelines.weights.folder import open_weights
 from tests.support.feature_set import TINY
 from tests.support.mutations import as_json, changed_bytes, changed_json, changed_text, changed_values
 from tests.support.videos import write_video

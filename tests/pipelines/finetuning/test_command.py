@@ -17,7 +17,7 @@ from extractors.weights.content import read_state_dict
 from extractors.weights.model_card import read_card
 from pipelines.demo.scenes import SceneConfig, render_scenes
 from pipelines.finetuning.initial_weights import initial_weights
-from pipelines.networks.weights_folder import open_weights
+from pipelines.weights.folder import open_weights
 from tests.support.mistakes import mistake
 from tests.support.processes import heed_interrupts
 

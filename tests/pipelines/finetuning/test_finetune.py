@@ -18,8 +18,8 @@ from pipelines.finetuning.initial_weights import Initial, initial_weights
 from pipelines.finetuning.networks import train_networks
 from pipelines.finetuning.recogniser import begin_with, recogniser
 from pipelines.finetuning.run_folder import Epoch, EpochLog
-from pipelines.networks.weights_folder import open_weights
 from pipelines.progress import Progress, result_of
+from pipelines.weights.folder import open_weights
 from tests.support.planted import CLASSES, planted, planted_training
 
 MEASURED = ("rate", "waiting")

@@ -13,7 +13,7 @@ from extractors.weights.content import read_content
 from extractors.weights.model_card import ModelCard, network_file
 from pipelines.finetuning import fold_alignment
 from pipelines.finetuning.fold_alignment import align, linear_map
-from pipelines.networks.weights_folder import write_network
+from pipelines.weights.folder import write_network
 from tests.support.planted import CLASSES, planted
 
 PRESET = replace(PRESETS["fast"], precision="float32", short_side=40, crop=32)

@@ -21,9 +21,9 @@ from pipelines.finetuning.networks import train_networks
 from pipelines.finetuning.recogniser import batch_norms, recogniser
 from pipelines.finetuning.run_folder import Network, State
 from pipelines.finetuning.samples import Draws, Sample
-from pipelines.networks.weights_folder import open_weights
 from pipelines.progress import Progress
 from pipelines.training.ranks import ALONE, Ranks
+from pipelines.weights.folder import open_weights
 from tests.support.planted import planted_training
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -22,9 +22,9 @@ from lstr.timeline import Thresholds, thresholds_of
 from pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from pipelines.finetuning.initial_weights import initial_weights
 from pipelines.networks import model_file
-from pipelines.networks.known_weights import recorded_weights
 from pipelines.networks.model_file import change_thresholds, is_model, open_model, write_model
 from pipelines.networks.model_parts import unpack_model
+from pipelines.weights.known import recorded_weights
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES
 from tests.support.mistakes import mistake

@@ -17,7 +17,7 @@ from extractors.networks.backbones.backbones import build_backbone
 from extractors.networks.weights import identify, randomise
 from extractors.weights import published_files as manifest
 from extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
-from pipelines.networks.published_weights import choose, find_weights
+from pipelines.weights.published import choose, find_weights
 
 
 def test_the_manifest_is_whole():

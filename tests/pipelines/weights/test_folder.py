@@ -15,8 +15,8 @@ from extractors.networks.weights import fingerprint, identify, load_weights
 from extractors.weights.content import read_state_dict
 from extractors.weights.model_card import ModelCard, blind_fold, is_weights_folder, read_card
 from pipelines.features.folder import open_features
-from pipelines.networks.published_weights import check, find_weights
-from pipelines.networks.weights_folder import cards_of, fit_name, open_weights
+from pipelines.weights.folder import cards_of, fit_name, open_weights
+from pipelines.weights.published import check, find_weights
 from tests.support.finetuned import CLASSES, NETWORKS
 
 pytestmark = pytest.mark.long

@@ -6,7 +6,7 @@ from http.server import SimpleHTTPRequestHandler
 
 from extractors.weights import published_files
 from extractors.weights.published_files import read_manifest
-from pipelines.networks.links import ANSWERS, ask
+from pipelines.weights.links import ANSWERS, ask
 from tests.support.http_folder import Server
 
 

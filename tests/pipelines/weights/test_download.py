@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from extractors.errors import OutputError, WeightsError
-from pipelines.networks import download as module
-from pipelines.networks.download import download
+from pipelines.weights import download as module
+from pipelines.weights.download import download
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -11,9 +11,9 @@ from extractors.weights.archive import Archive, is_archive, member_path
 from extractors.weights.model_card import read_card
 from extractors.weights.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
 from pipelines.files.home import home
-from pipelines.networks.download import download, is_address
-from pipelines.networks.weights_folder import open_weights
 from pipelines.progress import Tell
+from pipelines.weights.download import download, is_address
+from pipelines.weights.folder import open_weights
 
 RECIPES = ("kinetics", "activitynet")
 

@@ -1,0 +1,1 @@
+"""Published and own weights on this machine."""
