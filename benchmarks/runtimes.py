@@ -22,7 +22,7 @@ from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from pipelines.features.folder import open_features
 from pipelines.files.json_files import write_json
-from pipelines.networks.model_file import open_model
+from pipelines.model_files.model_file import open_model
 from pipelines.provenance import about_machine
 
 RECORD = Path(__file__).with_name("runtimes.json")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from pipelines.detection.detect import detect as detect
     from pipelines.detection.sources import Limits as Limits
     from pipelines.detection.sources import NetworkOptions as NetworkOptions
-    from pipelines.networks.checkpoints import load as load
+    from pipelines.model_files.opening import load as load
 
 _NAMES = {
     "Checkpoint": ("lstr.checkpoints.checkpoint", "Checkpoint"),
@@ -54,7 +54,7 @@ _NAMES = {
     "extract": ("pipelines.calls", "extract"),
     "finetune": ("pipelines.calls", "finetune"),
     "learn": ("pipelines.calls", "learn"),
-    "load": ("pipelines.networks.checkpoints", "load"),
+    "load": ("pipelines.model_files.opening", "load"),
     "read_labels": ("pipelines.annotations.label_file", "read_label_file"),
     "step": ("lstr.streaming", "step"),
     "train": ("pipelines.calls", "train"),

@@ -19,6 +19,6 @@ def command(model, output):
       lstr unpack fall.lstr -o fall
     """
     from lstr_cli import console
-    from pipelines.networks.model_parts import unpack_model
+    from pipelines.model_files.parts import unpack_model
 
     console.say(f"checkpoint: {unpack_model(model, output) / 'checkpoint.pt'}")

@@ -39,7 +39,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     if path.is_dir():
         return _folder(path, progress)
     if _is_zip(path):
-        from pipelines.networks.model_file import is_meant_as_model
+        from pipelines.model_files.model_file import is_meant_as_model
 
         if is_meant_as_model(path):
             return _model_file(path)
@@ -205,8 +205,8 @@ def _is_zip(path: Path) -> bool:
 
 def _model_file(path: Path) -> dict:
     from extractors.recipe import INT8
-    from pipelines.networks.model_description import actions_of, is_demo, network_of
-    from pipelines.networks.model_file import open_model
+    from pipelines.model_files.description import actions_of, is_demo, network_of
+    from pipelines.model_files.model_file import open_model
 
     model = open_model(path)
     about = model.about

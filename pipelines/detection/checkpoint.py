@@ -12,10 +12,10 @@ from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
 from pipelines.files.atomic import replacing
 from pipelines.files.home import DEFAULTS, default_model, home
+from pipelines.model_files.description import is_demo
+from pipelines.model_files.model_file import is_model, open_model
+from pipelines.model_files.opening import assumptions_of, open_checkpoint
 from pipelines.networks.checkpoint_recipe import recipe_of
-from pipelines.networks.checkpoints import assumptions_of, open_checkpoint
-from pipelines.networks.model_description import is_demo
-from pipelines.networks.model_file import is_model, open_model
 
 
 def find_checkpoint(path: str | Path | None) -> Path:

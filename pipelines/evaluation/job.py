@@ -19,7 +19,7 @@ from pipelines.evaluation.report import write_evaluation
 from pipelines.evaluation.scoring import Evaluation, Scoring, check_fit, score_split
 from pipelines.evaluation.thresholds import choose_for_checkpoint
 from pipelines.files.atomic import check_writable
-from pipelines.networks.checkpoints import assumptions_of, open_checkpoint
+from pipelines.model_files.opening import assumptions_of, open_checkpoint
 from pipelines.progress import Finished, Notice, Progress
 
 Result = TypeVar("Result")

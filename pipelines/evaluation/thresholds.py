@@ -20,7 +20,7 @@ from pipelines.datasets.dataset import Split
 from pipelines.evaluation.events import detect_events, labelled_segments
 from pipelines.evaluation.hysteresis import hysteresis
 from pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
-from pipelines.networks.model_file import change_thresholds, is_model
+from pipelines.model_files.model_file import change_thresholds, is_model
 from pipelines.progress import Finished, Progress
 
 MOST_LEVELS = 50  # scores tried as `on`

@@ -10,7 +10,7 @@ from extractors.weights.published_files import sha256_of
 from pipelines.files.remote import Place
 from pipelines.finetuning.initial_weights import Initial
 from pipelines.learning.options import Features, LearnOptions
-from pipelines.networks.model_file import is_model, open_model
+from pipelines.model_files.model_file import is_model, open_model
 from pipelines.weights.folder import open_weights
 
 GENTLE = {

@@ -11,7 +11,7 @@ from pipelines.learning.events import Doing, Learnt, Planned
 from pipelines.learning.options import LearnOptions
 from pipelines.learning.preparation import Prepared, prepare
 from pipelines.learning.steps import Steps
-from pipelines.networks.model_file import ModelFile, open_model, write_model
+from pipelines.model_files.model_file import ModelFile, open_model, write_model
 from pipelines.progress import Failed, Finished, Notice
 from pipelines.training.train import Findings
 

@@ -31,7 +31,7 @@ from pipelines.learning.options import Features, LearnOptions
 from pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts, divide
 from pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs, make_steps
 from pipelines.learning.workspace import Workspace, request_id
-from pipelines.networks.model_file import is_model, open_model
+from pipelines.model_files.model_file import is_model, open_model
 from pipelines.progress import Notice
 from pipelines.training.config import TrainConfig, preset_for
 from pipelines.training.config import resolve as resolve_model

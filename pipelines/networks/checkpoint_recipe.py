@@ -12,7 +12,7 @@ from extractors.recipe import Recipe, differences
 from extractors.twostream import TwoStream, build_as
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
-from pipelines.networks.model_file import is_model, open_model
+from pipelines.model_files.model_file import is_model, open_model
 from pipelines.weights.known import find_networks
 
 ALLOW = "--allow-recipe-mismatch"

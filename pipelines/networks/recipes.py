@@ -18,7 +18,7 @@ from lstr.checkpoints import checkpoint
 from pipelines.features.folder import open_features
 from pipelines.features.remote_folder import open_folder
 from pipelines.files.remote import Place
-from pipelines.networks.model_file import is_meant_as_model, open_model
+from pipelines.model_files.model_file import is_meant_as_model, open_model
 from pipelines.weights.folder import open_weights
 from pipelines.weights.known import RECORD, find_networks, recorded_weights
 from pipelines.weights.published import find_weights

@@ -21,8 +21,8 @@ from extractors.twostream import TwoStream, build_as
 from extractors.video.inputs import find_videos
 from pipelines.extraction.prepare import sampled_inputs
 from pipelines.files.atomic import check_writable
+from pipelines.model_files.model_file import ModelFile, change_precision, open_model
 from pipelines.networks.converted import use_runtime
-from pipelines.networks.model_file import ModelFile, change_precision, open_model
 from pipelines.progress import Finished, Notice, Progress
 from pipelines.quantisation.cost import map_of_both, read_truth
 

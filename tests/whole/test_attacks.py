@@ -27,7 +27,7 @@ from pipelines.annotations.convert import convert
 from pipelines.annotations.format import ConvertOptions
 from pipelines.annotations.formats import FORMATS
 from pipelines.annotations.label_file import read_label_file
-from pipelines.networks.model_file import write_model
+from pipelines.model_files.model_file import write_model
 from pipelines.weights.published import fetch
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL

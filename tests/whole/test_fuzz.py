@@ -35,9 +35,9 @@ from pipelines.annotations.convert import convert
 from pipelines.annotations.label_file import is_label_file, read_label_file
 from pipelines.features.folder import open_features
 from pipelines.info import describe
+from pipelines.model_files.model_file import open_model, write_model
+from pipelines.model_files.parts import metrics_from, unpack_model
 from pipelines.networks.checkpoint_recipe import recipe_of
-from pipelines.networks.model_file import open_model, write_model
-from pipelines.networks.model_parts import metrics_from, unpack_model
 from pipelines.networks.recipes import find_recipe
 from pipelines.weights.folder import open_weights
 from tests.support.feature_set import TINY

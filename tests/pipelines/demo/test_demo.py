@@ -11,7 +11,7 @@ from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
 from pipelines.files.json_files import read_jsonl
-from pipelines.networks.model_file import open_model
+from pipelines.model_files.model_file import open_model
 
 pytestmark = pytest.mark.long
 

@@ -27,7 +27,7 @@ from pipelines.learning.job import learn, plan
 from pipelines.learning.options import LearnOptions
 from pipelines.learning.pace import measure_model
 from pipelines.learning.plan import MODEL, STARTING
-from pipelines.networks.model_file import open_model
+from pipelines.model_files.model_file import open_model
 from pipelines.progress import Failed, Finished, Notice, result_of
 from pipelines.training.config import preset_for, resolve
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.detection.detect import detect
-from pipelines.networks.model_file import open_model, write_model
+from pipelines.model_files.model_file import open_model, write_model
 from tests.support.mistakes import mistake
 
 

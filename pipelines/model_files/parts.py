@@ -13,7 +13,7 @@ from extractors.weights.model_card import DESCRIPTION, FORMAT, file_name, read_c
 from lstr.checkpoints.checkpoint import write_atomically
 from pipelines.files.atomic import replacing, write_text
 from pipelines.files.json_files import write_json
-from pipelines.networks.model_file import ModelFile, open_model
+from pipelines.model_files.model_file import ModelFile, open_model
 
 HINT = "give what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."
 

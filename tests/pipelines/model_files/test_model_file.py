@@ -21,9 +21,9 @@ from lstr.kinds import make_model
 from lstr.timeline import Thresholds, thresholds_of
 from pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from pipelines.finetuning.initial_weights import initial_weights
-from pipelines.networks import model_file
-from pipelines.networks.model_file import change_thresholds, is_model, open_model, write_model
-from pipelines.networks.model_parts import unpack_model
+from pipelines.model_files import model_file
+from pipelines.model_files.model_file import change_thresholds, is_model, open_model, write_model
+from pipelines.model_files.parts import unpack_model
 from pipelines.weights.known import recorded_weights
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES

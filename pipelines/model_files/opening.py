@@ -7,7 +7,7 @@ from typing import Any
 from extractors.devices import choose_device
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import Checkpoint
-from pipelines.networks.model_file import is_meant_as_model, open_model
+from pipelines.model_files.model_file import is_meant_as_model, open_model
 
 
 def open_checkpoint(

@@ -32,7 +32,7 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import make_model
 from pipelines.files.atomic import replacing
 from pipelines.files.home import home
-from pipelines.networks.model_description import describe
+from pipelines.model_files.description import describe
 from pipelines.weights.known import find_networks, published_file, published_path
 
 MODEL = f"lstr{TENSORS}"

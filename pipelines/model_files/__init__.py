@@ -1,0 +1,1 @@
+"""Model files: all that a trained system needs in one."""
