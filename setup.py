@@ -4,15 +4,17 @@ import sys
 
 from setuptools import Extension, setup
 
+FLOW = "lstr/extractors/flow"
+
 # no contraction: every float operation rounds as OpenCV's does
 flags = [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 
 setup(
     ext_modules=[
         Extension(
-            "extractors.flow._tvl1",
-            ["extractors/flow/tvl1.c"],
-            depends=[f"extractors/flow/tvl1_{part}.h" for part in ("kernel", "median", "median_rows", "scale", "warp")],
+            "lstr.extractors.flow._tvl1",
+            [f"{FLOW}/tvl1.c"],
+            depends=[f"{FLOW}/tvl1_{part}.h" for part in ("kernel", "median", "median_rows", "scale", "warp")],
             extra_compile_args=flags,
             optional=True,  # without a compiler the install succeeds and OpenCV serves
         )

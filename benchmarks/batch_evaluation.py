@@ -15,9 +15,9 @@ import torch
 from lstr.batch import predict_ahead, shared_constants
 from lstr.config import PRESETS
 from lstr.kinds import make_model
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 from lstr.windows.windows import gather
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
 
 WINDOWS = 16
 THUMOS_CHUNKS = 225_222  # of the 213 videos of the test split

@@ -23,16 +23,16 @@ from time import monotonic
 import av
 import numpy as np
 
-from extractors.video.live_input import parse_live
-from extractors.video.live_reader import LiveOptions
-from pipelines.detection.checkpoint import load_checkpoint
-from pipelines.detection.events import Decided
-from pipelines.detection.live import LiveChain, run_live
-from pipelines.detection.live_source import open_live
-from pipelines.detection.sources import open_networks
-from pipelines.detection.writer import OutputOptions
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.extractors.video.live_input import parse_live
+from lstr.extractors.video.live_reader import LiveOptions
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.events import Decided
+from lstr.pipelines.detection.live import LiveChain, run_live
+from lstr.pipelines.detection.live_source import open_live
+from lstr.pipelines.detection.sources import open_networks
+from lstr.pipelines.detection.writer import OutputOptions
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 GROWTH_MB = 20
 

@@ -24,12 +24,12 @@ import numpy as np
 from held_out import HeldOut, Scores, Settings
 from real_data import RESAMPLES, judge
 
-from extractors.recipe import STREAMS
+from lstr.extractors.recipe import STREAMS
 from lstr.labels.label_set import read_labels
 from lstr.metrics import per_frame as metrics
-from pipelines.features.folder import open_features
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 PRESET = "lstr-small"
 N_FOLDS = 3

@@ -33,18 +33,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 from finetuned import folds_of, write_labels
 
-from extractors.flow.workers import ALGORITHMS, DIFFERENCE, make_flow
-from extractors.video.file_reader import FrameReader, read_chunks
-from extractors.video.probe import probe
 from lstr.batch import predict
+from lstr.extractors.flow.workers import ALGORITHMS, DIFFERENCE, make_flow
+from lstr.extractors.video.file_reader import FrameReader, read_chunks
+from lstr.extractors.video.probe import probe
 from lstr.labels.label_set import read_labels, targets
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
-from pipelines.features.folder import open_features
-from pipelines.files.json_files import write_json
-from pipelines.model_files.model_file import open_model
-from pipelines.provenance import about_machine
-from pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH
 
 HERE = Path(__file__).resolve().parent
 BEFORE = HERE / "finetuned.json"

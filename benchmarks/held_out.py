@@ -17,11 +17,11 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
-from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
-from pipelines.features.folder import FeatureFolder
-from pipelines.files.atomic import replacing
-from pipelines.training.config import resolve
-from pipelines.training.run import Task, train_model
+from lstr.pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
+from lstr.pipelines.features.folder import FeatureFolder
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.run import Task, train_model
 
 GROUP = 2  # videos that are left out together
 Settings = Mapping[str, str]

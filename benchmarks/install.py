@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 ROOT = Path(__file__).resolve().parents[1]
 GPU_PACKAGES = ("nvidia", "triton", "cuda")  # which torch's CPU build does not bring

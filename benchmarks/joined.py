@@ -46,15 +46,15 @@ from lstr.labels.label_set import read_labels
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.models.kind import Model
-from pipelines.features.folder import open_features
-from pipelines.files.atomic import replacing
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
-from pipelines.training.batches import PieceMaker
-from pipelines.training.config import TrainConfig
-from pipelines.training.ranks import ALONE
-from pipelines.training.schedule import rates
-from pipelines.training.step import Learner
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.training.batches import PieceMaker
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.ranks import ALONE
+from lstr.pipelines.training.schedule import rates
+from lstr.pipelines.training.step import Learner
 
 RECORD = Path(__file__).with_name("joined.json")
 PRESET, POINT, N_FOLDS = "lstr-small", "live", 3

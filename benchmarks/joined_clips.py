@@ -19,8 +19,8 @@ from recall_task import chunks_of
 from synthetic_features import runs_of
 
 from lstr.labels.label_set import BACKGROUND, Labels, read_labels, targets
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.features.folder import open_features
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.folder import open_features
 
 INTERACTIONS, FALLS = "ut_interaction", "urfall"
 SETS = (INTERACTIONS, FALLS)

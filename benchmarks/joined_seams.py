@@ -13,11 +13,11 @@ from finetuned import lstr
 from joined_clips import CUE, FALL, FALLS, INTERACTIONS
 from synthetic_features import runs_of
 
-from extractors.video.file_reader import FrameReader, read_chunks
-from extractors.video.frames import CHUNK, FPS
-from extractors.video.probe import probe
+from lstr.extractors.video.file_reader import FrameReader, read_chunks
+from lstr.extractors.video.frames import CHUNK, FPS
+from lstr.extractors.video.probe import probe
 from lstr.labels.label_set import read_labels, targets
-from pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.features.folder import FeatureFolder, open_features
 
 CLIPS = {INTERACTIONS: ("seq01", CUE), FALLS: ("fall-01", FALL)}
 

@@ -14,8 +14,8 @@ import numpy as np
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, THUMOS_CLASSES, VideoLabels, targets
 from lstr.labels.segment import Segment
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 HERE = Path(__file__).parent
 SHARED = Path(os.environ.get("LSTR_SHARED", HERE.parents[1] / "shared"))
@@ -148,7 +148,7 @@ def main() -> None:
         short["less than 1 row" if 0 <= frames < 1 else "1 row" if frames < 2 else "more"] += 1
     shown = Counter(f"{rate:.2f}" if rate < 4.5 else "4.92 to 5.00" for rate in rates.values())
     record = {
-        "what": "targets of lstr.labels.label_set.targets from thumos14_segments.json, at each video's own rate, against "
+        "what": "targets of label_set.targets from thumos14_segments.json, at each video's own rate, against "
         "target_perframe of wangxiang1230/OadTR",
         **about_machine(),
         "videos": len(published),

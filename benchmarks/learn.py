@@ -19,9 +19,9 @@ from time import perf_counter
 
 from playwright.sync_api import sync_playwright
 
-from pipelines.files.json_files import write_json
-from pipelines.model_files.model_file import open_model
-from pipelines.provenance import about_machine
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.provenance import about_machine
 
 RECORD = Path(__file__).resolve().parent / "learn.json"
 PICTURES = RECORD.parents[1] / "docs" / "images"

@@ -20,12 +20,12 @@ from lstr.checkpoints.checkpoint import load
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import read_labels
 from lstr.metrics import per_frame as metrics
-from pipelines.datasets.dataset import Split
-from pipelines.features.folder import open_features
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
-from pipelines.training.config import resolve
-from pipelines.training.run import Task, train_model
+from lstr.pipelines.datasets.dataset import Split
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.run import Task, train_model
 
 PRESET, POINT, SET = "small", "live", "ut_interaction"
 TIMES = 40

@@ -27,16 +27,16 @@ import numpy as np
 import torch
 from playing import Film, Server, make_film, playing
 
-from extractors.networks.build import WeightSources
-from extractors.presets import PRESETS
-from extractors.twostream import build_twostream
-from extractors.video.frames import CHUNK_SECONDS
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.kinds import make_model
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
-from pipelines.speed.chain import rendered
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.speed.chain import rendered
 
 FPS = 30
 SETTLING = 5.0  # seconds of each stream, from its first frame on

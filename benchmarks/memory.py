@@ -20,14 +20,14 @@ from pathlib import Path
 
 import av
 
-from extractors.flow.workers import FlowWorkers
-from extractors.networks.build import WeightSources
-from extractors.presets import PRESETS
-from extractors.twostream import build_twostream
-from extractors.video.file_reader import open_chunks
-from extractors.video.probe import probe
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 ALLOWED_MB = 300
 SAMPLE_SECONDS = 0.1

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 RECORD = Path(__file__).with_name("memory-parts.json")
 STEPS = """
@@ -31,10 +31,10 @@ import torch
 torch.set_num_threads(1)
 held("and torch")
 import lstr_cli.main, av
-from extractors.networks.build import WeightSources
-from extractors.presets import PRESETS
-from extractors.twostream import build_twostream
-from pipelines.networks.converted import use_runtime
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import build_twostream
+from lstr.pipelines.networks.converted import use_runtime
 held("and lstr, PyAV")
 twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu")
 for stream in twostream.networks:

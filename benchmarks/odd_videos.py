@@ -11,15 +11,15 @@ import av
 import decord
 import numpy as np
 
-from extractors.errors import VideoError
-from extractors.flow.workers import FlowWorkers
-from extractors.networks.build import WeightSources
-from extractors.presets import PRESETS
-from extractors.twostream import TwoStream, build_twostream
-from extractors.video.file_reader import open_chunks
-from extractors.video.frames import n_frames_until
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.extractors.errors import VideoError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import TwoStream, build_twostream
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.frames import n_frames_until
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 
 def decode(path: Path, twostream: TwoStream, workers: FlowWorkers, allow_damaged: bool = False) -> dict:

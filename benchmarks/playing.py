@@ -16,7 +16,7 @@ from time import monotonic, sleep
 
 import av
 
-from extractors.video.frames import CHUNK, n_frames_until
+from lstr.extractors.video.frames import CHUNK, n_frames_until
 
 HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\n\r\n"
 CAMERA = {"preset": "veryfast", "tune": "zerolatency", "g": "60"}  # no frame waits for a later one

@@ -33,16 +33,16 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import per_frame
 from lstr.metrics.stages import published_per_stage
+from lstr.pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.training.batches import PieceMaker
+from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.ranks import ALONE
+from lstr.pipelines.training.schedule import rates
+from lstr.pipelines.training.step import Learner
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather
-from pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
-from pipelines.training.batches import PieceMaker
-from pipelines.training.config import resolve
-from pipelines.training.ranks import ALONE
-from pipelines.training.schedule import rates
-from pipelines.training.step import Learner
 
 RECORD = Path(__file__).with_name("published-parity.json")
 YAML = "configs/THUMOS/LSTR/lstr_long_512_work_8_kinetics_1x.yaml"

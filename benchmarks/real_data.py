@@ -20,19 +20,19 @@ from pathlib import Path
 import numpy as np
 from held_out import HeldOut, Scores, Settings, chosen_without, folds_of
 
-from extractors.flow.workers import choose_backend
-from extractors.presets import PRESETS
-from extractors.video.inputs import find_videos
+from lstr.extractors.flow.workers import choose_backend
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.video.inputs import find_videos
 from lstr.labels.label_set import read_labels
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
-from pipelines.extraction.job import extract
-from pipelines.extraction.options import ExtractOptions
-from pipelines.extraction.outcome import Outcome
-from pipelines.features.folder import open_features
-from pipelines.files.json_files import write_json
-from pipelines.progress import Failed
-from pipelines.provenance import about_machine
+from lstr.pipelines.extraction.job import extract
+from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.progress import Failed
+from lstr.pipelines.provenance import about_machine
 
 PRESET = "lstr-small"
 RESAMPLES = 1000

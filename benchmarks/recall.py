@@ -25,9 +25,9 @@ from recall_task import WIDTH, CueTask, accuracy, carries, train_carrying, train
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import KINDS, LSTRConfig
 from lstr.literature.publications import published_size
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
-from pipelines.training.config import TrainConfig
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.training.config import TrainConfig
 
 HERE = Path(__file__).resolve().parent
 RECORD, FIGURE = HERE / "recall.json", HERE.parent / "docs" / "images" / "recall.png"

@@ -23,13 +23,13 @@ from lstr.labels.label_set import BACKGROUND
 from lstr.models.kind import Model
 from lstr.models.recurrent.fats import FATS
 from lstr.models.recurrent.recurrent import Recurrent
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training.batches import PieceMaker
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.ranks import ALONE
+from lstr.pipelines.training.schedule import rates
+from lstr.pipelines.training.step import Learner
 from lstr.windows.windows import gather, join
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.training.batches import PieceMaker
-from pipelines.training.config import TrainConfig
-from pipelines.training.ranks import ALONE
-from pipelines.training.schedule import rates
-from pipelines.training.step import Learner
 
 CLASSES = (BACKGROUND, "A", "B")
 FIRST = 1  # column of A, before B's

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from lstr.models.lstr.model import LSTR
 from lstr.models.lstr.network import Network, mean_token
+from lstr.pipelines.training import step
 from lstr.windows.windows import Windows
-from pipelines.training import step
 
 
 def plain(settings: Mapping[str, str]) -> dict[str, str]:

@@ -13,9 +13,9 @@ import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from lstr.labels.segment import Segment
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
-from pipelines.reports.timeline_page import write_report
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.reports.timeline_page import write_report
 
 CHUNKS, N_CLASSES, N_SEGMENTS = 28_800, 50, 5000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")

@@ -15,15 +15,15 @@ import numpy as np
 from finetuned import folds_of
 from frontier import SETS, lstr
 
-from extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.batch import predict
+from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.labels.label_set import Labels, read_labels, targets
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
-from pipelines.features.folder import open_features
-from pipelines.files.json_files import write_json
-from pipelines.model_files.model_file import open_model
-from pipelines.provenance import about_machine
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.provenance import about_machine
 
 RECORD = Path(__file__).with_name("runtimes.json")
 POINTS = {"live": "float32", "dis-bninception": "bf16"}

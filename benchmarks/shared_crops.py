@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from extractors.images.crops import fit
-from extractors.networks.build import WeightSources
-from extractors.networks.runtimes.torch_runtime import scaled
-from extractors.presets import PRESETS
-from extractors.twostream import build_twostream
-from extractors.video.file_reader import FrameReader, read_chunks
-from extractors.video.probe import probe
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.extractors.images.crops import fit
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.video.file_reader import FrameReader, read_chunks
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 CROP, STRIDE = 224, 4  # pixels; the stride of ResNet-50's stem and first stage
 CORNERS = ((0, 0), (4, 0), (0, 4), (4, 4))  # in quarter steps, as the crops lie

@@ -30,9 +30,9 @@ from real_data import RESAMPLES, judge
 from regularised import plain, regularised, regularised_by
 
 from lstr.labels.label_set import read_labels
-from pipelines.features.folder import open_features
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 RECORD = Path(__file__).with_name("small-memory.json")
 PRESET, POINT = "lstr-small", "live"

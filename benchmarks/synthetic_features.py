@@ -25,7 +25,7 @@ from scipy.signal import lfilter
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, THUMOS_CLASSES
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 
 SUBSETS = {"training": "video_validation_*.npy", "testing": "video_test_*.npy"}
 NOISE_ROWS = 8191  # a prime longer than any window, so that no window holds a row of noise twice

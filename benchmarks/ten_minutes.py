@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from time import perf_counter
 
-from pipelines.provenance import about_machine
+from lstr.pipelines.provenance import about_machine
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "tutorials" / "ten-minutes.md"

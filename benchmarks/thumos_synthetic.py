@@ -31,16 +31,16 @@ from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.models.kind import Model
-from pipelines.datasets.dataset import LabelledVideo
-from pipelines.evaluation.published_results import THUMOS
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
-from pipelines.training.batches import PieceMaker, default_readers, read_ahead
-from pipelines.training.config import TrainConfig, resolve
-from pipelines.training.ranks import ALONE
-from pipelines.training.sampling import count_steps, draw_windows, epoch_steps
-from pipelines.training.schedule import rates
-from pipelines.training.step import Learner
+from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.evaluation.published_results import THUMOS
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.training.batches import PieceMaker, default_readers, read_ahead
+from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.ranks import ALONE
+from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps
+from lstr.pipelines.training.schedule import rates
+from lstr.pipelines.training.step import Learner
 
 PROPOSED = "memory-512"  # the paper's model
 ROWS: dict[str, dict[str, str]] = {

@@ -14,12 +14,12 @@ from types import ModuleType
 import cv2
 import numpy as np
 
-from extractors.flow import tvl1
-from extractors.flow.workers import opencv_flow
-from extractors.video.file_reader import FrameReader, read_chunks
-from extractors.video.probe import probe
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.extractors.flow import tvl1
+from lstr.extractors.flow.workers import opencv_flow
+from lstr.extractors.video.file_reader import FrameReader, read_chunks
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 SIZES = ((320, 180), (320, 240), (340, 256))
 

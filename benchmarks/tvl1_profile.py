@@ -13,9 +13,9 @@ from pathlib import Path
 import cv2
 from tvl1 import read_pairs
 
-from extractors.flow import tvl1
-from pipelines.files.json_files import write_json
-from pipelines.provenance import about_machine
+from lstr.extractors.flow import tvl1
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.provenance import about_machine
 
 SIZE = (320, 240)
 PARTS = {"iterate_u": "primal_row", "iterate_p": "dual_row", "median": "median_", "warp": "warp_row"}

@@ -8,7 +8,8 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOMS = ("lstr", "extractors", "pipelines")
+ROOM = "lstr"
+"""With its links extractors and pipelines."""
 
 
 def write(folder: Path) -> None:
@@ -34,15 +35,14 @@ def _keep(path: Path, text: str) -> None:
 
 def module_pages() -> Iterator[tuple[str, str]]:
     """(name, page) of each folder with code, the rooms in their order."""
-    for room in ROOMS:
-        root = importlib.import_module(room)
-        folders = [room, *(m.name for m in pkgutil.walk_packages(root.__path__, f"{room}.") if m.ispkg)]
-        for name in folders:
-            package = importlib.import_module(name)
-            modules = sorted(m.name for m in pkgutil.iter_modules(package.__path__, f"{name}.") if not m.ispkg)
-            shown = [module for module in modules if not module.rpartition(".")[2].startswith("_")]
-            parts = [f"# {name}\n", _auto(name), *(f"## {m}\n\n{_auto(m)}" for m in shown)]
-            yield name, "\n".join(parts)
+    root = importlib.import_module(ROOM)
+    folders = [ROOM, *(m.name for m in pkgutil.walk_packages(root.__path__, f"{ROOM}.") if m.ispkg)]
+    for name in folders:
+        package = importlib.import_module(name)
+        modules = sorted(m.name for m in pkgutil.iter_modules(package.__path__, f"{name}.") if not m.ispkg)
+        shown = [module for module in modules if not module.rpartition(".")[2].startswith("_")]
+        parts = [f"# {name}\n", _auto(name), *(f"## {m}\n\n{_auto(m)}" for m in shown)]
+        yield name, "\n".join(parts)
 
 
 def _auto(name: str) -> str:
@@ -51,10 +51,10 @@ def _auto(name: str) -> str:
 
 def presets_page() -> str:
     """A table per dataclass of settings, with a column for each of its presets."""
-    from extractors import presets as recipes
     from lstr import config as model
-    from pipelines.finetuning import config as finetuning
-    from pipelines.training import config as training
+    from lstr.extractors import presets as recipes
+    from lstr.pipelines.finetuning import config as finetuning
+    from lstr.pipelines.training import config as training
 
     finetune = {"flow, random": finetuning.RANDOM["flow"], "RGB, random": finetuning.RANDOM["rgb"]}
     finetune |= {"flow, random, small networks": finetuning.SMALL["flow"], "trained weights": finetuning.PUBLISHED}
@@ -79,7 +79,7 @@ def presets_page() -> str:
 
 def models_page() -> str:
     """A table of all kinds of model, then all that is known of each."""
-    from pipelines.models import RECORD, describe_models, speeds_in
+    from lstr.pipelines.models import RECORD, describe_models, speeds_in
 
     found = list(describe_models(record=speeds_in(RECORD)))
     lines = ["| kind | paper | parameters | multiply-adds a chunk | steps/s, 1 core | 2 cores | ours is | presets |"]

@@ -4,7 +4,7 @@ from threading import Lock
 
 import torch
 
-from extractors.errors import DeviceError
+from lstr.extractors.errors import DeviceError
 
 READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
 CAPTURING = Lock()

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-import extractors
+import lstr.extractors
 
-CHECKOUT = Path(extractors.__file__).parents[1]
+CHECKOUT = Path(lstr.extractors.__file__).parents[2]
 
 
 def home() -> Path:

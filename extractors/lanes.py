@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from extractors.devices import CAPTURING
+from lstr.extractors.devices import CAPTURING
 
 WARM_UPS = 2  # runs before a capture, in which libraries set themselves up
 

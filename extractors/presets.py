@@ -11,11 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from extractors.errors import MissingPathError, RecipeError
-from extractors.flow.workers import ALGORITHMS
-from extractors.names import is_slug
-from extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, brief, by_stream
-from extractors.video.frames import CHUNK
+from lstr.extractors.errors import MissingPathError, RecipeError
+from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.names import is_slug
+from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, brief, by_stream
+from lstr.extractors.video.frames import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
 

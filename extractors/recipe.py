@@ -8,10 +8,10 @@ import typing
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
-from extractors.errors import RecipeError
-from extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
-from extractors.names import is_slug
-from extractors.video.frames import CHUNK, FPS
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
+from lstr.extractors.names import is_slug
+from lstr.extractors.video.frames import CHUNK, FPS
 
 if typing.TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from extractors.errors import NetworkRuntimeError, RecipeError, WeightsError
-from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from extractors.images.inputs import Image, Inputs
-from extractors.networks.build import (
+from lstr.extractors.errors import NetworkRuntimeError, RecipeError, WeightsError
+from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from lstr.extractors.images.inputs import Image, Inputs
+from lstr.extractors.networks.build import (
     Networks,
     WeightSources,
     at_rest,
@@ -27,17 +27,17 @@ from extractors.networks.build import (
     folds_of,
     network_recipe,
 )
-from extractors.networks.calibration import calibrate
-from extractors.networks.runtimes.conversion import NetworkJob, Store
-from extractors.networks.runtimes.fused import fast_precision
-from extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
-from extractors.networks.runtimes.torch_runtime import RunningNetwork, TorchNetwork
-from extractors.networks.weights import fingerprint, statistics
-from extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
-from extractors.presets import FAST, Preset
-from extractors.recipe import NetworkRecipe, Recipe, by_stream
-from extractors.stages import DECODE, NETWORK
-from extractors.video.frames import Chunk
+from lstr.extractors.networks.calibration import calibrate
+from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
+from lstr.extractors.networks.runtimes.fused import fast_precision
+from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
+from lstr.extractors.networks.runtimes.torch_runtime import RunningNetwork, TorchNetwork
+from lstr.extractors.networks.weights import fingerprint, statistics
+from lstr.extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
+from lstr.extractors.presets import FAST, Preset
+from lstr.extractors.recipe import NetworkRecipe, Recipe, by_stream
+from lstr.extractors.stages import DECODE, NETWORK
+from lstr.extractors.video.frames import Chunk
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
 GPU_THREADS = 2  # one resizes images while the other waits for its features

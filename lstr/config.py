@@ -115,9 +115,9 @@ class LSTRConfig:
     """Layers of encoder stage 2, of the latent queries of kind gatehub, of the encoder of kind oadtr."""
     l_dec: int = 2
     encoder: str = "two-stage"
-    """How the long memory is compressed; `lstr.models.lstr.network.Network` has a line for each choice."""
+    """How the long memory is compressed; `Network` of models.lstr has a line for each."""
     integration: str = "cross-attention"
-    """How the compressed long memory and the work memory meet; `lstr.models.lstr.network.Network` has a line for each choice."""
+    """How the compressed long memory and the work memory meet; `Network` of models.lstr has a line for each."""
     gru: bool = False
     """Let a GRU sum up everything older than the memories, as one more token for the decoder (paper, figure 3)."""
     anticipation: int = 0

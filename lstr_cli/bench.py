@@ -89,9 +89,9 @@ def command(ctx, what, output, as_json, **options):
       lstr bench lstr --device cpu
       lstr bench models --kind miniroad --training -o record.json
     """
+    from lstr.pipelines.files.json_files import write_json
+    from lstr.pipelines.speed.model import check_output
     from lstr_cli import console
-    from pipelines.files.json_files import write_json
-    from pipelines.speed.model import check_output
 
     named = {o.name: o for o in ctx.command.params if ctx.get_parameter_source(o.name) == ParameterSource.COMMANDLINE}
     what = what or ("chain" if named.keys() & set(OF_CHAIN) else "recipes")
@@ -122,8 +122,8 @@ def command(ctx, what, output, as_json, **options):
 
 def _kept(events, path: Path | None):
     """The same events; what is measured so far is in the file, whatever ends the measurement."""
-    from pipelines.files.json_files import write_json
-    from pipelines.speed.turns import Measured
+    from lstr.pipelines.files.json_files import write_json
+    from lstr.pipelines.speed.turns import Measured
 
     for event in events:
         if path and isinstance(event, Measured):
@@ -133,7 +133,7 @@ def _kept(events, path: Path | None):
 
 def _model(console, options: dict):
     from lstr.checkpoints.checkpoint import load
-    from pipelines.speed import model
+    from lstr.pipelines.speed import model
 
     path, golden = options["checkpoint"], options["golden"]
     shape = {}
@@ -153,7 +153,7 @@ def _model(console, options: dict):
 
 
 def _recipes(console, options: dict):
-    from pipelines.speed.choice import ChoiceBench, bench_choices
+    from lstr.pipelines.speed.choice import ChoiceBench, bench_choices
 
     return bench_choices(ChoiceBench([Path(path) for path in options["inputs"]], options["device"]))
 
@@ -195,8 +195,8 @@ def _processor(record: dict) -> str:
 
 
 def _chain(console, options: dict):
-    from pipelines.networks.recipes import choose_recipe
-    from pipelines.speed.chain import ChainBench, bench_chain
+    from lstr.pipelines.networks.recipes import choose_recipe
+    from lstr.pipelines.speed.chain import ChainBench, bench_chain
 
     bench = ChainBench(
         choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"]),
@@ -283,7 +283,7 @@ def _cell(value: float | None) -> str:
 
 
 def _kinds(console, options: dict):
-    from pipelines.speed.kinds import KindsBench, bench_kinds
+    from lstr.pipelines.speed.kinds import KindsBench, bench_kinds
 
     console.say("published sizes, with random weights and features: speed does not depend on them.")
     return bench_kinds(KindsBench(tuple(options["kinds"]), options["seconds"], options["training"]))

@@ -38,8 +38,8 @@ def command(reference, mine, min_cosine, max_shift, as_json):
       lstr compare thumos_features features
       lstr compare thumos_features features --json | jq .streams
     """
+    from lstr.pipelines.features.compare import as_document, compare, pair_streams, recipe_differences
     from lstr_cli import console
-    from pipelines.features.compare import as_document, compare, pair_streams, recipe_differences
 
     reference, mine = Path(reference), Path(mine)
     pairs = pair_streams(reference, mine)

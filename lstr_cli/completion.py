@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 Completer = Callable[[click.Context, str], list[CompletionItem]]
 
 RECIPES = ("fast", "faithful", "live", "activitynet", "activitynet-fast")
-"""Of `extractors.presets`, without the two that are only other names of the first."""
+"""Of `lstr.extractors.presets`, without the two that are only other names of the first."""
 FORMATS = "json jsonl csv tsv vtt srt ass eaf labelstudio activitynet thumos audacity".split()
 READABLE = (*FORMATS, "npy", "perframe")
 WRITABLE = (*FORMATS, "perframe", "png", "svg", "html", "mp4")
@@ -62,7 +62,7 @@ def _recipes(ctx: click.Context, incomplete: str) -> Iterable[str]:
 
 
 def _weights(ctx: click.Context, incomplete: str) -> Iterable[str]:
-    from extractors.weights.published_files import read_manifest
+    from lstr.extractors.weights.published_files import read_manifest
 
     entries = read_manifest()
     return [*dict.fromkeys(entry.recipe for entry in entries if entry.recipe), *(entry.name for entry in entries)]
@@ -80,7 +80,7 @@ def _settings(ctx: click.Context, incomplete: str) -> Iterator[str]:
     if ctx.info_name == "finetune":  # whose settings bring torch
         return
     from lstr.config import LSTRConfig
-    from pipelines.training.config import TrainConfig
+    from lstr.pipelines.training.config import TrainConfig
 
     yield from (f"model.{field.name}=" for field in fields(LSTRConfig))
     if ctx.info_name == "train":

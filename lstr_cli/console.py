@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 from rich.text import Text
 
-from extractors.addresses import displayed, without_credentials
+from lstr.extractors.addresses import displayed, without_credentials
 
 if TYPE_CHECKING:  # it brings torch
     from lstr_cli.view import View, Watched
@@ -267,8 +267,8 @@ class Screen:
 
 def follow(events: Iterable[Any], unit: str = "") -> Any:
     """Run a job to its end, its progress as a bar and its notices as lines; its result."""
-    from pipelines.progress import Notice, result_of
-    from pipelines.progress import Progress as Done
+    from lstr.pipelines.progress import Notice, result_of
+    from lstr.pipelines.progress import Progress as Done
 
     with Bar(unit) as bar:
 

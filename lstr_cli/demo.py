@@ -21,9 +21,9 @@ def command(output):
       lstr demo
       lstr demo -o /tmp/demo
     """
+    from lstr.pipelines.demo.demo import demo
     from lstr_cli import console
     from lstr_cli.learn import follow
-    from pipelines.demo.demo import demo
 
     console.say("draws 14 videos, learns from 10 and detects on 4; about two minutes on two cores, 300 MB of disk")
     made = follow(demo(Path(output)))

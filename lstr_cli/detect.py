@@ -26,7 +26,7 @@ SOME_FAILED, STALLED = 3, 1
 def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     if ctx.resilient_parsing:  # a shell completes something
         return values
-    from pipelines.detection.outputs import DEFAULT, FORMATS
+    from lstr.pipelines.detection.outputs import DEFAULT, FORMATS
 
     names = [part.strip() for value in values for part in value.split(",")]
     chosen = tuple(FORMATS if "all" in names else names or DEFAULT)
@@ -129,17 +129,17 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect game.mp4 | jq -c 'select(.event)'
       lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
     """
+    from lstr.pipelines.detection.paths import by_kind
     from lstr_cli import console
-    from pipelines.detection.paths import by_kind
 
     by_kind(sources)  # a path with a mistake is named at once; torch alone takes seconds to import
     console.say_waiting("loading networks…")
-    from extractors.video.live_reader import LiveOptions
+    from lstr.extractors.video.live_reader import LiveOptions
+    from lstr.pipelines.annotations.label_file import read_label_file
+    from lstr.pipelines.detection.job import DetectOptions, detect_sources
+    from lstr.pipelines.detection.sources import Limits, NetworkOptions
+    from lstr.pipelines.detection.writer import OutputOptions
     from lstr_cli.view import View, speed_text
-    from pipelines.annotations.label_file import read_label_file
-    from pipelines.detection.job import DetectOptions, detect_sources
-    from pipelines.detection.sources import Limits, NetworkOptions
-    from pipelines.detection.writer import OutputOptions
 
     folder = Path(written["output"]) if written["output"] else None
     piped = not as_json and not console.is_terminal()
@@ -181,9 +181,9 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
 
 def _follow(job, view, screen) -> tuple[list, object]:
     """Show what the job reports; the sources that ended, and its result."""
+    from lstr.pipelines.detection.events import Ended
+    from lstr.pipelines.progress import Failed, Finished, Notice
     from lstr_cli import console
-    from pipelines.detection.events import Ended
-    from pipelines.progress import Failed, Finished, Notice
 
     ended = []
     while True:

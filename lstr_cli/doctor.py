@@ -21,8 +21,8 @@ def command(as_json):
       lstr doctor
       lstr doctor --json
     """
+    from lstr.pipelines.doctor import examine
     from lstr_cli import console
-    from pipelines.doctor import examine
 
     findings = examine()
     if as_json:

@@ -75,8 +75,8 @@ def command(paths, settings, as_json, **options):
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
+    from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
     from lstr_cli import console
-    from pipelines.evaluation.job import EvaluateOptions, evaluate
 
     checkpoints, features = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from lstr.metrics.actions import sentence
+from lstr.pipelines.evaluation.event_rows import event_tables
+from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.wording import figure_text, interval_text, videos_text
 from lstr_cli import console
-from pipelines.evaluation.event_rows import event_tables
-from pipelines.evaluation.findings import Findings, Judged
-from pipelines.evaluation.wording import figure_text, interval_text, videos_text
 
 
 def show_findings(findings: Findings) -> None:

@@ -21,11 +21,11 @@ from lstr_cli.options import (
 )
 
 if TYPE_CHECKING:  # they bring torch
-    from pipelines.extraction.job import Event
-    from pipelines.extraction.options import ExtractOptions
-    from pipelines.extraction.outcome import Outcome, Summary
-    from pipelines.extraction.plan import Plan
-    from pipelines.progress import Failed
+    from lstr.pipelines.extraction.job import Event
+    from lstr.pipelines.extraction.options import ExtractOptions
+    from lstr.pipelines.extraction.outcome import Outcome, Summary
+    from lstr.pipelines.extraction.plan import Plan
+    from lstr.pipelines.progress import Failed
 
 SOME_FAILED = 3
 
@@ -86,10 +86,10 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
       lstr extract videos/ -o features --recipe fall.lstr
       lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
     """
-    from extractors.video.inputs import VIDEO_SUFFIXES
+    from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+    from lstr.pipelines.extraction.job import extract, plan
+    from lstr.pipelines.files.videos import find_sources
     from lstr_cli import console
-    from pipelines.extraction.job import extract, plan
-    from pipelines.files.videos import find_sources
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
@@ -111,9 +111,9 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
 
 def _options(output, calibrate, cache, no_cache, rgb_weights, flow_weights, **others: Any) -> "ExtractOptions":
     """The job's options; `others` have the same names there."""
-    from pipelines.extraction.chunk_cache import find_cache
-    from pipelines.extraction.options import ExtractOptions
-    from pipelines.files.remote import place
+    from lstr.pipelines.extraction.chunk_cache import find_cache
+    from lstr.pipelines.extraction.options import ExtractOptions
+    from lstr.pipelines.files.remote import place
 
     if others["ray_address"] and others["engine"] != "ray":
         raise click.UsageError("--ray-address is for --engine ray.")
@@ -130,10 +130,10 @@ def _options(output, calibrate, cache, no_cache, rgb_weights, flow_weights, **ot
 
 def _follow(console, events: "Iterable[Event]") -> "Summary":
     """Show what a job yields until it is finished; its summary."""
-    from pipelines.extraction.job import Prepared
-    from pipelines.extraction.outcome import Outcome
-    from pipelines.extraction.plan import Plan
-    from pipelines.progress import Failed, Finished, Notice, Progress
+    from lstr.pipelines.extraction.job import Prepared
+    from lstr.pipelines.extraction.outcome import Outcome
+    from lstr.pipelines.extraction.plan import Plan
+    from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
     with ExitStack() as shown:
         for event in events:
@@ -195,7 +195,7 @@ def _warn_of_disk(console, plan: "Plan") -> None:
 
 def say_outcome(console, outcome: "Outcome | Failed") -> None:
     """Say what became of a video; of one that was finished before, nothing."""
-    from pipelines.progress import Failed
+    from lstr.pipelines.progress import Failed
 
     if isinstance(outcome, Failed) or outcome.state == "failed":
         console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")

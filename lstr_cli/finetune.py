@@ -15,8 +15,8 @@ from lstr_cli.quantities import Size
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipelines.finetuning.finetune import Event, Finetuned
-    from pipelines.finetuning.run_folder import Epoch
+    from lstr.pipelines.finetuning.finetune import Event, Finetuned
+    from lstr.pipelines.finetuning.run_folder import Epoch
 
 SOME_FAILED = 3
 NETWORKS = click.Choice(["resnet50", "bninception", "resnet18", "shufflenetv2", "mobilenetv3"])
@@ -87,8 +87,8 @@ def command(videos, lists, as_json, **options):
       lstr finetune new/ --labels new.json -o better --init fall.lstr
       torchrun --nproc-per-node 8 --no-python lstr finetune videos/ --labels labels.json -o weights
     """
+    from lstr.pipelines.finetuning.finetune import FinetuneOptions, finetune
     from lstr_cli import console
-    from pipelines.finetuning.finetune import FinetuneOptions, finetune
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
@@ -107,13 +107,13 @@ def command(videos, lists, as_json, **options):
 
 def _follow(events: "Iterable[Event]") -> "Finetuned | None":
     """Show what the job yields until it is finished; its result."""
+    from lstr.pipelines.extraction.outcome import Outcome
+    from lstr.pipelines.finetuning.finetune import Filled, Filling
+    from lstr.pipelines.finetuning.run_folder import Epoch
+    from lstr.pipelines.progress import Failed, Finished, Notice, Progress
+    from lstr.pipelines.training.train import Findings
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.extraction.outcome import Outcome
-    from pipelines.finetuning.finetune import Filled, Filling
-    from pipelines.finetuning.run_folder import Epoch
-    from pipelines.progress import Failed, Finished, Notice, Progress
-    from pipelines.training.train import Findings
 
     bar, chunks = console.Bar("steps"), {}
     with ExitStack() as shown:

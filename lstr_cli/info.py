@@ -35,9 +35,9 @@ def command(path, plot, video_id, settings, as_json):
       lstr info labels.json
       lstr info fast
     """
+    from lstr.pipelines.info import describe, plot_features
     from lstr_cli import console
     from lstr_cli.description import tables
-    from pipelines.info import describe, plot_features
 
     settings = model_settings(settings)
     if plot:

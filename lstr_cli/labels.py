@@ -31,7 +31,7 @@ def _choice(which: str):
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         if value is None:
             return None
-        from pipelines.annotations import formats
+        from lstr.pipelines.annotations import formats
 
         known = getattr(formats, which)()
         if value not in known:
@@ -98,11 +98,11 @@ def convert(sources, to, output, events, **options):
       lstr labels convert labels.json --to perframe --features features -o features
       lstr labels convert timeline/game.scores.npy --to csv --on 0.3 --off 0.2
     """
+    from lstr.pipelines.annotations.convert import convert as job
+    from lstr.pipelines.annotations.format import ConvertOptions
+    from lstr.pipelines.reports.fonts import illegible_warning
     from lstr.timeline import changed
     from lstr_cli import console
-    from pipelines.annotations.convert import convert as job
-    from pipelines.annotations.format import ConvertOptions
-    from pipelines.reports.fonts import illegible_warning
 
     if str(output) == "-":
         output = None
@@ -151,8 +151,8 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     from dataclasses import asdict
 
     from lstr.labels.check import stop_at_errors
+    from lstr.pipelines.annotations.summary import counts_of
     from lstr_cli import console
-    from pipelines.annotations.summary import counts_of
 
     labelled, findings = _checked(labels, features, dataset, (rgb, flow), skip_missing, subset)
     counts = counts_of(labelled)
@@ -169,12 +169,12 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 def _checked(source, at_hand, dataset, streams, skip_missing, subset) -> tuple:
     """The labels, and what is found in them: beside features, beside videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing
-    from pipelines.annotations.footage import footage_of_files, videos_among
-    from pipelines.annotations.label_file import read_label_file
+    from lstr.pipelines.annotations.footage import footage_of_files, videos_among
+    from lstr.pipelines.annotations.label_file import read_label_file
 
     videos = videos_among(at_hand)
     if at_hand and not videos:
-        from pipelines.datasets.dataset import read_dataset  # brings torch
+        from lstr.pipelines.datasets.dataset import read_dataset  # brings torch
 
         read = read_dataset(at_hand, source, streams, dataset, lenient=True, skip_missing=skip_missing)
         return read.labels, read.check((subset,) if subset else (), skip_missing)

@@ -16,7 +16,7 @@ from lstr_cli.quantities import Seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipelines.learning.events import Learnt, Planned
+    from lstr.pipelines.learning.events import Learnt, Planned
 
 SOME_FAILED = 3
 
@@ -68,9 +68,9 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
       lstr learn videos/ labels.json -o cameras.lstr --recipe live
       lstr learn videos/ labels.json -o both.lstr --recipe fast --dry-run
     """
+    from lstr.pipelines.learning.job import learn, plan
+    from lstr.pipelines.learning.options import LearnOptions
     from lstr_cli import console
-    from pipelines.learning.job import learn, plan
-    from pipelines.learning.options import LearnOptions
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list, and after it the labels.")
@@ -82,7 +82,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     with closing(learn(chosen)) as events:
         learnt = follow(events)
     if make_default:
-        from pipelines.detection.checkpoint import make_default as leave
+        from lstr.pipelines.detection.checkpoint import make_default as leave
 
         leave(learnt.model)
     _show(console, learnt, as_json)
@@ -94,11 +94,11 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 
 def follow(events: "Iterable", plan_to_stdout: bool = False):
     """Show what the job yields until it is finished; its result."""
+    from lstr.pipelines.learning.events import Doing, Planned
+    from lstr.pipelines.progress import Failed, Finished, Notice, Progress
+    from lstr.pipelines.training.train import Findings
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.learning.events import Doing, Planned
-    from pipelines.progress import Failed, Finished, Notice, Progress
-    from pipelines.training.train import Findings
 
     step = ""
     with console.Bar("") as bar:

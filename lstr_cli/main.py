@@ -8,8 +8,8 @@ import traceback
 import click
 from click.shell_completion import CompletionItem
 
-from extractors.addresses import displayed
 from lstr import __version__
+from lstr.extractors.addresses import displayed
 from lstr_cli.headings import Group
 from lstr_cli.interruption import HINT, Interruptions
 

@@ -23,8 +23,8 @@ def command(kind, as_json):
       lstr models miniroad
       lstr models --json | jq -r '.[] | [.kind, .parameters] | @tsv'
     """
+    from lstr.pipelines.models import describe_models
     from lstr_cli import console
-    from pipelines.models import describe_models
 
     found = list(describe_models(kind))
     if as_json:

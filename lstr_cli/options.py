@@ -63,7 +63,7 @@ def weights_options(command):
 
     @functools.wraps(command)
     def with_paths(*args, rgb_weights: str | None, flow_weights: str | None, **options):
-        from pipelines.weights.published import find_weights
+        from lstr.pipelines.weights.published import find_weights
 
         rgb_weights, flow_weights = (
             name and find_weights(name, stream) for stream, name in (("rgb", rgb_weights), ("flow", flow_weights))
@@ -83,7 +83,7 @@ def weights_options(command):
 def recipe_options(command):
     """How features are made: `--recipe` and what changes it, passed as `recipe`, `precision` and the weights by stream.
 
-    `recipe` is an `extractors.presets.Preset` or a `pipelines.networks.recipes.StoredRecipe`.
+    `recipe` is an `lstr.extractors.presets.Preset` or a `lstr.pipelines.networks.recipes.StoredRecipe`.
     """
 
     @functools.wraps(command)
@@ -93,8 +93,8 @@ def recipe_options(command):
         from lstr_cli import console
 
         console.say_waiting("loading networks…")
-        from pipelines.files.remote import place
-        from pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
+        from lstr.pipelines.files.remote import place
+        from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 
         if not recipe:
             recipe, why = default_recipe(place(options["output"]), options["device"])

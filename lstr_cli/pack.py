@@ -32,11 +32,11 @@ def command(run, output, weights, metrics, title, make_default, as_json):
     """
     from pathlib import Path
 
+    from lstr.pipelines.detection.checkpoint import make_default as leave
+    from lstr.pipelines.info import describe
+    from lstr.pipelines.model_files.model_file import write_model
+    from lstr.pipelines.model_files.parts import checkpoint_of, metrics_from
     from lstr_cli import console
-    from pipelines.detection.checkpoint import make_default as leave
-    from pipelines.info import describe
-    from pipelines.model_files.model_file import write_model
-    from pipelines.model_files.parts import checkpoint_of, metrics_from
 
     about = {**({"title": title} if title else {}), **({"metrics": metrics_from(metrics)} if metrics else {})}
     model = write_model(Path(output), checkpoint_of(Path(run)), Path(weights) if weights else None, about)

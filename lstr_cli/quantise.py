@@ -43,8 +43,8 @@ def command(model, videos, output, as_json, **options):
     from lstr_cli import console
 
     console.say_waiting("loading networks…")
-    from pipelines.progress import Finished, Notice, Progress
-    from pipelines.quantisation.job import QuantiseOptions, quantise
+    from lstr.pipelines.progress import Finished, Notice, Progress
+    from lstr.pipelines.quantisation.job import QuantiseOptions, quantise
 
     chosen = QuantiseOptions(model, output, **options)
     with closing(quantise(videos, chosen)) as events, console.Bar("") as bar:

@@ -68,7 +68,7 @@ def command(print_config, make_default, **options):
       lstr train data/THUMOS --labels data/data_info.json -o run --eval-every 1 --eval-subset testing
       torchrun --nproc-per-node 8 --no-python lstr train features --labels labels.json -o run
     """
-    from pipelines.training.train import TrainOptions
+    from lstr.pipelines.training.train import TrainOptions
 
     if print_config:
         _print_settings(TrainOptions(**options))
@@ -77,9 +77,9 @@ def command(print_config, make_default, **options):
 
 
 def _print_settings(options) -> None:
+    from lstr.pipelines.training.train import Findings, planned_settings
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.training.train import Findings, planned_settings
 
     for event in planned_settings(options):
         match event:
@@ -91,11 +91,11 @@ def _print_settings(options) -> None:
 
 def _train(options, make_default: bool) -> None:
     """Train, with a line of progress, and one that stays for each evaluation and the end."""
+    from lstr.pipelines.progress import Finished, Notice
+    from lstr.pipelines.training.log import Step
+    from lstr.pipelines.training.train import Findings, Started, train
     from lstr_cli import console
     from lstr_cli.labels import table_of
-    from pipelines.progress import Finished, Notice
-    from pipelines.training.log import Step
-    from pipelines.training.train import Findings, Started, train
 
     epochs, trained = 0, None
     with console.Bar("steps") as bar:
@@ -120,7 +120,7 @@ def _train(options, make_default: bool) -> None:
     console.say(f"curves: {trained.curves}")
     console.say(f"checkpoint: {trained.checkpoint}")
     if make_default:
-        from pipelines.detection.checkpoint import make_default
+        from lstr.pipelines.detection.checkpoint import make_default
 
         console.say(f"default model: {make_default(trained.checkpoint)}")
     features, labels = [str(path) for path in options.features], str(options.labels)

@@ -18,7 +18,7 @@ def command(model, output):
     Examples:
       lstr unpack fall.lstr -o fall
     """
+    from lstr.pipelines.model_files.parts import unpack_model
     from lstr_cli import console
-    from pipelines.model_files.parts import unpack_model
 
     console.say(f"checkpoint: {unpack_model(model, output) / 'checkpoint.pt'}")

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from extractors.video.frames import CHUNK, CHUNK_SECONDS
+from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.status import Status
+from lstr.pipelines.progress import Failed
 from lstr.timeline import Event
-from pipelines.detection.decision import Decision
-from pipelines.detection.events import Decided, Ended, Opened
-from pipelines.detection.status import Status
-from pipelines.progress import Failed
 
 Line = list[tuple[str, str]]
 """Text and role (name, on, bar, quiet, alert or nothing), one after the other."""

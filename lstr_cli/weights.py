@@ -37,10 +37,10 @@ def list_command(check_links, as_json):
       lstr weights list --check-links
       lstr weights list --json | jq -r '.[].address'
     """
-    from extractors.weights.published_files import read_manifest
+    from lstr.extractors.weights.published_files import read_manifest
+    from lstr.pipelines.files.home import home
+    from lstr.pipelines.weights.links import ask
     from lstr_cli import console
-    from pipelines.files.home import home
-    from pipelines.weights.links import ask
 
     entries = read_manifest()
     links = ask(entries) if check_links else {}
@@ -81,8 +81,8 @@ def fetch_command(names, mirror):
       lstr weights fetch kinetics --from /mnt/weights
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
+    from lstr.pipelines.weights.published import fetch
     from lstr_cli import console
-    from pipelines.weights.published import fetch
 
     options = []
     with console.Bar("MB") as bar:
@@ -117,8 +117,8 @@ def check_command(files, as_json):
       lstr weights check tsn_r50.pth --json
       lstr weights check my_weights
     """
+    from lstr.pipelines.weights.published import check
     from lstr_cli import console
-    from pipelines.weights.published import check
 
     verdicts = list(check(files))
     if as_json:

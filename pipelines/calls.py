@@ -4,27 +4,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from extractors.video.inputs import VIDEO_SUFFIXES
-from pipelines.annotations.convert import Conversion
-from pipelines.annotations.convert import convert as convert_all
-from pipelines.annotations.format import ConvertOptions
-from pipelines.evaluation.job import EvaluateOptions, EvaluateResult
-from pipelines.evaluation.job import evaluate as evaluation
-from pipelines.extraction import job as extraction
-from pipelines.extraction.chunk_cache import find_cache
-from pipelines.extraction.options import ExtractOptions
-from pipelines.extraction.outcome import Summary
-from pipelines.files.remote import Place, place
-from pipelines.files.videos import find_sources
-from pipelines.finetuning.finetune import Finetuned, FinetuneOptions
-from pipelines.finetuning.finetune import finetune as finetuning
-from pipelines.learning.events import Learnt
-from pipelines.learning.job import learn as learning
-from pipelines.learning.options import LearnOptions
-from pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
-from pipelines.progress import result_of, warn
-from pipelines.training.train import Trained, TrainOptions
-from pipelines.training.train import train as training
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.pipelines.annotations.convert import Conversion
+from lstr.pipelines.annotations.convert import convert as convert_all
+from lstr.pipelines.annotations.format import ConvertOptions
+from lstr.pipelines.evaluation.job import EvaluateOptions, EvaluateResult
+from lstr.pipelines.evaluation.job import evaluate as evaluation
+from lstr.pipelines.extraction import job as extraction
+from lstr.pipelines.extraction.chunk_cache import find_cache
+from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.outcome import Summary
+from lstr.pipelines.files.remote import Place, place
+from lstr.pipelines.files.videos import find_sources
+from lstr.pipelines.finetuning.finetune import Finetuned, FinetuneOptions
+from lstr.pipelines.finetuning.finetune import finetune as finetuning
+from lstr.pipelines.learning.events import Learnt
+from lstr.pipelines.learning.job import learn as learning
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
+from lstr.pipelines.progress import result_of, warn
+from lstr.pipelines.training.train import Trained, TrainOptions
+from lstr.pipelines.training.train import train as training
 
 Paths = str | Path | Sequence[str | Path]
 Show = Callable[[Any], None]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from extractors.errors import ExtractorError
-from extractors.weights.published_files import read_manifest
-from pipelines.files.home import default_model, home
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.weights.published_files import read_manifest
+from lstr.pipelines.files.home import default_model, home
 
 OPTIONAL = ("decord",)  # PyAV decodes without it
 PACKAGES = (
@@ -67,7 +67,7 @@ def _try(what: str, check: Callable[[], str]) -> Finding:
 def _decoder() -> str:
     import av
 
-    from extractors.video.file_reader import has_nvdec
+    from lstr.extractors.video.file_reader import has_nvdec
 
     pyav = f"PyAV {av.__version__}{', with NVDEC' if has_nvdec() else ''}"
     if not find_spec("decord"):
@@ -80,7 +80,7 @@ def _decoder() -> str:
 def _flow() -> Finding:
     import cv2
 
-    from extractors.flow.workers import choose_backend
+    from lstr.extractors.flow.workers import choose_backend
 
     try:
         if choose_backend() == "native":
@@ -92,8 +92,8 @@ def _flow() -> Finding:
 
 
 def _networks() -> str:
-    from extractors.networks.backbones.backbones import build_backbone
-    from extractors.recipe import FEATURES
+    from lstr.extractors.networks.backbones.backbones import build_backbone
+    from lstr.extractors.recipe import FEATURES
 
     for network in FEATURES:
         build_backbone(network)
@@ -112,7 +112,7 @@ def _gpu_flow() -> Iterator[Finding]:
     """What `--flow-backend cuda` would use, after it has solved a pair; nothing where there is no GPU."""
     import torch
 
-    from extractors.flow.tvl1_solvers import open_solver
+    from lstr.extractors.flow.tvl1_solvers import open_solver
 
     if not torch.cuda.is_available():
         return

@@ -7,18 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from extractors.errors import MissingPathError, WeightsError
-from extractors.video.file_reader import FrameReader
-from extractors.video.inputs import find_videos
-from extractors.video.probe import probe
 from lstr.chunk import FEATURES_PER_SECOND
-from pipelines.annotations.formats import recognise
-from pipelines.annotations.label_file import is_label_file
-from pipelines.annotations.summary import describe_labels
-from pipelines.progress import Tell
+from lstr.extractors.errors import MissingPathError, WeightsError
+from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.annotations.formats import recognise
+from lstr.pipelines.annotations.label_file import is_label_file
+from lstr.pipelines.annotations.summary import describe_labels
+from lstr.pipelines.progress import Tell
 
 if TYPE_CHECKING:
-    from extractors.weights.model_card import ModelCard
+    from lstr.extractors.weights.model_card import ModelCard
 
 ZIP = b"PK\x03\x04"
 RECIPES = ("faithful", "fast", "kinetics", "kinetics-fast", "activitynet", "activitynet-fast")
@@ -39,7 +39,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     if path.is_dir():
         return _folder(path, progress)
     if _is_zip(path):
-        from pipelines.model_files.model_file import is_meant_as_model
+        from lstr.pipelines.model_files.model_file import is_meant_as_model
 
         if is_meant_as_model(path):
             return _model_file(path)
@@ -51,8 +51,8 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
 
 
 def _folder(path: Path, progress: Tell) -> dict:
-    from extractors.weights.model_card import is_weights_folder
-    from pipelines.features.folder import is_feature_folder
+    from lstr.extractors.weights.model_card import is_weights_folder
+    from lstr.pipelines.features.folder import is_feature_folder
 
     if is_weights_folder(path):
         return _weights_folder(path)
@@ -76,7 +76,7 @@ def _is_labels(path: Path) -> bool:
 
 
 def _network(path: Path, settings: Mapping[str, str]) -> dict:
-    from extractors.weights.model_card import read_card
+    from lstr.extractors.weights.model_card import read_card
 
     with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
         if path.is_file() and (card := read_card(path)):
@@ -93,7 +93,7 @@ def _is_recipe(path: Path) -> bool:
 
 
 def _recipe(name: str) -> dict:
-    from pipelines.networks.recipes import StoredRecipe, find_recipe
+    from lstr.pipelines.networks.recipes import StoredRecipe, find_recipe
 
     found = find_recipe(name)
     if isinstance(found, StoredRecipe):
@@ -125,9 +125,9 @@ def _video(path: Path) -> dict:
 
 
 def _features(path: Path, progress: Tell) -> dict:
-    from pipelines.datasets.seen_videos import count_seen
-    from pipelines.features.folder import open_features
-    from pipelines.features.verify import verify
+    from lstr.pipelines.datasets.seen_videos import count_seen
+    from lstr.pipelines.features.folder import open_features
+    from lstr.pipelines.features.verify import verify
 
     folder = open_features(path)
     found = verify(folder, progress)
@@ -163,8 +163,8 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
     Raises MissingPathError when `path` is no feature folder or does not hold the video, OutputError for a picture that
     cannot be written.
     """
-    from pipelines.features.folder import open_features
-    from pipelines.features.norms import norms, plot_norms
+    from lstr.pipelines.features.folder import open_features
+    from lstr.pipelines.features.norms import norms, plot_norms
 
     folder = open_features(path)
     video_id, rows = norms(folder, video_id)
@@ -173,8 +173,8 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
     from lstr.checkpoints import checkpoint
-    from pipelines.datasets.seen_videos import training_seen
-    from pipelines.networks.checkpoint_recipe import recipe_of
+    from lstr.pipelines.datasets.seen_videos import training_seen
+    from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 
     loaded = checkpoint.load(path, settings)
     recipe, seen = recipe_of(loaded), training_seen(loaded)
@@ -204,9 +204,9 @@ def _is_zip(path: Path) -> bool:
 
 
 def _model_file(path: Path) -> dict:
-    from extractors.recipe import INT8
-    from pipelines.model_files.description import actions_of, is_demo, network_of
-    from pipelines.model_files.model_file import open_model
+    from lstr.extractors.recipe import INT8
+    from lstr.pipelines.model_files.description import actions_of, is_demo, network_of
+    from lstr.pipelines.model_files.model_file import open_model
 
     model = open_model(path)
     about = model.about
@@ -241,7 +241,7 @@ def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
 
 
 def _weights_folder(path: Path) -> dict:
-    from pipelines.weights.folder import open_weights
+    from lstr.pipelines.weights.folder import open_weights
 
     folder = open_weights(path)
     about = {name: value for name, value in folder.about.items() if name != "training"}
@@ -260,9 +260,9 @@ def _weights_file(path: Path, card: "ModelCard") -> dict:
 
 
 def _timeline(path: Path) -> dict:
+    from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+    from lstr.pipelines.annotations.timeline_json import from_timeline
     from lstr.timeline import FORMAT
-    from pipelines.annotations.annotation import AnnotationError, AnnotationSet
-    from pipelines.annotations.timeline_json import from_timeline
 
     try:
         timeline = json.loads(path.read_text())

@@ -11,8 +11,8 @@ from lstr.errors import ConfigError
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.literature.cost import cost_of
 from lstr.literature.publications import PUBLICATIONS, presets_of, published_size
-from pipelines.files.home import home
-from pipelines.files.json_files import write_json
+from lstr.pipelines.files.home import home
+from lstr.pipelines.files.json_files import write_json
 
 RECORD = Path(__file__).resolve().parents[1] / "benchmarks" / "models.json"
 """What was measured on the machine of the documentation; in a source tree alone."""

@@ -75,16 +75,16 @@ def small_set(tmp_path_factory) -> SmallSet:
 
 def write_small_set(root: Path) -> None:
     """What `small_set` holds."""
-    from extractors.presets import PRESETS
-    from extractors.video.inputs import find_videos
-    from pipelines.datasets.dataset import read_split
-    from pipelines.demo.scenes import SceneConfig, render_scenes
-    from pipelines.extraction.job import extract
-    from pipelines.extraction.options import ExtractOptions
-    from pipelines.extraction.outcome import Outcome
-    from pipelines.progress import Failed
-    from pipelines.training.config import resolve
-    from pipelines.training.run import Task, train_model
+    from lstr.extractors.presets import PRESETS
+    from lstr.extractors.video.inputs import find_videos
+    from lstr.pipelines.datasets.dataset import read_split
+    from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+    from lstr.pipelines.extraction.job import extract
+    from lstr.pipelines.extraction.options import ExtractOptions
+    from lstr.pipelines.extraction.outcome import Outcome
+    from lstr.pipelines.progress import Failed
+    from lstr.pipelines.training.config import resolve
+    from lstr.pipelines.training.run import Task, train_model
 
     labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
     features = root / "features"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from extractors.errors import FlowError
-from extractors.home import home
+from lstr.extractors.errors import FlowError
+from lstr.extractors.home import home
 
 FOLDER = "kernels"  # of the home folder
 CHECK = 4  # bytes of a file's sum, its first

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.errors import FlowError
-from extractors.flow.tvl1_planes import flow_planes
-from extractors.lanes import Lane
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow.tvl1_planes import flow_planes
+from lstr.extractors.lanes import Lane
 
 MOST = 16  # chunks of a batch, 80 pairs; with more a model of the kernel gains nothing
 Planes = NDArray[np.uint8]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 try:
-    from extractors.flow import _tvl1
+    from lstr.extractors.flow import _tvl1
 except ImportError:
     _tvl1 = None  # type: ignore[assignment]  # not compiled on this machine
 

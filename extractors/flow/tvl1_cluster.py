@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from extractors.errors import FlowError
-from extractors.flow.cuda_source import CudaSource, bindings, checked, compiled_or_kept
-from extractors.flow.tvl1_spec import image_planes, stop_bound
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow.cuda_source import CudaSource, bindings, checked, compiled_or_kept
+from lstr.extractors.flow.tvl1_spec import image_planes, stop_bound
 
 THREADS = 512  # of a block
 PIXELS, PIXELS_ALONE = 15, 12  # of a thread at most: what its registers hold, in a cluster and in a single block

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from extractors.flow.tvl1_spec import BOUND
-from extractors.flow.tvl1_torch import flow_between
+from lstr.extractors.flow.tvl1_spec import BOUND
+from lstr.extractors.flow.tvl1_torch import flow_between
 
 RED, GREEN, BLUE = 9798, 19235, 3735  # of 2^15: what cv2.cvtColor weighs them with
 

@@ -15,8 +15,8 @@ from threading import RLock
 import torch
 from torch import Tensor
 
-from extractors.errors import FlowError
-from extractors.flow.cuda_source import first_line
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow.cuda_source import first_line
 
 Solve = Callable[[Tensor, Tensor, Tensor], Tensor]
 """solve(i0, i1, u): the flow u (B, 2, H, W) improved at one scale of the images i0, i1 (B, H, W), all float32."""
@@ -99,7 +99,7 @@ def _opened(device: torch.device, name: str) -> Solver:
 
 
 def _cluster(device: torch.device) -> Solver:
-    from extractors.flow.tvl1_cluster import ClusterKernel
+    from lstr.extractors.flow.tvl1_cluster import ClusterKernel
 
     if torch.version.hip:
         raise FlowError("The cluster kernel of TV-L1 needs an NVIDIA GPU.")
@@ -124,7 +124,7 @@ def _triton(device: torch.device) -> Solver:
         raise FlowError("The Triton of torch before 2.7 knows no tuples.")
     import triton
 
-    from extractors.flow import tvl1_triton  # with triton, which takes a second to import
+    from lstr.extractors.flow import tvl1_triton  # with triton, which takes a second to import
 
     return Solver("triton", tvl1_triton.solve_scale, f"Triton {triton.__version__}")
 

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from extractors.flow.tvl1 import SCALES, SMALLEST, STEP
-from extractors.flow.tvl1_solvers import Solve, open_solver
-from extractors.flow.tvl1_spec import (
+from lstr.extractors.flow.tvl1 import SCALES, SMALLEST, STEP
+from lstr.extractors.flow.tvl1_solvers import Solve, open_solver
+from lstr.extractors.flow.tvl1_spec import (
     FIND_MEDIAN,
     FLAT,
     INNER,

@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from extractors.flow import tvl1_spec
-from extractors.flow.tvl1_spec import FIND_MEDIAN, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
+from lstr.extractors.flow import tvl1_spec
+from lstr.extractors.flow.tvl1_spec import FIND_MEDIAN, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
 
 INNER = tl.constexpr(tvl1_spec.INNER)
 TAUT = tl.constexpr(tvl1_spec.TAUT)

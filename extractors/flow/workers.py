@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.errors import FlowError
-from extractors.flow import tvl1
-from extractors.flow.gathering import MOST, DeviceFlow, GatheringThread
-from extractors.flow.tvl1_solvers import open_solver
-from extractors.flow.tvl1_spec import BOUND
-from extractors.lanes import open_lane
-from extractors.stages import FLOW
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow import tvl1
+from lstr.extractors.flow.gathering import MOST, DeviceFlow, GatheringThread
+from lstr.extractors.flow.tvl1_solvers import open_solver
+from lstr.extractors.flow.tvl1_spec import BOUND
+from lstr.extractors.lanes import open_lane
+from lstr.extractors.stages import FLOW
 
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
 ALGORITHMS = {

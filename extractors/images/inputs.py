@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from extractors.flow.workers import DIFFERENCE
-from extractors.images.crops import View, fit, fit_planes
-from extractors.recipe import Recipe
+from lstr.extractors.flow.workers import DIFFERENCE
+from lstr.extractors.images.crops import View, fit, fit_planes
+from lstr.extractors.recipe import Recipe
 
 Image = NDArray[np.uint8]
 """(H, W, C), its shorter side that of the recipe."""

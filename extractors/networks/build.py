@@ -9,9 +9,9 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from extractors.errors import RecipeError, WeightsError
-from extractors.networks.backbones.backbones import build_backbone, registry
-from extractors.networks.weights import (
+from lstr.extractors.errors import RecipeError, WeightsError
+from lstr.extractors.networks.backbones.backbones import build_backbone, registry
+from lstr.extractors.networks.weights import (
     fingerprint,
     fingerprint_of_file,
     load_statistics,
@@ -19,10 +19,10 @@ from extractors.networks.weights import (
     randomise,
     read_alignment,
 )
-from extractors.presets import StreamPreset
-from extractors.recipe import CHANNELS, FEATURES, NetworkRecipe, Recipe
-from extractors.weights.model_card import network_file, read_card
-from extractors.weights.published_files import dataset_of
+from lstr.extractors.presets import StreamPreset
+from lstr.extractors.recipe import CHANNELS, FEATURES, NetworkRecipe, Recipe
+from lstr.extractors.weights.model_card import network_file, read_card
+from lstr.extractors.weights.published_files import dataset_of
 
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -175,6 +175,6 @@ def _backbone(stream: str, part: NetworkRecipe) -> nn.Module:
 def _recogniser() -> ModuleType:
     """The module of mmaction2's recognisers; mmaction2 is imported where it is first needed."""
     registry()  # quietly, or with an error of ours
-    from extractors.networks.backbones import recogniser
+    from lstr.extractors.networks.backbones import recogniser
 
     return recogniser

@@ -5,8 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from extractors.networks.runtimes.torch_runtime import scaled
-from extractors.recipe import NetworkRecipe
+from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.recipe import NetworkRecipe
 
 
 @torch.no_grad()

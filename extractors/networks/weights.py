@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from extractors.errors import WeightsError
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.recipe import CHANNELS
-from extractors.weights.content import read_content, read_state_dict
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.recipe import CHANNELS
+from lstr.extractors.weights.content import read_content, read_state_dict
 
 PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
 CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classifier)\.")

@@ -1,4 +1,4 @@
-"""decord in a process of its own, which can be ended; `python -m extractors.video.decord_process` is that process.
+"""decord in a process of its own, which can be ended; `python -m lstr.extractors.video.decord_process` is that process.
 
 decord decodes ahead, and can hang for ever in a call that no thread can break off; so whoever waits for it ends the
 process. It ends with its parent; should a call hold Python's lock, the kernel ends it by an alarm. FFmpeg inside decord
@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-import extractors
-from extractors.errors import VideoError
-from extractors.lifeline import end_with_parent
-from extractors.video.frames import shrink, upright
+import lstr.extractors
+from lstr.extractors.errors import VideoError
+from lstr.extractors.lifeline import end_with_parent
+from lstr.extractors.video.frames import shrink, upright
 
 if TYPE_CHECKING:  # the child needs no PyAV
-    from extractors.video.probe import Video
+    from lstr.extractors.video.probe import Video
 
 SECONDS = 30.0  # per decord call; opening reads the whole index
 TICK = 1.0  # seconds between two looks at the clock: a machine that slept meanwhile has not waited
@@ -48,7 +48,7 @@ class DecordProcess:
     """A child process that reads one video after the other."""
 
     def __init__(self):
-        root = str(Path(extractors.__file__).parents[1])
+        root = str(Path(lstr.extractors.__file__).parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         # a group of its own: Ctrl-C is this process's to hear, which then ends the child
         self._process = subprocess.Popen(

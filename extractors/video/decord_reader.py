@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from extractors.video.decord_process import SECONDS, decord_process
-from extractors.video.frames import SourceFrame
-from extractors.video.probe import Video
+from lstr.extractors.video.decord_process import SECONDS, decord_process
+from lstr.extractors.video.frames import SourceFrame
+from lstr.extractors.video.probe import Video
 
 
 class DecordReader:

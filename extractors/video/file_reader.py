@@ -36,14 +36,14 @@ import av
 from av.codec import Codec
 from av.codec.hwaccel import HWAccel, hwdevices_available
 
-from extractors.errors import VideoError
-from extractors.stages import PROBE
-from extractors.video.containers import PLAIN, Opening
-from extractors.video.decord_process import DecordError
-from extractors.video.decord_reader import DecordReader
-from extractors.video.frames import CHUNK, Chunk, Reader, SourceFrame, chunks_of
-from extractors.video.probe import Video, damaged, probe
-from extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.errors import VideoError
+from lstr.extractors.stages import PROBE
+from lstr.extractors.video.containers import PLAIN, Opening
+from lstr.extractors.video.decord_process import DecordError
+from lstr.extractors.video.decord_reader import DecordReader
+from lstr.extractors.video.frames import CHUNK, Chunk, Reader, SourceFrame, chunks_of
+from lstr.extractors.video.probe import Video, damaged, probe
+from lstr.extractors.video.pyav_reader import PyAVReader
 
 AHEAD_BYTES = 256 * 2**20  # of decoded frames, all of which decord may hold at once
 SMALLEST = 16  # pixels

@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePath
 
-from extractors.errors import MissingPathError
+from lstr.extractors.errors import MissingPathError
 
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
 PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers

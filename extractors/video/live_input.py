@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from extractors.errors import MissingPathError
-from extractors.video.containers import NETWORK
+from lstr.extractors.errors import MissingPathError
+from lstr.extractors.video.containers import NETWORK
 
 CAMERA = re.compile(r"camera:(\d+)|/dev/video(\d+)")
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)

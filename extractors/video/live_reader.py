@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import monotonic
 
-from extractors.addresses import shown
-from extractors.errors import StalledError, VideoError
-from extractors.stages import DECODE
-from extractors.video.containers import Opening
-from extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
-from extractors.video.live_input import Input
-from extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.addresses import shown
+from lstr.extractors.errors import StalledError, VideoError
+from lstr.extractors.stages import DECODE
+from lstr.extractors.video.containers import Opening
+from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
+from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.pyav_reader import PyAVReader
 
 GAP_SECONDS = 2
 SLOW_STEPS = 4  # of a source with less than two frames per second

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import av
 
-from extractors.addresses import STDIN
-from extractors.errors import MissingPathError, VideoError
-from extractors.video.containers import best_video, open_container
-from extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
+from lstr.extractors.addresses import STDIN
+from lstr.extractors.errors import MissingPathError, VideoError
+from lstr.extractors.video.containers import best_video, open_container
+from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
 AVERAGE_RATE = "average rate"

@@ -16,12 +16,12 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
-from extractors.addresses import shown
-from extractors.errors import StalledError, VideoError
-from extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
-from extractors.video.frames import SourceFrame, shrink, upright, working_size
-from extractors.video.piped_mp4 import FASTSTART, Looked, keep, look
-from extractors.video.probe import (
+from lstr.extractors.addresses import shown
+from lstr.extractors.errors import StalledError, VideoError
+from lstr.extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
+from lstr.extractors.video.frames import SourceFrame, shrink, upright, working_size
+from lstr.extractors.video.piped_mp4 import FASTSTART, Looked, keep, look
+from lstr.extractors.video.probe import (
     AVERAGE_RATE,
     Ending,
     aspect_of,

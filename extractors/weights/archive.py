@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 
 from torch import Tensor
 
-from extractors.errors import OutputError, WeightsError
-from extractors.names import is_slug
+from lstr.extractors.errors import OutputError, WeightsError
+from lstr.extractors.names import is_slug
 
 FORMAT = "lstr-model"
 VERSION = 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from extractors.errors import MissingPathError, WeightsError
-from extractors.weights.archive import is_member, read_member
+from lstr.extractors.errors import MissingPathError, WeightsError
+from lstr.extractors.weights.archive import is_member, read_member
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 

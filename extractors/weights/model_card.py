@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from extractors.errors import WeightsError
-from extractors.names import is_slug
-from extractors.weights.archive import is_archive, member_path
-from extractors.weights.content import read_content
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.names import is_slug
+from lstr.extractors.weights.archive import is_archive, member_path
+from lstr.extractors.weights.content import read_content
 
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # of a weights file, beside its state_dict

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from extractors.errors import WeightsError
-from extractors.names import is_slug
-from extractors.weights.archive import Archive, is_member
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.names import is_slug
+from lstr.extractors.weights.archive import Archive, is_member
 
-MANIFEST = resources.files("checkpoints") / "manifest.json"
+MANIFEST = resources.files("lstr.extractors.weights") / "manifest.json"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class ActivityNet:
 
 
 def read_activitynet(content: Any, where: str, with_results: bool = False) -> ActivityNet:
-    """What the JSON `content` of the file `where` holds; segments may be wrong, as `lstr.labels.segment.mistake` finds them.
+    """What the JSON `content` of the file `where` holds; segments may be wrong, as `segment.mistake` finds them.
 
     `with_results` takes the form of results too, and the scores of both forms; without it scores are left out.
     Raises LabelsError, naming the file, the video and what to fix.

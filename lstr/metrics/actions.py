@@ -48,7 +48,7 @@ def measure_events(
     {"hours", "videos", "together": {...}, "per_class": {label: {...}}}, each with labels, found, missed, detections,
     false_alarms, false_alarms_per_hour, false_seconds, `iou` and `onset` (precision, recall and F1 by how well a
     detection must fit), `delay` (p50 and p95 of the seconds from a label's start to the announcement of the detection
-    that found it) and `interval` (by `draws` (R, videos) of `lstr.metrics.bootstrap`; None without). `together` counts the
+    that found it) and `interval` (by `draws` (R, videos) of `bootstrap`; None without). `together` counts the
     actions of all classes. What cannot be computed, as the recall of a class without labels, is None.
 
     Only `classes` count, Background and Ambiguous never do. A detection without a label is no false alarm where at

@@ -29,7 +29,7 @@ def resampled_means(
     calibrated: bool = False,
     ignore: str | None = AMBIGUOUS,
 ) -> NDArray[np.float64]:
-    """mAP, or mcAP, of each resample (resamples,), as `lstr.metrics.per_frame.per_frame` defines them; an array (L, C) per video.
+    """mAP, or mcAP, of each resample (resamples,), as `per_frame` defines them; an array (L, C) per video.
 
     A class that is on in no chunk of a resample is not in its mean, which is NaN where no class is left.
     """

@@ -6,10 +6,10 @@ from typing import Any
 from lstr.errors import LabelsError
 from lstr.labels.activitynet import read_activitynet
 from lstr.labels.label_set import BACKGROUND
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
-from pipelines.annotations.timeline_json import to_text
-from pipelines.files.atomic import write_text
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
+from lstr.pipelines.annotations.timeline_json import to_text
+from lstr.pipelines.files.atomic import write_text
 
 
 class ActivityNetJson(TextFormat):

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from extractors.errors import ExtractorError
 from lstr.errors import brief
+from lstr.extractors.errors import ExtractorError
 from lstr.labels.label_set import BACKGROUND, subset_named
 from lstr.labels.segment import Segment, is_time
 

@@ -6,9 +6,9 @@ from glob import escape
 from pathlib import Path
 
 from lstr.labels.video_ids import fault_of
-from pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from pipelines.annotations.format import DEFAULTS, ConvertOptions, Format
-from pipelines.annotations.formats import format_for, format_named, read_annotations
+from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, Format
+from lstr.pipelines.annotations.formats import format_for, format_named, read_annotations
 
 
 @dataclass

@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from lstr.labels.units import Footage
-from pipelines.failures import left_out
+from lstr.pipelines.failures import left_out
 
 RECIPE = "recipe.json"  # of a feature folder
 
@@ -16,7 +16,7 @@ def footage_at(video: Path) -> Footage | None:
     # Here, because annotations alone need no video stack.
     import av
 
-    from extractors.video.containers import open_container
+    from lstr.extractors.video.containers import open_container
 
     with left_out(video), open_container(video) as container:
         stream = container.streams.best("video")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet, from_entries
+from lstr.pipelines.files.atomic import write_text
 from lstr.timeline import DEFAULT, Thresholds
-from pipelines.annotations.annotation import AnnotationError, AnnotationSet, from_entries
-from pipelines.files.atomic import write_text
 
 FILES = frozenset({"videos without segments"})
 """What a format of one file per video holds for that alone."""

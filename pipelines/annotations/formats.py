@@ -1,26 +1,26 @@
 """All formats of annotations, and reading a file or a folder of any of them.
 
-A new format is a class of `pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
+A new format is a class of `lstr.pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from extractors.errors import MissingPathError
-from pipelines.annotations.activitynet import ActivityNetJson
-from pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from pipelines.annotations.elan import Elan
-from pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
-from pipelines.annotations.labelstudio import LabelStudio
-from pipelines.annotations.perframe import PerFrame
-from pipelines.annotations.pictures import Mp4, Page, Png, Svg
-from pipelines.annotations.scores import Scores
-from pipelines.annotations.subtitles import Ass, Srt, Vtt
-from pipelines.annotations.tables import Audacity, Csv, Tsv
-from pipelines.annotations.thumos import Thumos
-from pipelines.annotations.timeline_json import EventLines, TimelineJson
-from pipelines.failures import described
+from lstr.extractors.errors import MissingPathError
+from lstr.pipelines.annotations.activitynet import ActivityNetJson
+from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.elan import Elan
+from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
+from lstr.pipelines.annotations.labelstudio import LabelStudio
+from lstr.pipelines.annotations.perframe import PerFrame
+from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
+from lstr.pipelines.annotations.scores import Scores
+from lstr.pipelines.annotations.subtitles import Ass, Srt, Vtt
+from lstr.pipelines.annotations.tables import Audacity, Csv, Tsv
+from lstr.pipelines.annotations.thumos import Thumos
+from lstr.pipelines.annotations.timeline_json import EventLines, TimelineJson
+from lstr.pipelines.failures import described
 
 FORMATS: dict[str, Format] = {
     form.name: form

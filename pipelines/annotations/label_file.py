@@ -5,17 +5,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from extractors.errors import ExtractorError
-from extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.errors import LabelsError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.labels.activitynet import ActivityNet, Entry
 from lstr.labels.label_set import Labels, Note, labels_of, read_json, read_labels
 from lstr.labels.perframe import is_data_info, read_data_info
 from lstr.labels.video_ids import check_ids
-from pipelines.annotations.annotation import AnnotationSet
-from pipelines.annotations.format import ConvertOptions, File
-from pipelines.annotations.formats import read_annotations, recognise
-from pipelines.annotations.perframe import INFO
+from lstr.pipelines.annotations.annotation import AnnotationSet
+from lstr.pipelines.annotations.format import ConvertOptions, File
+from lstr.pipelines.annotations.formats import read_annotations, recognise
+from lstr.pipelines.annotations.perframe import INFO
 
 
 def read_label_file(

@@ -8,11 +8,11 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.footage import footage_at
-from pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, Detection, File, TextFormat
-from pipelines.annotations.timeline_json import to_text
-from pipelines.files.atomic import write_text
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.footage import footage_at
+from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, Detection, File, TextFormat
+from lstr.pipelines.annotations.timeline_json import to_text
+from lstr.pipelines.files.atomic import write_text
 
 CONTROL, OBJECT = "videoLabels", "video"  # names in Label Studio's labelling configuration
 DEFAULT_FPS = 25.0

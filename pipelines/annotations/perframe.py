@@ -11,10 +11,10 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
 from lstr.labels.perframe import SUBSETS, TARGETS, is_data_info, read_data_info
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.format import EVERYTHING, ConvertOptions, Format, Written
-from pipelines.files.atomic import replacing
-from pipelines.files.json_files import write_json
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, Format, Written
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import write_json
 
 INFO = "data_info.json"
 MOST_TARGETS = 2**30  # of a video: three years of 3 classes
@@ -43,7 +43,7 @@ class PerFrame(Format):
 def lengths_of(features: Path) -> dict[str, int]:
     """Chunks of each video of a feature folder. Raises RecipeError or MissingPathError."""
     # Here, because it brings torch, which labels alone do not need.
-    from pipelines.features.folder import open_features
+    from lstr.pipelines.features.folder import open_features
 
     folder = open_features(features)
     return {video_id: len(folder.load(video_id)[0]) for video_id in folder.ids()}

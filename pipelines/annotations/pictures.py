@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from extractors.errors import MissingPathError
-from extractors.video.inputs import LANES_SUFFIX
+from lstr.extractors.errors import MissingPathError
+from lstr.extractors.video.inputs import LANES_SUFFIX
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotationSet
-from pipelines.annotations.format import ConvertOptions, Detection, Format, Written, each_video
-from pipelines.annotations.timeline_json import to_jsonl, to_timeline
+from lstr.pipelines.annotations.annotation import AnnotationSet
+from lstr.pipelines.annotations.format import ConvertOptions, Detection, Format, Written, each_video
+from lstr.pipelines.annotations.timeline_json import to_jsonl, to_timeline
 
-# Each draws with modules of pipelines.reports imported where it does, for they load a video stack or matplotlib.
+# Each draws with modules of lstr.pipelines.reports imported where it does, for they load a video stack or matplotlib.
 
 
 class Picture(Format):
@@ -39,12 +39,12 @@ class Png(Picture):
     paints_text = True
 
     def draw(self, path: Path, one: AnnotationSet) -> None:
-        from pipelines.reports.figure import write_figure
+        from lstr.pipelines.reports.figure import write_figure
 
         write_figure(path, to_timeline(*one.first, one.classes))
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        from pipelines.reports.figure import write_figure
+        from lstr.pipelines.reports.figure import write_figure
 
         write_figure(path, detection.timeline, detection.scores, detection.truth)
 
@@ -62,7 +62,7 @@ class Page(Picture):
     name, suffix = "html", ".html"
 
     def draw(self, path: Path, one: AnnotationSet) -> None:
-        from pipelines.reports.timeline_page import write_report
+        from lstr.pipelines.reports.timeline_page import write_report
 
         timeline = to_timeline(*one.first, one.classes)
         scores = np.full((timeline["chunks"], len(timeline["classes"])), np.nan)
@@ -73,7 +73,7 @@ class Page(Picture):
         write_report(path, page, scores, video=_file_of(one), truth=truth)
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        from pipelines.reports.timeline_page import write_report
+        from lstr.pipelines.reports.timeline_page import write_report
 
         write_report(
             path,
@@ -94,7 +94,7 @@ class Mp4(Picture):
     paints_text = True
 
     def draw(self, path: Path, one: AnnotationSet) -> None:
-        from pipelines.reports.overlay import Lanes, write_overlay
+        from lstr.pipelines.reports.overlay import Lanes, write_overlay
 
         video_id, video = one.first
         source = _file_of(one)
@@ -110,7 +110,7 @@ class Mp4(Picture):
         return detection.video is not None
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        from pipelines.reports.overlay import Lanes, write_overlay
+        from lstr.pipelines.reports.overlay import Lanes, write_overlay
 
         assert detection.video is not None
         lanes = Lanes(tuple(detection.timeline["classes"]), detection.events, detection.scores)

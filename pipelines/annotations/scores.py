@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from lstr.files.arrays import open_array
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
+from lstr.pipelines.files.atomic import replacing
 from lstr.timeline import CHUNK_SECONDS, Thresholds, Timeline
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.format import ConvertOptions, Detection, File, Format
-from pipelines.files.atomic import replacing
 
 
 class Scores(Format):

@@ -7,9 +7,9 @@ from urllib.parse import quote, unquote
 
 from lstr.errors import brief
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from pipelines.annotations.format import FILES, ConvertOptions, File, TextFormat
-from pipelines.reports.palette import colours_of
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
+from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, TextFormat
+from lstr.pipelines.reports.palette import colours_of
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")

@@ -7,7 +7,7 @@ from typing import Any
 from lstr.labels.balance import actions_of
 from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import Labels
-from pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_file import read_label_file
 
 
 def describe_labels(path: Path) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from lstr.errors import brief
 from lstr.labels.segment import Segment, clock_seconds
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
+from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, File, TextFormat
 
 COLUMNS = {
     "video": ("video", "video_id", "video_name", "id", "file", "filename", "video-id", "media file name"),

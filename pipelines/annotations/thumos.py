@@ -9,10 +9,10 @@ from urllib.parse import quote, unquote
 from lstr.errors import brief
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat, Written
-from pipelines.annotations.tables import first_line, number_of, number_text
-from pipelines.files.atomic import write_text
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
+from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat, Written
+from lstr.pipelines.annotations.tables import first_line, number_of, number_text
+from lstr.pipelines.files.atomic import write_text
 
 SUBSETS = {"train": "training", "val": "validation", "test": "testing"}
 """Endings of THUMOS annotation files, and the subset they hold."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from lstr.labels.label_set import BACKGROUND, end_chunk
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, from_entries, sound
+from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
+from lstr.pipelines.files.json_files import write_json
 from lstr.timeline import CHUNK_SECONDS, FORMAT
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, from_entries, sound
-from pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
-from pipelines.files.json_files import write_json
 
 
 class TimelineJson(TextFormat):

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from extractors.errors import RecipeError
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, LabelsError
+from lstr.extractors.errors import RecipeError
 from lstr.labels.check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets
-from pipelines.annotations.label_file import read_label_file
-from pipelines.features.folder import FeatureFolder, seen_streams
-from pipelines.features.joined_folders import FeatureFolders, StoredArray, open_roots, stored
-from pipelines.progress import Notice
+from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.features.folder import FeatureFolder, seen_streams
+from lstr.pipelines.features.joined_folders import FeatureFolders, StoredArray, open_roots, stored
+from lstr.pipelines.progress import Notice
 
 Paths = str | Path | Sequence[str | Path]
 

@@ -5,12 +5,12 @@ that the networks were blind to. Features without records (from elsewhere), and 
 what they have seen, as the published ones, count as not seen.
 """
 
-from extractors.recipe import STREAMS
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
-from pipelines.datasets.dataset import Split
-from pipelines.features.folder import FeatureFolder, seen_streams
+from lstr.extractors.recipe import STREAMS
+from lstr.pipelines.datasets.dataset import Split
+from lstr.pipelines.features.folder import FeatureFolder, seen_streams
 
 Seen = dict[str, list[str]]
 """By video id the streams whose network has seen it; videos that none has seen are not in it."""

@@ -6,19 +6,19 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from extractors.errors import OutputError
 from lstr.errors import LstrError
+from lstr.extractors.errors import OutputError
 from lstr.labels.label_set import read_labels
-from pipelines.demo.scenes import SceneConfig, rendering
-from pipelines.detection.events import Decided, Ended, Opened
-from pipelines.detection.job import DetectOptions, detect_sources
-from pipelines.detection.writer import OutputOptions
-from pipelines.files.atomic import check_writable
-from pipelines.learning.events import Learnt
-from pipelines.learning.job import Event as LearnEvent
-from pipelines.learning.job import learn
-from pipelines.learning.options import LearnOptions
-from pipelines.progress import Failed, Finished, Progress
+from lstr.pipelines.demo.scenes import SceneConfig, rendering
+from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.writer import OutputOptions
+from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.learning.events import Learnt
+from lstr.pipelines.learning.job import Event as LearnEvent
+from lstr.pipelines.learning.job import learn
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.progress import Failed, Finished, Progress
 
 SCENES = SceneConfig(n_videos=14, n_testing=4, seconds=12.0)
 SETTINGS = {"epochs": "8"}  # enough to tell drawn figures apart, in a minute

@@ -17,11 +17,11 @@ import av
 import cv2
 import numpy as np
 
-from extractors.flow.workers import default_workers
+from lstr.extractors.flow.workers import default_workers
 from lstr.labels.segment import Segment
-from pipelines.files.atomic import replacing
-from pipelines.files.json_files import write_json
-from pipelines.progress import Progress
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.progress import Progress
 
 ACTIONS = ("wave", "jump", "walk", "squat", "punch")
 CLASSES = ("Background", *ACTIONS)

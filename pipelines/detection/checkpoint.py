@@ -7,15 +7,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from extractors.weights.published_files import sha256_of
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
-from pipelines.files.atomic import replacing
-from pipelines.files.home import DEFAULTS, default_model, home
-from pipelines.model_files.description import is_demo
-from pipelines.model_files.model_file import is_model, open_model
-from pipelines.model_files.opening import assumptions_of, open_checkpoint
-from pipelines.networks.checkpoint_recipe import recipe_of
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.home import DEFAULTS, default_model, home
+from lstr.pipelines.model_files.description import is_demo
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.model_files.opening import assumptions_of, open_checkpoint
+from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 
 
 def find_checkpoint(path: str | Path | None) -> Path:

@@ -7,13 +7,13 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from extractors.prefetch import closed_after
-from extractors.stages import MODEL
-from extractors.twostream import FeatureRow
-from extractors.video.frames import CHUNK_SECONDS
-from extractors.video.live_reader import Gap
 from lstr import streaming
 from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.extractors.prefetch import closed_after
+from lstr.extractors.stages import MODEL
+from lstr.extractors.twostream import FeatureRow
+from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.extractors.video.live_reader import Gap
 from lstr.streaming import StreamState
 from lstr.timeline import Event, Timeline
 

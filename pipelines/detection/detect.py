@@ -5,15 +5,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from extractors.video.live_reader import LiveOptions
 from lstr.checkpoints.checkpoint import Checkpoint
-from pipelines.detection.checkpoint import load_checkpoint
-from pipelines.detection.decision import Decision
-from pipelines.detection.events import Decided
-from pipelines.detection.job import DetectOptions, detect_sources
-from pipelines.detection.sources import ALL, Limits, NetworkOptions
-from pipelines.detection.thresholds import ThresholdChoice
-from pipelines.progress import warn
+from lstr.extractors.video.live_reader import LiveOptions
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Decided
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.sources import ALL, Limits, NetworkOptions
+from lstr.pipelines.detection.thresholds import ThresholdChoice
+from lstr.pipelines.progress import warn
 
 
 def detect(
@@ -35,7 +35,7 @@ def detect(
     by name as {"on": 0.4}, or either by class. device: "cpu" or "cuda"; without it a GPU when there is one.
 
     Warns where the networks carry random weights, or a published checkpoint leaves something open. Raises the typed
-    errors of `lstr.errors` and `extractors.errors`. `pipelines.detection.job` takes several sources,
+    errors of `lstr.errors` and `lstr.extractors.errors`. `lstr.pipelines.detection.job` takes several sources,
     writes files, and reports more than decisions.
     """
     loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)

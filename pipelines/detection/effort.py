@@ -4,7 +4,7 @@ import resource
 import threading
 from time import perf_counter
 
-from extractors.video.frames import CHUNK_SECONDS
+from lstr.extractors.video.frames import CHUNK_SECONDS
 
 
 def processor_seconds() -> float:

@@ -1,12 +1,12 @@
-"""What a detection reports while it runs, beside the events of every job in `pipelines.progress`."""
+"""What a detection reports while it runs, beside the events of every job in `lstr.pipelines.progress`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.detection.decision import Decision
-from pipelines.detection.status import Status
-from pipelines.progress import Failed
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.status import Status
+from lstr.pipelines.progress import Failed
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,19 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from extractors.devices import choose_device
-from extractors.errors import StalledError
-from extractors.networks.runtimes.runtimes import choose_runtime
-from extractors.video.live_input import Input
-from extractors.video.live_reader import LiveOptions
 from lstr.checkpoints.checkpoint import Checkpoint
-from lstr.timeline import Thresholds
-from pipelines.detection.checkpoint import load_checkpoint, warnings_of, warnings_of_source
-from pipelines.detection.events import Detected, SourceEvent
-from pipelines.detection.live import ChainOptions, LiveChain, run_live
-from pipelines.detection.live_source import open_live
-from pipelines.detection.paths import by_kind
-from pipelines.detection.recorded import Deciding, default_at_once, runs_of
-from pipelines.detection.sources import (
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import StalledError
+from lstr.extractors.networks.runtimes.runtimes import choose_runtime
+from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_reader import LiveOptions
+from lstr.pipelines.detection.checkpoint import load_checkpoint, warnings_of, warnings_of_source
+from lstr.pipelines.detection.events import Detected, SourceEvent
+from lstr.pipelines.detection.live import ChainOptions, LiveChain, run_live
+from lstr.pipelines.detection.live_source import open_live
+from lstr.pipelines.detection.paths import by_kind
+from lstr.pipelines.detection.recorded import Deciding, default_at_once, runs_of
+from lstr.pipelines.detection.sources import (
     ALL,
     Limits,
     NetworkOptions,
@@ -28,13 +27,14 @@ from pipelines.detection.sources import (
     open_networks,
     open_recorded,
 )
-from pipelines.detection.thresholds import ThresholdChoice, choose_thresholds, delay_of
-from pipelines.detection.writer import NO_FILES, OutputOptions, truth_of
-from pipelines.failures import FAILED, FailureLog, failure_of
-from pipelines.files.atomic import check_writable
-from pipelines.progress import Finished, Notice
-from pipelines.reports.fonts import illegible_warning
-from pipelines.reports.index_page import write_index
+from lstr.pipelines.detection.thresholds import ThresholdChoice, choose_thresholds, delay_of
+from lstr.pipelines.detection.writer import NO_FILES, OutputOptions, truth_of
+from lstr.pipelines.failures import FAILED, FailureLog, failure_of
+from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.progress import Finished, Notice
+from lstr.pipelines.reports.fonts import illegible_warning
+from lstr.pipelines.reports.index_page import write_index
+from lstr.timeline import Thresholds
 
 DetectEvent = Notice | SourceEvent | Finished[Detected]
 

@@ -11,23 +11,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.errors import ExtractorError
-from extractors.flow.workers import FlowWorkers, default_workers
-from extractors.stages import MODEL, WRITE
-from extractors.twostream import FeatureRow, TwoStream
-from extractors.video.frames import Chunk
 from lstr import streaming
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.flow.workers import FlowWorkers, default_workers
+from lstr.extractors.stages import MODEL, WRITE
+from lstr.extractors.twostream import FeatureRow, TwoStream
+from lstr.extractors.video.frames import Chunk
+from lstr.pipelines.detection.decision import Decision, decision_of
+from lstr.pipelines.detection.effort import Effort, Since
+from lstr.pipelines.detection.events import Decided, Ended, Opened, SourceEvent
+from lstr.pipelines.detection.live_source import LiveSource
+from lstr.pipelines.detection.streams import open_streams
+from lstr.pipelines.detection.writer import OutputOptions, SourceWriter
+from lstr.pipelines.failures import FailureLog, UnforeseenError, failure_of
+from lstr.pipelines.progress import Failed, Notice
 from lstr.streaming import StreamState
-from pipelines.detection.decision import Decision, decision_of
-from pipelines.detection.effort import Effort, Since
-from pipelines.detection.events import Decided, Ended, Opened, SourceEvent
-from pipelines.detection.live_source import LiveSource
-from pipelines.detection.streams import open_streams
-from pipelines.detection.writer import OutputOptions, SourceWriter
-from pipelines.failures import FailureLog, UnforeseenError, failure_of
-from pipelines.progress import Failed, Notice
 
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from extractors.addresses import shown
-from extractors.video.live_input import Input
-from extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.extractors.addresses import shown
+from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_reader import LiveOptions, LiveReader
+from lstr.pipelines.detection.sources import ALL, Limits
+from lstr.pipelines.detection.status import Status
+from lstr.pipelines.failures import failure_of
 from lstr.timeline import Thresholds, Timeline
-from pipelines.detection.sources import ALL, Limits
-from pipelines.detection.status import Status
-from pipelines.failures import failure_of
 
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 

@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from extractors.errors import VideoError
-from pipelines.annotations.format import Detection
-from pipelines.annotations.formats import FORMATS as ALL_FORMATS
-from pipelines.files.atomic import unwritable
+from lstr.extractors.errors import VideoError
+from lstr.pipelines.annotations.format import Detection
+from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
+from lstr.pipelines.files.atomic import unwritable
 
 FORMATS = tuple(name for name, form in ALL_FORMATS.items() if form.detects)
 """Names of what a detection can be written in."""

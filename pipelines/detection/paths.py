@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from extractors.errors import MissingPathError
-from extractors.video.inputs import find_videos
-from extractors.video.live_input import Input, parse_live
+from lstr.extractors.errors import MissingPathError
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.live_input import Input, parse_live
 
 
 def by_kind(sources: Iterable[str | Path]) -> tuple[list[Path], list[Input]]:

@@ -6,20 +6,20 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from extractors.devices import choose_device, videos_at_once
-from extractors.flow.workers import default_workers
-from extractors.prefetch import Ahead, closed_after
-from extractors.stages import WRITE
 from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.extractors.devices import choose_device, videos_at_once
+from lstr.extractors.flow.workers import default_workers
+from lstr.extractors.prefetch import Ahead, closed_after
+from lstr.extractors.stages import WRITE
+from lstr.pipelines.detection.checkpoint import warnings_of
+from lstr.pipelines.detection.decision import Decision, decide
+from lstr.pipelines.detection.effort import Effort, Since
+from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.sources import Source, Unreadable
+from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.streams import SharedStreams
+from lstr.pipelines.detection.writer import NO_FILES, OutputOptions, SourceWriter
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.detection.checkpoint import warnings_of
-from pipelines.detection.decision import Decision, decide
-from pipelines.detection.effort import Effort, Since
-from pipelines.detection.events import Decided, Ended, Opened
-from pipelines.detection.sources import Source, Unreadable
-from pipelines.detection.status import Status
-from pipelines.detection.streams import SharedStreams
-from pipelines.detection.writer import NO_FILES, OutputOptions, SourceWriter
 
 AHEAD = 1200
 """Decisions, five minutes, that are made of a source before those of the sources before it are out."""

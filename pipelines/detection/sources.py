@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from extractors.devices import choose_device
-from extractors.errors import VideoError
-from extractors.flow.workers import FlowWorkers, flow_workers
-from extractors.prefetch import closed_after, torch_threads
-from extractors.twostream import FeatureRow, TwoStream
-from extractors.video.file_reader import decoder_beside, open_chunks, probe_chunks
-from extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
-from extractors.video.inputs import find_videos
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import ConfigError
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import VideoError
+from lstr.extractors.flow.workers import FlowWorkers, flow_workers
+from lstr.extractors.prefetch import closed_after, torch_threads
+from lstr.extractors.twostream import FeatureRow, TwoStream
+from lstr.extractors.video.file_reader import decoder_beside, open_chunks, probe_chunks
+from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
+from lstr.extractors.video.inputs import find_videos
+from lstr.pipelines.detection.checkpoint import warnings_of_source
+from lstr.pipelines.failures import failure_of
+from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
+from lstr.pipelines.networks.checkpoint_recipe import check_recipe, networks_of
+from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.weights.published import find_weights
 from lstr.timeline import TOLERANCE
-from pipelines.detection.checkpoint import warnings_of_source
-from pipelines.failures import failure_of
-from pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
-from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
-from pipelines.networks.converted import use_runtime
-from pipelines.weights.published import find_weights
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.files.atomic import unwritable
+from lstr.pipelines.files.atomic import unwritable
 
 
 class Spool:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from extractors.devices import CAPTURING
 from lstr import streaming
+from lstr.extractors.devices import CAPTURING
 from lstr.models.kind import Model
 from lstr.streaming import StreamState
 

@@ -9,19 +9,19 @@ from typing import TextIO
 
 import numpy as np
 
-from extractors.video.frames import CHUNK_SECONDS
-from extractors.video.live_reader import Gap
 from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.extractors.video.live_reader import Gap
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.format import Detection
+from lstr.pipelines.detection.decision import Decision, span
+from lstr.pipelines.detection.effort import Since
+from lstr.pipelines.detection.outputs import DEFAULT, open_lines, write_lines, write_outputs
+from lstr.pipelines.detection.spool import Spool
+from lstr.pipelines.detection.status import LATENCIES
+from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 from lstr.timeline import FORMAT, Timeline
-from pipelines.annotations.format import Detection
-from pipelines.detection.decision import Decision, span
-from pipelines.detection.effort import Since
-from pipelines.detection.outputs import DEFAULT, open_lines, write_lines, write_outputs
-from pipelines.detection.spool import Spool
-from pipelines.detection.status import LATENCIES
-from pipelines.networks.checkpoint_recipe import recipe_of
 
 
 @dataclass(frozen=True)

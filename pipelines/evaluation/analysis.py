@@ -10,9 +10,9 @@ from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
-from pipelines.datasets.dataset import LabelledVideo
-from pipelines.evaluation.events import analyse_events, labelled_segments
-from pipelines.evaluation.scoring import Evaluation
+from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.evaluation.events import analyse_events, labelled_segments
+from lstr.pipelines.evaluation.scoring import Evaluation
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstr.metrics.actions import ONSETS
-from pipelines.evaluation.findings import Judged
-from pipelines.evaluation.wording import figure_text, interval_text
+from lstr.pipelines.evaluation.findings import Judged
+from lstr.pipelines.evaluation.wording import figure_text, interval_text
 
 FIGURES = ("precision", "recall", "f1")
 

@@ -10,10 +10,10 @@ from lstr.labels.label_set import segments_of
 from lstr.labels.segment import Segment
 from lstr.metrics import bootstrap
 from lstr.metrics.actions import VideoEvents, measure_events
+from lstr.pipelines.datasets.dataset import LabelledVideo, Split
+from lstr.pipelines.evaluation.operating_curves import describe_curves, sweep
+from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.datasets.dataset import LabelledVideo, Split
-from pipelines.evaluation.operating_curves import describe_curves, sweep
-from pipelines.evaluation.scoring import Evaluation
 
 Rules = Thresholds | Mapping[str, Thresholds]
 

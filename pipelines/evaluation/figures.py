@@ -17,9 +17,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics import per_frame as metrics
-from pipelines.evaluation.scoring import Scores
-from pipelines.reports.figure import thinned
-from pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of, dark, light
+from lstr.pipelines.evaluation.scoring import Scores
+from lstr.pipelines.reports.figure import thinned
+from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of, dark, light
 
 Arguments = ParamSpec("Arguments")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.evaluation.scoring import Evaluation
+from lstr.pipelines.evaluation.scoring import Evaluation
 
 ENDINGS = (".pt", ".pth", ".lstr")
 

@@ -12,8 +12,8 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
+from lstr.pipelines.evaluation.hysteresis import detect_spans
 from lstr.timeline import DEFAULT, Thresholds
-from pipelines.evaluation.hysteresis import detect_spans
 
 LEVELS = tuple(round(0.02 * k, 2) for k in range(1, 50))
 """Scores tried as `on`: those that a person would type"""

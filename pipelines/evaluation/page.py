@@ -8,10 +8,10 @@ from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, sentence
-from pipelines.evaluation.event_rows import event_tables
-from pipelines.evaluation.findings import Findings, Judged
-from pipelines.evaluation.wording import figure_text, interval_text, videos_text
-from pipelines.reports.page import build_page
+from lstr.pipelines.evaluation.event_rows import event_tables
+from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.wording import figure_text, interval_text, videos_text
+from lstr.pipelines.reports.page import build_page
 
 CONVENTIONS = (
     "Each chunk counts once, of all videos together, but for those that are labelled ambiguous. Corrected: every video "

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from extractors.names import slug
+from lstr.extractors.names import slug
 from lstr.metrics.starts import OFFSETS
-from pipelines.evaluation import figures
-from pipelines.evaluation.event_rows import csv_rows
-from pipelines.evaluation.findings import Findings, Judged, without_nan
-from pipelines.evaluation.page import Drawing, draw_page
-from pipelines.files.atomic import replacing, write_text
-from pipelines.files.json_files import write_json
+from lstr.pipelines.evaluation import figures
+from lstr.pipelines.evaluation.event_rows import csv_rows
+from lstr.pipelines.evaluation.findings import Findings, Judged, without_nan
+from lstr.pipelines.evaluation.page import Drawing, draw_page
+from lstr.pipelines.files.atomic import replacing, write_text
+from lstr.pipelines.files.json_files import write_json
 
 AP_TITLE = "Average precision of each class"
 SHOWN_VIDEOS = 5  # best, and as many worst

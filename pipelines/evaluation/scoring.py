@@ -16,10 +16,10 @@ from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels.label_set import AMBIGUOUS, Labels, select, targets
 from lstr.metrics import per_frame as metrics
-from pipelines.datasets.dataset import LabelledVideo, Split
-from pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
-from pipelines.networks.checkpoint_recipe import check_recipe
-from pipelines.progress import Finished, Progress
+from lstr.pipelines.datasets.dataset import LabelledVideo, Split
+from lstr.pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
+from lstr.pipelines.networks.checkpoint_recipe import check_recipe
+from lstr.pipelines.progress import Finished, Progress
 
 Scores = NDArray[np.float32]
 MODES = ("batch", "stream")

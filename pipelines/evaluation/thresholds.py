@@ -15,13 +15,13 @@ from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import measure_events
+from lstr.pipelines.datasets.dataset import Split
+from lstr.pipelines.evaluation.events import detect_events, labelled_segments
+from lstr.pipelines.evaluation.hysteresis import hysteresis
+from lstr.pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
+from lstr.pipelines.model_files.model_file import change_thresholds, is_model
+from lstr.pipelines.progress import Finished, Progress
 from lstr.timeline import DEFAULT, Thresholds
-from pipelines.datasets.dataset import Split
-from pipelines.evaluation.events import detect_events, labelled_segments
-from pipelines.evaluation.hysteresis import hysteresis
-from pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
-from pipelines.model_files.model_file import change_thresholds, is_model
-from pipelines.progress import Finished, Progress
 
 MOST_LEVELS = 50  # scores tried as `on`
 OFF_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3)  # of `on`, tried as `off`

@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
-from extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
-from extractors.prefetch import ahead, closed_after
-from extractors.recipe import Recipe
-from extractors.stages import DECODE, WRITE
-from extractors.video.file_reader import FrameReader
-from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
-from extractors.video.probe import Video
+from lstr.extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
+from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
+from lstr.extractors.prefetch import ahead, closed_after
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.stages import DECODE, WRITE
+from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
+from lstr.extractors.video.probe import Video
 from lstr.files.arrays import open_array
-from pipelines.files.atomic import replacing
-from pipelines.files.home import home
-from pipelines.files.json_files import write_json
-from pipelines.files.npy_rows import RowFile
-from pipelines.progress import Progress
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.home import home
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.files.npy_rows import RowFile
+from lstr.pipelines.progress import Progress
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
 """The entries of a recipe that make chunks; the others are of the networks."""

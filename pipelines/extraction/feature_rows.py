@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from extractors.errors import VideoError
-from extractors.flow.workers import FlowWorkers, too_small
-from extractors.twostream import FeatureRow, TwoStream
-from extractors.video.file_reader import FrameReader
-from extractors.video.frames import Chunk
-from extractors.video.probe import Video
-from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, cached_chunks, decoded_facts
+from lstr.extractors.errors import VideoError
+from lstr.extractors.flow.workers import FlowWorkers, too_small
+from lstr.extractors.twostream import FeatureRow, TwoStream
+from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.frames import Chunk
+from lstr.extractors.video.probe import Video
+from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, cached_chunks, decoded_facts
 
 
 @dataclass(frozen=True)

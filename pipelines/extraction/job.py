@@ -6,28 +6,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from extractors.devices import choose_device, release_memory, videos_at_once
-from extractors.flow.workers import choose_backend, flow_workers
-from extractors.networks.runtimes.runtimes import choose_runtime
-from extractors.recipe import Recipe
-from extractors.twostream import TwoStream
-from pipelines.extraction.chunk_cache import caches_of
-from pipelines.extraction.machine import Share, share, this_machine
-from pipelines.extraction.options import ExtractOptions
-from pipelines.extraction.outcome import Outcome, Summary
-from pipelines.extraction.plan import Plan, make_plan
-from pipelines.extraction.prepare import as_begun, prepare, training_ids
-from pipelines.extraction.processes import over_processes
-from pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from pipelines.extraction.resume import Engine, resume
-from pipelines.extraction.video import VideoExtractor
-from pipelines.features.remote_folder import Features
-from pipelines.files.atomic import check_writable
-from pipelines.files.remote import Place
-from pipelines.networks.converted import use_runtime
-from pipelines.networks.fold_networks import FoldNetworks
-from pipelines.progress import Failed, Finished, Notice, Progress
-from pipelines.weights.known import record_weights
+from lstr.extractors.devices import choose_device, release_memory, videos_at_once
+from lstr.extractors.flow.workers import choose_backend, flow_workers
+from lstr.extractors.networks.runtimes.runtimes import choose_runtime
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.twostream import TwoStream
+from lstr.pipelines.extraction.chunk_cache import caches_of
+from lstr.pipelines.extraction.machine import Share, share, this_machine
+from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.outcome import Outcome, Summary
+from lstr.pipelines.extraction.plan import Plan, make_plan
+from lstr.pipelines.extraction.prepare import as_begun, prepare, training_ids
+from lstr.pipelines.extraction.processes import over_processes
+from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from lstr.pipelines.extraction.resume import Engine, resume
+from lstr.pipelines.extraction.video import VideoExtractor
+from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.fold_networks import FoldNetworks
+from lstr.pipelines.progress import Failed, Finished, Notice, Progress
+from lstr.pipelines.weights.known import record_weights
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from extractors.flow.workers import default_workers
+from lstr.extractors.flow.workers import default_workers
 
 CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
 # measured to gain nothing, get one, and not measured on more

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from extractors.networks.build import WeightSources
-from extractors.presets import PRESETS, Preset
-from pipelines.files.remote import Place
-from pipelines.networks.recipes import StoredRecipe
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.presets import PRESETS, Preset
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.networks.recipes import StoredRecipe
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class WorkerConfig:
     allow_damaged: bool = False
     """Of a damaged video keep what precedes the damage, instead of failing it."""
     cache: Path | None = None
-    """A folder of `pipelines.extraction.chunk_cache`, whose chunks and flow are taken instead of computed."""
+    """A folder of `lstr.pipelines.extraction.chunk_cache`, whose chunks and flow are taken instead of computed."""
 
     @property
     def sources(self) -> WeightSources:

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
-from extractors.video.frames import CHUNK_SECONDS
-from pipelines.failures import Failure
-from pipelines.files.remote import Place
+from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.pipelines.failures import Failure
+from lstr.pipelines.files.remote import Place
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,19 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from extractors.networks.runtimes.fused import fast_precision
-from extractors.presets import FAST, KINETICS, Preset
-from extractors.recipe import FEATURES, Recipe
-from extractors.stages import PROBE
-from extractors.video.frames import CHUNK_SECONDS
-from extractors.video.probe import probe
-from pipelines.extraction.machine import Share
-from pipelines.extraction.resume import together
-from pipelines.failures import failure_of
-from pipelines.features.remote_folder import open_folder
-from pipelines.files.remote import Place, RemoteFile
-from pipelines.files.videos import announced_seconds
-from pipelines.networks.recipes import StoredRecipe
+from lstr.extractors.networks.runtimes.fused import fast_precision
+from lstr.extractors.presets import FAST, KINETICS, Preset
+from lstr.extractors.recipe import FEATURES, Recipe
+from lstr.extractors.stages import PROBE
+from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.extraction.machine import Share
+from lstr.pipelines.extraction.resume import together
+from lstr.pipelines.failures import failure_of
+from lstr.pipelines.features.remote_folder import open_folder
+from lstr.pipelines.files.remote import Place, RemoteFile
+from lstr.pipelines.files.videos import announced_seconds
+from lstr.pipelines.networks.recipes import StoredRecipe
 
 RECORD_BYTES = 2048
 FLOAT_BYTES = 4

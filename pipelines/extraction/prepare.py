@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from extractors.devices import choose_device
-from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.flow.workers import FlowWorkers
-from extractors.twostream import TwoStream, build_twostream, calibration_of, rebuild_twostream
-from extractors.video.file_reader import open_chunks
-from extractors.video.probe import probe
-from pipelines.annotations.label_file import is_label_file, read_label_file
-from pipelines.extraction.options import ExtractOptions
-from pipelines.failures import left_out
-from pipelines.features.remote_folder import Features, create_folder, open_folder
-from pipelines.files.remote import Place, place
-from pipelines.files.videos import at_hand
-from pipelines.networks.recipes import StoredRecipe
-from pipelines.progress import Progress
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.twostream import TwoStream, build_twostream, calibration_of, rebuild_twostream
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
+from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.failures import left_out
+from lstr.pipelines.features.remote_folder import Features, create_folder, open_folder
+from lstr.pipelines.files.remote import Place, place
+from lstr.pipelines.files.videos import at_hand
+from lstr.pipelines.networks.recipes import StoredRecipe
+from lstr.pipelines.progress import Progress
 
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance per channel
 

@@ -17,16 +17,16 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import pipelines
-from extractors.errors import ExtractorError
-from extractors.flow.workers import default_workers
-from pipelines.extraction.options import WorkerConfig
-from pipelines.extraction.outcome import Outcome, failed
-from pipelines.extraction.worker import Ready, open_worker
-from pipelines.failures import Failure, described
-from pipelines.files.atomic import sweep
-from pipelines.files.remote import Place
-from pipelines.progress import Progress
+import lstr.pipelines
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.flow.workers import default_workers
+from lstr.pipelines.extraction.options import WorkerConfig
+from lstr.pipelines.extraction.outcome import Outcome, failed
+from lstr.pipelines.extraction.worker import Ready, open_worker
+from lstr.pipelines.failures import Failure, described
+from lstr.pipelines.files.atomic import sweep
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.progress import Progress
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
 PATIENCE = 1.0  # seconds between two requests to end
@@ -34,7 +34,7 @@ REQUESTS = 3  # so many, then a process is killed
 # it heeds its parent before the seconds that other imports take
 PROCESS = f"""
 import sys
-from extractors.lifeline import end_with_parent
+from lstr.extractors.lifeline import end_with_parent
 end_with_parent(int(sys.argv[2]), gently=True)
 from {__name__} import main
 main()
@@ -50,7 +50,7 @@ class WorkerProcess:
 
     def __init__(self, config: WorkerConfig, gpu: int | None, first: tuple[str, Place]):
         ours, theirs = socket.socketpair()
-        root = str(Path(pipelines.__file__).parents[1])
+        root = str(Path(lstr.pipelines.__file__).parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(config.threads or default_workers())}
         if gpu is not None:
@@ -102,7 +102,7 @@ class WorkerProcess:
 def over_processes(
     to_do: Mapping[str, Place], config: WorkerConfig, processes: int, gpus: int = 0
 ) -> Generator[Progress | Outcome, None, None]:
-    """An engine of `pipelines.extraction.resume`: at most so many processes, shared out evenly over `gpus`.
+    """An engine of `lstr.pipelines.extraction.resume`: at most so many processes, shared out evenly over `gpus`.
 
     A process that dies is replaced, and its video tried a second time after the others. Close the generator to end
     all of them. Raises what a worker raises, and ExtractorError when they die while they start.

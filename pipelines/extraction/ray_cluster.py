@@ -20,22 +20,22 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from extractors.errors import ExtractorError
-from extractors.recipe import STREAMS
-from extractors.weights.archive import is_member
-from extractors.weights.content import read_content
-from extractors.weights.model_card import network_files
 from lstr import __version__
-from pipelines.extraction.machine import Share
-from pipelines.extraction.options import WorkerConfig
-from pipelines.extraction.outcome import Outcome, failed
-from pipelines.extraction.resume import chunks_done
-from pipelines.extraction.video import VideoExtractor
-from pipelines.extraction.worker import open_worker
-from pipelines.failures import Failure
-from pipelines.files.remote import Place
-from pipelines.files.scratch import scratch
-from pipelines.progress import Notice
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.recipe import STREAMS
+from lstr.extractors.weights.archive import is_member
+from lstr.extractors.weights.content import read_content
+from lstr.extractors.weights.model_card import network_files
+from lstr.pipelines.extraction.machine import Share
+from lstr.pipelines.extraction.options import WorkerConfig
+from lstr.pipelines.extraction.outcome import Outcome, failed
+from lstr.pipelines.extraction.resume import chunks_done
+from lstr.pipelines.extraction.video import VideoExtractor
+from lstr.pipelines.extraction.worker import open_worker
+from lstr.pipelines.failures import Failure
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.files.scratch import scratch
+from lstr.pipelines.progress import Notice
 
 RETRIES = 5  # of a video whose node or process was lost
 CORES = 2  # for a video without a GPU, where nodes have as many: the documented rates are measured with two
@@ -161,7 +161,7 @@ def nodes() -> dict[str, dict[str, float]]:
 def over_cluster(
     to_do: Mapping[str, Place], config: WorkerConfig, portion: Portion, most: int | None = None
 ) -> Generator[Notice | Outcome, None, None]:
-    """An engine of `pipelines.extraction.resume`: one task per video on the connected cluster, `most` at a time.
+    """An engine of `lstr.pipelines.extraction.resume`: one task per video on the connected cluster, `most` at a time.
 
     No more tasks are handed to Ray than fit, and as many again. Close the generator to end them. Raises ClusterError,
     and what a worker raises that would stop every other video.

@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from extractors.prefetch import closed_after
-from pipelines.extraction.outcome import Outcome
-from pipelines.failures import entry
-from pipelines.features.remote_folder import Features
-from pipelines.files.remote import Place
-from pipelines.progress import Notice, Progress
+from lstr.extractors.prefetch import closed_after
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.failures import entry
+from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.progress import Notice, Progress
 
 LOOKS = 32  # at videos and their features at a time; those may be far away
 Engine = Callable[[Mapping[str, Place]], Iterator[Progress | Notice | Outcome]]

@@ -10,27 +10,27 @@ from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
-from extractors.errors import VideoError
-from extractors.flow.workers import FlowWorkers
-from extractors.prefetch import closed_after, merged
-from extractors.stages import WRITE
-from extractors.twostream import FeatureRow, StepSeconds, TwoStream
-from extractors.video.file_reader import decoder_beside, open_chunks
-from extractors.video.frames import CHUNK
-from extractors.weights.published_files import sha256_of
-from pipelines.extraction.chunk_cache import CacheError, ChunkCache
-from pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
-from pipelines.extraction.outcome import Outcome, failed
-from pipelines.failures import Failure, failure_of
-from pipelines.features.folder import FeatureFolder
-from pipelines.features.remote_folder import Features
-from pipelines.files.atomic import replacing
-from pipelines.files.json_files import write_json
-from pipelines.files.npy_rows import RowFile, fingerprints
-from pipelines.files.remote import Place
-from pipelines.files.videos import at_hand
-from pipelines.networks.fold_networks import FoldNetworks
-from pipelines.progress import Progress
+from lstr.extractors.errors import VideoError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.prefetch import closed_after, merged
+from lstr.extractors.stages import WRITE
+from lstr.extractors.twostream import FeatureRow, StepSeconds, TwoStream
+from lstr.extractors.video.file_reader import decoder_beside, open_chunks
+from lstr.extractors.video.frames import CHUNK
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.extraction.chunk_cache import CacheError, ChunkCache
+from lstr.pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
+from lstr.pipelines.extraction.outcome import Outcome, failed
+from lstr.pipelines.failures import Failure, failure_of
+from lstr.pipelines.features.folder import FeatureFolder
+from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.files.npy_rows import RowFile, fingerprints
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.files.videos import at_hand
+from lstr.pipelines.networks.fold_networks import FoldNetworks
+from lstr.pipelines.progress import Progress
 
 LONGEST = 250  # bytes of a name that .json can be added to, on the usual file systems
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from extractors.devices import choose_device
-from extractors.errors import MissingPathError
-from extractors.flow.workers import default_workers, flow_workers
-from extractors.twostream import rebuild_twostream
-from pipelines.extraction.chunk_cache import caches_of
-from pipelines.extraction.options import WorkerConfig
-from pipelines.extraction.video import VideoExtractor
-from pipelines.features.remote_folder import open_folder
-from pipelines.networks.converted import use_runtime
-from pipelines.networks.fold_networks import FoldNetworks
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import MissingPathError
+from lstr.extractors.flow.workers import default_workers, flow_workers
+from lstr.extractors.twostream import rebuild_twostream
+from lstr.pipelines.extraction.chunk_cache import caches_of
+from lstr.pipelines.extraction.options import WorkerConfig
+from lstr.pipelines.extraction.video import VideoExtractor
+from lstr.pipelines.features.remote_folder import open_folder
+from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.fold_networks import FoldNetworks
 
 
 @dataclass(frozen=True)

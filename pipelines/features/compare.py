@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from extractors.errors import MissingPathError, RecipeError, VideoError
-from extractors.recipe import STREAMS, differences
+from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
+from lstr.extractors.recipe import STREAMS, differences
 from lstr.files.arrays import open_array
-from pipelines.features.folder import open_features
-from pipelines.progress import Tell
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.progress import Tell
 
 MAX_SHIFT = 8  # chunks
 MIN_COSINE = 0.95  # of a video's mean; another decoder or TV-L1 stays above it, another input scale or crop does not

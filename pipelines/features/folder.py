@@ -16,16 +16,16 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
-from extractors.recipe import STREAMS, Recipe, differences
-from extractors.weights.model_card import is_weights_folder
 from lstr.checkpoints.entries import is_tables
+from lstr.extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
+from lstr.extractors.recipe import STREAMS, Recipe, differences
+from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.arrays import open_array
-from pipelines.failures import FAILED, Failure, entries, log_name, logged
-from pipelines.files.atomic import replacing, sweep, unwritable, write_text
-from pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
-from pipelines.files.npy_rows import signature
-from pipelines.files.remote import Place
+from lstr.pipelines.failures import FAILED, Failure, entries, log_name, logged
+from lstr.pipelines.files.atomic import replacing, sweep, unwritable, write_text
+from lstr.pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
+from lstr.pipelines.files.npy_rows import signature
+from lstr.pipelines.files.remote import Place
 
 
 def seen_streams(record: Mapping[str, Any] | None) -> Sequence[str] | None:
@@ -130,7 +130,7 @@ class FeatureFolder:
         append_jsonl(self.path / FAILED, failure)
 
     def log_failure(self, video_id: str, failure: Failure) -> Failure:
-        """As `pipelines.failures.logged`."""
+        """As `lstr.pipelines.failures.logged`."""
         return logged(failure, self.path, video_id)
 
     def remove_log(self, video_id: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from extractors.errors import RecipeError
-from extractors.recipe import Recipe, differences
-from pipelines.features.folder import FeatureFolder, open_features
-from pipelines.files.npy_rows import file_of
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.recipe import Recipe, differences
+from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.files.npy_rows import file_of
 
 
 class StoredArray:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from extractors.errors import MissingPathError, OutputError
-from extractors.recipe import STREAMS
-from extractors.video.frames import CHUNK_SECONDS
-from pipelines.features.folder import FeatureFolder
-from pipelines.files.atomic import replacing
-from pipelines.reports.palette import MISSING, colour_of
+from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.extractors.recipe import STREAMS
+from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.pipelines.features.folder import FeatureFolder
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.reports.palette import MISSING, colour_of
 
 ENDINGS = (".png", ".pdf", ".svg")
 COLOURS = {"rgb": colour_of(0), "flow": colour_of(2)}  # both apart from the red of what is missing

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from extractors.errors import VideoError
-from extractors.recipe import Recipe
+from lstr.extractors.errors import VideoError
+from lstr.extractors.recipe import Recipe
 from lstr.files.arrays import read_header
-from pipelines.failures import FAILED, Failure, entries, log_name, naming
-from pipelines.features.folder import (
+from lstr.pipelines.failures import FAILED, Failure, entries, log_name, naming
+from lstr.pipelines.features.folder import (
     FeatureFolder,
     check_same,
     create_features,
@@ -26,10 +26,10 @@ from pipelines.features.folder import (
     read_recipe,
     without_recipe,
 )
-from pipelines.files.json_files import parsed_lines, to_json
-from pipelines.files.npy_rows import HEADER_BYTES, signature_of
-from pipelines.files.remote import Place, RemoteFile
-from pipelines.files.scratch import scratch
+from lstr.pipelines.files.json_files import parsed_lines, to_json
+from lstr.pipelines.files.npy_rows import HEADER_BYTES, signature_of
+from lstr.pipelines.files.remote import Place, RemoteFile
+from lstr.pipelines.files.scratch import scratch
 
 
 @dataclass(frozen=True)

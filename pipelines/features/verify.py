@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from extractors.weights.published_files import sha256_of
+from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.arrays import open_array
-from pipelines.features.folder import FeatureFolder
-from pipelines.files.atomic import leftovers
-from pipelines.progress import Tell
+from lstr.pipelines.features.folder import FeatureFolder
+from lstr.pipelines.files.atomic import leftovers
+from lstr.pipelines.progress import Tell
 
 
 @dataclass(frozen=True)

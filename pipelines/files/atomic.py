@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from extractors.errors import OutputError
-from extractors.stages import WRITE, stage_of
+from lstr.extractors.errors import OutputError
+from lstr.extractors.stages import WRITE, stage_of
 from lstr.files import atomic
 
 

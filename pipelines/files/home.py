@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from extractors.home import home
+from lstr.extractors.home import home
 
 __all__ = ["DEFAULTS", "default_model", "home"]
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipelines.files.atomic import unwritable, write_text
+from lstr.pipelines.files.atomic import unwritable, write_text
 
 
 def to_json(value: object, indent: int | None = None) -> str:

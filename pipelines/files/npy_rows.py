@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from extractors.weights.published_files import sha256_of
+from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.arrays import open_array
 
 HEADER_BYTES = 128  # of an .npy of version 1.0; holds any rows of two or four sides

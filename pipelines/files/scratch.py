@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from extractors.errors import VideoError
+from lstr.extractors.errors import VideoError
 
 SCRATCH = "lstr-scratch-"
 SCRATCH_SECONDS = 60  # an unlocked one that is older was left by a killed process

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from extractors.errors import MissingPathError, OutputError
-from extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
-from extractors.networks.build import network_recipe
-from extractors.presets import Preset
-from extractors.recipe import Recipe
-from extractors.video.file_reader import open_chunks
-from extractors.weights.published_files import sha256_of
-from pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
-from pipelines.extraction.outcome import Outcome, failed
-from pipelines.extraction.resume import together
-from pipelines.failures import Failure, failure_of
-from pipelines.files.remote import Place
-from pipelines.files.videos import at_hand
-from pipelines.progress import Progress
+from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
+from lstr.extractors.networks.build import network_recipe
+from lstr.extractors.presets import Preset
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
+from lstr.pipelines.extraction.outcome import Outcome, failed
+from lstr.pipelines.extraction.resume import together
+from lstr.pipelines.failures import Failure, failure_of
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.files.videos import at_hand
+from lstr.pipelines.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -6,32 +6,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
-from extractors.devices import choose_device
-from extractors.errors import VideoError
-from extractors.flow.workers import choose_backend, flow_workers
-from extractors.networks.backbones.backbones import registry
-from extractors.presets import Preset
-from extractors.video.inputs import VIDEO_SUFFIXES
-from extractors.weights.model_card import is_weights_folder
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import VideoError
+from lstr.extractors.flow.workers import choose_backend, flow_workers
+from lstr.extractors.networks.backbones.backbones import registry
+from lstr.extractors.presets import Preset
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
-from pipelines.annotations.footage import footage_of_files
-from pipelines.annotations.label_file import read_label_file
-from pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
-from pipelines.extraction.outcome import Outcome
-from pipelines.failures import FailureLog
-from pipelines.files.home import home
-from pipelines.files.remote import Place
-from pipelines.files.videos import find_sources
-from pipelines.finetuning.cached_videos import Cached, Made, SoundVideo, chunks_of, fill, find_cached, look_at
-from pipelines.finetuning.config import FinetuneConfig, resolve, trainable
-from pipelines.finetuning.folds import Pair, Parts, check_blind, check_labels, make_pairs, parts_of, unlearnt
-from pipelines.finetuning.initial_weights import RANDOM, Initial, initial_weights
-from pipelines.finetuning.run_folder import Epoch, check_output
-from pipelines.progress import Failed, Finished, Notice, Progress
-from pipelines.training.ranks import Ranks, join_ranks
-from pipelines.training.train import Findings
-from pipelines.weights.folder import WeightsFolder, open_weights
+from lstr.pipelines.annotations.footage import footage_of_files
+from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.failures import FailureLog
+from lstr.pipelines.files.home import home
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.files.videos import find_sources
+from lstr.pipelines.finetuning.cached_videos import Cached, Made, SoundVideo, chunks_of, fill, find_cached, look_at
+from lstr.pipelines.finetuning.config import FinetuneConfig, resolve, trainable
+from lstr.pipelines.finetuning.folds import Pair, Parts, check_blind, check_labels, make_pairs, parts_of, unlearnt
+from lstr.pipelines.finetuning.initial_weights import RANDOM, Initial, initial_weights
+from lstr.pipelines.finetuning.run_folder import Epoch, check_output
+from lstr.pipelines.progress import Failed, Finished, Notice, Progress
+from lstr.pipelines.training.ranks import Ranks, join_ranks
+from lstr.pipelines.training.train import Findings
+from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
 
 
 def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
-    from pipelines.finetuning.networks import Training, train_networks  # brings mmaction2
+    from lstr.pipelines.finetuning.networks import Training, train_networks  # brings mmaction2
 
     started, output = perf_counter(), Path(options.output)
     check_output(output, options.resume)

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.networks.build import WeightSources
-from extractors.networks.weights import ALIGNMENT
-from extractors.prefetch import closed_after
-from extractors.presets import Preset
-from extractors.twostream import TwoStream, build_twostream
-from extractors.weights.content import read_content
-from extractors.weights.model_card import network_file
-from pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
-from pipelines.files.atomic import replacing
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.networks.weights import ALIGNMENT
+from lstr.extractors.prefetch import closed_after
+from lstr.extractors.presets import Preset
+from lstr.extractors.twostream import TwoStream, build_twostream
+from lstr.extractors.weights.content import read_content
+from lstr.extractors.weights.model_card import network_file
+from lstr.pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
+from lstr.pipelines.files.atomic import replacing
 
 MOST_CHUNKS = 20_000  # many times the width of the features; of more, evenly chosen ones are used
 PENALTY = 1.0  # on features of unit variance, per chunk; .1 and 10 did as well

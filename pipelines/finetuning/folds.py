@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from extractors.errors import WeightsError
 from lstr.errors import ConfigError, LabelsError
+from lstr.extractors.errors import WeightsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
-from pipelines.finetuning.initial_weights import Initial
+from lstr.pipelines.finetuning.initial_weights import Initial
 
 HELD_OUT = 5  # one training video in so many chooses the epoch, where none is labelled for validation
 DEFAULT = "validation"

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from extractors.errors import WeightsError
-from extractors.networks.weights import identify
-from extractors.presets import Preset
-from extractors.recipe import STREAMS
-from extractors.weights.archive import Archive, is_archive, is_member
-from extractors.weights.model_card import network_file, read_card
-from extractors.weights.published_files import read_manifest, sha256_of
-from pipelines.weights.published import find_weights
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.networks.weights import identify
+from lstr.extractors.presets import Preset
+from lstr.extractors.recipe import STREAMS
+from lstr.extractors.weights.archive import Archive, is_archive, is_member
+from lstr.extractors.weights.model_card import network_file, read_card
+from lstr.extractors.weights.published_files import read_manifest, sha256_of
+from lstr.pipelines.weights.published import find_weights
 
 RANDOM = "random"
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from extractors.images.crops import fit
-from pipelines.finetuning.samples import Drawn, SampleSet, Tint, patch_of
-from pipelines.training.kept_features import SHARE
+from lstr.extractors.images.crops import fit
+from lstr.pipelines.finetuning.samples import Drawn, SampleSet, Tint, patch_of
+from lstr.pipelines.training.kept_features import SHARE
 
 
 class KeptChunks:

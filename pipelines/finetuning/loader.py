@@ -11,11 +11,11 @@ import cv2
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from extractors.lifeline import end_with_starting_thread
-from pipelines.finetuning import kept_chunks
-from pipelines.finetuning.kept_chunks import KeptChunks
-from pipelines.finetuning.samples import Draws, SampleSet
-from pipelines.training.ranks import ALONE, Ranks
+from lstr.extractors.lifeline import end_with_starting_thread
+from lstr.pipelines.finetuning import kept_chunks
+from lstr.pipelines.finetuning.kept_chunks import KeptChunks
+from lstr.pipelines.finetuning.samples import Draws, SampleSet
+from lstr.pipelines.training.ranks import ALONE, Ranks
 
 PROCESSOR = torch.device("cpu")
 Images = tuple[torch.Tensor, tuple[int, ...]]

@@ -17,22 +17,22 @@ from mmaction.models import Recognizer2D
 from mmaction.structures import ActionDataSample
 
 from lstr.errors import ConfigError, LstrError
-from pipelines.extraction.chunk_cache import CacheError
-from pipelines.finetuning.config import FinetuneConfig
-from pipelines.finetuning.loader import EpochLoader, Images
-from pipelines.finetuning.recogniser import batch_norms, make_optimiser
-from pipelines.finetuning.run_folder import Epoch, EpochLog, State
-from pipelines.progress import Progress
-from pipelines.training.log import Step
-from pipelines.training.loop import Plan, Position, train_steps
-from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
-from pipelines.training.schedule import learning_rate
+from lstr.pipelines.extraction.chunk_cache import CacheError
+from lstr.pipelines.finetuning.config import FinetuneConfig
+from lstr.pipelines.finetuning.loader import EpochLoader, Images
+from lstr.pipelines.finetuning.recogniser import batch_norms, make_optimiser
+from lstr.pipelines.finetuning.run_folder import Epoch, EpochLog, State
+from lstr.pipelines.progress import Progress
+from lstr.pipelines.training.log import Step
+from lstr.pipelines.training.loop import Plan, Position, train_steps
+from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
+from lstr.pipelines.training.schedule import learning_rate
 
 LATE = 0.1  # of all steps, that a run may be behind its time before the rate goes by time
 
 
 class NetworkRun:
-    """A recogniser, its optimiser and its files, as the loop trains it (`pipelines.training.loop.Run`)."""
+    """A recogniser, its optimiser and its files, as the loop trains it (`lstr.pipelines.training.loop.Run`)."""
 
     def __init__(
         self,

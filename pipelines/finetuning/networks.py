@@ -8,27 +8,27 @@ from pathlib import Path
 
 import torch
 
-from extractors.flow.workers import DIFFERENCE
-from extractors.presets import Preset
-from extractors.recipe import STREAMS
-from extractors.weights.model_card import ModelCard, is_weights_folder
 from lstr.errors import LabelsError
+from lstr.extractors.flow.workers import DIFFERENCE
+from lstr.extractors.presets import Preset
+from lstr.extractors.recipe import STREAMS
+from lstr.extractors.weights.model_card import ModelCard, is_weights_folder
 from lstr.labels.label_set import BACKGROUND, Labels
-from pipelines.finetuning.cached_videos import Cached
-from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
-from pipelines.finetuning.fold_alignment import align
-from pipelines.finetuning.folds import Pair, check_blind
-from pipelines.finetuning.initial_weights import Initial
-from pipelines.finetuning.loader import EpochLoader
-from pipelines.finetuning.network_run import NetworkRun, train_network
-from pipelines.finetuning.recogniser import begin_with, recogniser
-from pipelines.finetuning.run_folder import Epoch, Network, State, begin_training, clear, described
-from pipelines.finetuning.samples import Augmentation, Draws, SampleSet, samples_of
-from pipelines.finetuning.scores import scorer
-from pipelines.progress import Finished, Progress
-from pipelines.provenance import provenance
-from pipelines.training.ranks import ALONE, Ranks
-from pipelines.weights.folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
+from lstr.pipelines.finetuning.cached_videos import Cached
+from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
+from lstr.pipelines.finetuning.fold_alignment import align
+from lstr.pipelines.finetuning.folds import Pair, check_blind
+from lstr.pipelines.finetuning.initial_weights import Initial
+from lstr.pipelines.finetuning.loader import EpochLoader
+from lstr.pipelines.finetuning.network_run import NetworkRun, train_network
+from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
+from lstr.pipelines.finetuning.run_folder import Epoch, Network, State, begin_training, clear, described
+from lstr.pipelines.finetuning.samples import Augmentation, Draws, SampleSet, samples_of
+from lstr.pipelines.finetuning.scores import scorer
+from lstr.pipelines.progress import Finished, Progress
+from lstr.pipelines.provenance import provenance
+from lstr.pipelines.training.ranks import ALONE, Ranks
+from lstr.pipelines.weights.folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
 
 MOST_READERS = 12
 COSTS = {"rgb": 2.0, "flow": 1.0}  # of training a network on an image, against each other

@@ -8,14 +8,14 @@ from mmaction.registry import MODELS
 from mmengine.model.weight_init import normal_init
 from torch import nn
 
-import extractors.networks.backbones.bninception  # noqa: F401  (registers BNInception)
-import extractors.networks.backbones.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
-from extractors.networks.backbones.backbones import CONFIGS, quiet, registry
-from extractors.networks.build import network_recipe
-from extractors.networks.weights import load_crossed, load_weights, randomise
-from extractors.presets import StreamPreset
-from pipelines.finetuning.config import DEPTHWISE, FinetuneConfig
-from pipelines.finetuning.initial_weights import Initial
+import lstr.extractors.networks.backbones.bninception  # noqa: F401  (registers BNInception)
+import lstr.extractors.networks.backbones.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
+from lstr.extractors.networks.backbones.backbones import CONFIGS, quiet, registry
+from lstr.extractors.networks.build import network_recipe
+from lstr.extractors.networks.weights import load_crossed, load_weights, randomise
+from lstr.extractors.presets import StreamPreset
+from lstr.pipelines.finetuning.config import DEPTHWISE, FinetuneConfig
+from lstr.pipelines.finetuning.initial_weights import Initial
 
 MOMENTUM = 0.9  # published TSN
 LAST_NORMS = {"resnet50": "conv3.bn", "resnet18": "conv2.bn"}

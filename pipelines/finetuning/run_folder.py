@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from extractors.recipe import STREAMS
-from extractors.weights.model_card import DESCRIPTION, network_file
 from lstr.errors import CheckpointError
+from lstr.extractors.recipe import STREAMS
+from lstr.extractors.weights.model_card import DESCRIPTION, network_file
 from lstr.labels.label_set import VideoLabels
-from pipelines.failures import FAILED, LOGS
-from pipelines.files.atomic import replacing, sweep, unwritable, write_text
-from pipelines.files.json_files import append_jsonl, write_json
-from pipelines.training.loop import Position
+from lstr.pipelines.failures import FAILED, LOGS
+from lstr.pipelines.files.atomic import replacing, sweep, unwritable, write_text
+from lstr.pipelines.files.json_files import append_jsonl, write_json
+from lstr.pipelines.training.loop import Position
 
 SETTINGS = "settings.json"
 LOG = "metrics.jsonl"
@@ -177,7 +177,7 @@ class Stateful(Protocol):
 class State:
     """The file that a stopped network goes on from; it is also a weights file of its last epoch.
 
-    `card` is what that file states about itself (`extractors.weights.model_card`).
+    `card` is what that file states about itself (`lstr.extractors.weights.model_card`).
     """
 
     def __init__(self, network: Network, card: str):

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from extractors.images.crops import centre_crop, fit, mirror_image
+from lstr.extractors.images.crops import centre_crop, fit, mirror_image
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
-from pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.extraction.chunk_cache import CachedVideo
 
 
 @dataclass(frozen=True)

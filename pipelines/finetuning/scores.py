@@ -9,9 +9,9 @@ from mmaction.models import Recognizer2D
 
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
-from pipelines.extraction.chunk_cache import CachedVideo
-from pipelines.finetuning.loader import make_loader
-from pipelines.finetuning.samples import Augmentation, ChunkSet
+from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.finetuning.loader import make_loader
+from lstr.pipelines.finetuning.samples import Augmentation, ChunkSet
 
 SCORED = 32  # images at a time
 

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from extractors.presets import preset_of
-from extractors.recipe import Recipe
-from extractors.weights.model_card import is_weights_folder
-from extractors.weights.published_files import sha256_of
-from pipelines.files.remote import Place
-from pipelines.finetuning.initial_weights import Initial
-from pipelines.learning.options import Features, LearnOptions
-from pipelines.model_files.model_file import is_model, open_model
-from pipelines.weights.folder import open_weights
+from lstr.extractors.presets import preset_of
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.weights.model_card import is_weights_folder
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.finetuning.initial_weights import Initial
+from lstr.pipelines.learning.options import Features, LearnOptions
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.weights.folder import open_weights
 
 GENTLE = {
     "optimiser": "adamw",

@@ -1,4 +1,4 @@
-"""What learning reports while it runs, beside the events of every job in `pipelines.progress`."""
+"""What learning reports while it runs, beside the events of every job in `lstr.pipelines.progress`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lstr.metrics.actions import sentence
-from pipelines.learning.plan import LearnPlan
-from pipelines.progress import Failed
+from lstr.pipelines.learning.plan import LearnPlan
+from lstr.pipelines.progress import Failed
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from extractors.prefetch import torch_threads
-from pipelines.learning.events import Doing, Learnt, Planned
-from pipelines.learning.options import LearnOptions
-from pipelines.learning.preparation import Prepared, prepare
-from pipelines.learning.steps import Steps
-from pipelines.model_files.model_file import ModelFile, open_model, write_model
-from pipelines.progress import Failed, Finished, Notice
-from pipelines.training.train import Findings
+from lstr.extractors.prefetch import torch_threads
+from lstr.pipelines.learning.events import Doing, Learnt, Planned
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.preparation import Prepared, prepare
+from lstr.pipelines.learning.steps import Steps
+from lstr.pipelines.model_files.model_file import ModelFile, open_model, write_model
+from lstr.pipelines.progress import Failed, Finished, Notice
+from lstr.pipelines.training.train import Findings
 
 Event = Findings | Notice | Planned | Doing | Failed | Finished[Learnt]
 OF_THIS_RUN = ("seconds", "checkpoint", "warnings")  # entries of an evaluation with times and paths of this machine

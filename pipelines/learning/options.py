@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from extractors.presets import Preset
 from lstr.config import KINDS
 from lstr.errors import ConfigError
+from lstr.extractors.presets import Preset
 
 OF_THE_MODEL = ("model", "train")
 Features = tuple[str | Preset, str, str | None]

@@ -9,26 +9,26 @@ import numpy as np
 import torch
 from mmaction.structures import ActionDataSample
 
-from extractors.errors import VideoError
-from extractors.flow.workers import flow_workers
-from extractors.prefetch import closed_after, torch_threads
-from extractors.presets import Preset
-from extractors.recipe import Recipe
-from extractors.video.file_reader import open_chunks
 from lstr.config import LSTRConfig
+from lstr.extractors.errors import VideoError
+from lstr.extractors.flow.workers import flow_workers
+from lstr.extractors.prefetch import closed_after, torch_threads
+from lstr.extractors.presets import Preset
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.video.file_reader import open_chunks
 from lstr.labels.label_set import BACKGROUND
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.failures import left_out
-from pipelines.files.remote import Place
-from pipelines.files.videos import at_hand
-from pipelines.finetuning.config import FinetuneConfig
-from pipelines.finetuning.recogniser import make_optimiser, recogniser
-from pipelines.networks.recipes import StoredRecipe
-from pipelines.training.batches import PieceMaker
-from pipelines.training.config import TrainConfig
-from pipelines.training.ranks import ALONE
-from pipelines.training.sampling import count_steps, draw_windows
-from pipelines.training.step import Learner
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.failures import left_out
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.files.videos import at_hand
+from lstr.pipelines.finetuning.config import FinetuneConfig
+from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
+from lstr.pipelines.networks.recipes import StoredRecipe
+from lstr.pipelines.training.batches import PieceMaker
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.ranks import ALONE
+from lstr.pipelines.training.sampling import count_steps, draw_windows
+from lstr.pipelines.training.step import Learner
 
 CHUNKS = 12  # of the first video that are decoded, 3 s of it
 STEPS = 2  # of training, after one that warms up

@@ -5,38 +5,38 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from extractors.devices import choose_device
-from extractors.errors import OutputError, VideoError
-from extractors.flow.workers import choose_backend
-from extractors.networks.backbones.backbones import registry
-from extractors.prefetch import torch_threads
-from extractors.presets import Preset
-from extractors.video.inputs import VIDEO_SUFFIXES
-from extractors.video.probe import probe
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import LSTRConfig
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import OutputError, VideoError
+from lstr.extractors.flow.workers import choose_backend
+from lstr.extractors.networks.backbones.backbones import registry
+from lstr.extractors.prefetch import torch_threads
+from lstr.extractors.presets import Preset
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.extractors.video.probe import probe
 from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
-from pipelines.annotations.footage import footage_of_files
-from pipelines.annotations.label_file import read_label_file
-from pipelines.extraction.plan import row_bytes, widths_of
-from pipelines.extraction.resume import together
-from pipelines.failures import left_out
-from pipelines.files.remote import Place, RemoteFile
-from pipelines.files.videos import announced_seconds, find_sources
-from pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, resolve, trainable
-from pipelines.finetuning.initial_weights import initial_weights
-from pipelines.learning.beginning import features_of, seen_among, settings_of
-from pipelines.learning.options import Features, LearnOptions
-from pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts, divide
-from pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs, make_steps
-from pipelines.learning.workspace import Workspace, request_id
-from pipelines.model_files.model_file import is_model, open_model
-from pipelines.progress import Notice
-from pipelines.training.config import TrainConfig, preset_for
-from pipelines.training.config import resolve as resolve_model
-from pipelines.training.teacher import check_teacher
-from pipelines.training.train import Findings
+from lstr.pipelines.annotations.footage import footage_of_files
+from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.extraction.plan import row_bytes, widths_of
+from lstr.pipelines.extraction.resume import together
+from lstr.pipelines.failures import left_out
+from lstr.pipelines.files.remote import Place, RemoteFile
+from lstr.pipelines.files.videos import announced_seconds, find_sources
+from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, resolve, trainable
+from lstr.pipelines.finetuning.initial_weights import initial_weights
+from lstr.pipelines.learning.beginning import features_of, seen_among, settings_of
+from lstr.pipelines.learning.options import Features, LearnOptions
+from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts, divide
+from lstr.pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs, make_steps
+from lstr.pipelines.learning.workspace import Workspace, request_id
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.progress import Notice
+from lstr.pipelines.training.config import TrainConfig, preset_for
+from lstr.pipelines.training.config import resolve as resolve_model
+from lstr.pipelines.training.teacher import check_teacher
+from lstr.pipelines.training.train import Findings
 
 DIVIDED = "no subsets"  # a finding that is answered here, by holding out recordings
 CHUNK_PLANES = 13  # colours and flow fields of a cached chunk, a byte a pixel
@@ -201,7 +201,12 @@ def _plan(
     videos: Mapping[str, Place],
     device: str,
 ) -> LearnPlan:
-    from pipelines.learning.pace import measure_chunks, measure_model, measure_training, row_seconds  # brings mmaction2
+    from lstr.pipelines.learning.pace import (  # brings mmaction2
+        measure_chunks,
+        measure_model,
+        measure_training,
+        row_seconds,
+    )
 
     chunks = {video_id: found.chunks for video_id, found in looked.items()}
     by_subset: dict[str, int] = {}

@@ -8,28 +8,28 @@ from typing import Any
 
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
-from pipelines.datasets.dataset import read_split
-from pipelines.evaluation.job import EvaluateOptions, evaluate
-from pipelines.evaluation.thresholds import write_thresholds
-from pipelines.extraction.chunk_cache import find_cache
-from pipelines.extraction.job import extract
-from pipelines.extraction.options import ExtractOptions
-from pipelines.extraction.outcome import Outcome
-from pipelines.extraction.plan import Plan as ExtractPlan
-from pipelines.files.remote import place
-from pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, finetune
-from pipelines.finetuning.run_folder import SETTINGS
-from pipelines.learning.events import Doing
-from pipelines.learning.options import LearnOptions
-from pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
-from pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, PACK, SLOWER, THRESHOLDS, network_step
-from pipelines.learning.preparation import Prepared, with_epochs, without_subset
-from pipelines.learning.thresholds import Rule, Scored, by_class, choose_rule
-from pipelines.learning.workspace import write_labels
-from pipelines.networks.recipes import choose_recipe, weights_for
-from pipelines.progress import Failed, Finished, Notice, Progress
-from pipelines.training.log import Step
-from pipelines.training.train import TrainOptions, train
+from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
+from lstr.pipelines.evaluation.thresholds import write_thresholds
+from lstr.pipelines.extraction.chunk_cache import find_cache
+from lstr.pipelines.extraction.job import extract
+from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.plan import Plan as ExtractPlan
+from lstr.pipelines.files.remote import place
+from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, finetune
+from lstr.pipelines.finetuning.run_folder import SETTINGS
+from lstr.pipelines.learning.events import Doing
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
+from lstr.pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, PACK, SLOWER, THRESHOLDS, network_step
+from lstr.pipelines.learning.preparation import Prepared, with_epochs, without_subset
+from lstr.pipelines.learning.thresholds import Rule, Scored, by_class, choose_rule
+from lstr.pipelines.learning.workspace import write_labels
+from lstr.pipelines.networks.recipes import choose_recipe, weights_for
+from lstr.pipelines.progress import Failed, Finished, Notice, Progress
+from lstr.pipelines.training.log import Step
+from lstr.pipelines.training.train import TrainOptions, train
 
 Event = Doing | Notice | Failed
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, labelled_spans
+from lstr.pipelines.evaluation.hysteresis import detect_spans
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
-from pipelines.evaluation.hysteresis import detect_spans
 
 LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
 SHARES = (0.7, 0.5)  # of `on`, tried as `off`

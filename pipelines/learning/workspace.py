@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from lstr.labels.label_set import Labels
-from pipelines.annotations.activitynet import to_activitynet
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from pipelines.files.atomic import sweep
-from pipelines.files.json_files import write_json
-from pipelines.learning.plan import LearnPlan
+from lstr.pipelines.annotations.activitynet import to_activitynet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.files.atomic import sweep
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.learning.plan import LearnPlan
 
 FORMAT = "lstr-learn/1"
 

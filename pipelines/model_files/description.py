@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from extractors.recipe import INT8, Recipe
 from lstr.chunk import FEATURES_PER_SECOND
+from lstr.extractors.recipe import INT8, Recipe
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT
 

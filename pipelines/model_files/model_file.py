@@ -1,7 +1,7 @@
 """The model file, `.lstr`: a checkpoint, the networks of its features, and what is known of both, in one file.
 
 `model.json` has classes, recipe, thresholds, metrics and the videos that model and networks have seen; `card.md` says
-the same to people. `extractors.weights.archive` holds what may be read of a file from a stranger.
+the same to people. `lstr.extractors.weights.archive` holds what may be read of a file from a stranger.
 """
 
 import json
@@ -16,24 +16,24 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from extractors.errors import OutputError, RecipeError, WeightsError
-from extractors.names import is_slug
-from extractors.networks.build import WeightSources, build_network
-from extractors.recipe import Recipe
-from extractors.weights.archive import AGAIN, CARD, DOCUMENT, TENSORS, Archive, Tensors, is_archive, write_archive
-from extractors.weights.content import read_state_dict
-from extractors.weights.model_card import network_file, read_card
 from lstr import __version__
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, Checkpoint
 from lstr.checkpoints.entries import is_thresholds
 from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, ConfigError
+from lstr.extractors.errors import OutputError, RecipeError, WeightsError
+from lstr.extractors.names import is_slug
+from lstr.extractors.networks.build import WeightSources, build_network
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, TENSORS, Archive, Tensors, is_archive, write_archive
+from lstr.extractors.weights.content import read_state_dict
+from lstr.extractors.weights.model_card import network_file, read_card
 from lstr.kinds import make_model
-from pipelines.files.atomic import replacing
-from pipelines.files.home import home
-from pipelines.model_files.description import describe
-from pipelines.weights.known import find_networks, published_file, published_path
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.home import home
+from lstr.pipelines.model_files.description import describe
+from lstr.pipelines.weights.known import find_networks, published_file, published_path
 
 MODEL = f"lstr{TENSORS}"
 SUFFIX = ".lstr"

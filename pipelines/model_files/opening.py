@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from extractors.devices import choose_device
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import Checkpoint
-from pipelines.model_files.model_file import is_meant_as_model, open_model
+from lstr.extractors.devices import choose_device
+from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
 
 
 def open_checkpoint(

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from extractors.errors import MissingPathError, OutputError
-from extractors.weights.archive import CARD, Archive, member_path
-from extractors.weights.content import read_content
-from extractors.weights.model_card import DESCRIPTION, FORMAT, file_name, read_card
 from lstr.checkpoints.checkpoint import write_atomically
-from pipelines.files.atomic import replacing, write_text
-from pipelines.files.json_files import write_json
-from pipelines.model_files.model_file import ModelFile, open_model
+from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.extractors.weights.archive import CARD, Archive, member_path
+from lstr.extractors.weights.content import read_content
+from lstr.extractors.weights.model_card import DESCRIPTION, FORMAT, file_name, read_card
+from lstr.pipelines.files.atomic import replacing, write_text
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.model_files.model_file import ModelFile, open_model
 
 HINT = "give what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."
 

@@ -5,15 +5,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from extractors.errors import RecipeError
-from extractors.flow.workers import ALGORITHMS
-from extractors.networks.build import WeightSources
-from extractors.recipe import Recipe, differences
-from extractors.twostream import TwoStream, build_as
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
-from pipelines.model_files.model_file import is_model, open_model
-from pipelines.weights.known import find_networks
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.recipe import Recipe, differences
+from lstr.extractors.twostream import TwoStream, build_as
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.weights.known import find_networks
 
 ALLOW = "--allow-recipe-mismatch"
 

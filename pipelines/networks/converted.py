@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from extractors.errors import OutputError
-from extractors.networks.runtimes.runtimes import AUTO, RUNTIMES, choose_runtime
-from extractors.recipe import Recipe
-from extractors.twostream import TwoStream
-from pipelines.files.atomic import replacing, sweep, write_text
-from pipelines.files.home import home
-from pipelines.provenance import processor_lines
+from lstr.extractors.errors import OutputError
+from lstr.extractors.networks.runtimes.runtimes import AUTO, RUNTIMES, choose_runtime
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.twostream import TwoStream
+from lstr.pipelines.files.atomic import replacing, sweep, write_text
+from lstr.pipelines.files.home import home
+from lstr.pipelines.provenance import processor_lines
 
 FOLDER = "runtimes"  # of the home folder
 SUFFIX = ".network"
@@ -27,7 +27,7 @@ CHECK = 4  # bytes of a file's sum, its first
 
 @dataclass(frozen=True)
 class ConvertedNetworks:
-    """Converted networks as files of a folder, a `Store` of `extractors.networks.runtimes.conversion`; the oldest make room.
+    """Converted networks as files of a folder, a `Store` of `runtimes.conversion`; the oldest make room.
 
     Processes may share it. What is damaged or cannot be written is converted again.
     """

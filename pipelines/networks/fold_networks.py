@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from extractors.errors import WeightsError
-from extractors.networks.build import build_network
-from extractors.twostream import TwoStream
-from extractors.weights.model_card import ModelCard, blind_fold, network_file, read_card
-from pipelines.weights.folder import cards_of
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.networks.build import build_network
+from lstr.extractors.twostream import TwoStream
+from lstr.extractors.weights.model_card import ModelCard, blind_fold, network_file, read_card
+from lstr.pipelines.weights.folder import cards_of
 
 KEPT = 4  # pairs of networks besides that of all videos; each takes some hundred megabytes, and a second to make
 

@@ -9,19 +9,19 @@ from typing import Any
 
 from torch import Tensor
 
-from extractors.devices import default_device
-from extractors.errors import RecipeError, WeightsError
-from extractors.presets import PRESETS, Preset, read_preset
-from extractors.recipe import STREAMS, Recipe
-from extractors.weights.model_card import DESCRIPTION, is_weights_folder
 from lstr.checkpoints import checkpoint
-from pipelines.features.folder import open_features
-from pipelines.features.remote_folder import open_folder
-from pipelines.files.remote import Place
-from pipelines.model_files.model_file import is_meant_as_model, open_model
-from pipelines.weights.folder import open_weights
-from pipelines.weights.known import RECORD, find_networks, recorded_weights
-from pipelines.weights.published import find_weights
+from lstr.extractors.devices import default_device
+from lstr.extractors.errors import RecipeError, WeightsError
+from lstr.extractors.presets import PRESETS, Preset, read_preset
+from lstr.extractors.recipe import STREAMS, Recipe
+from lstr.extractors.weights.model_card import DESCRIPTION, is_weights_folder
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.remote_folder import open_folder
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
+from lstr.pipelines.weights.folder import open_weights
+from lstr.pipelines.weights.known import RECORD, find_networks, recorded_weights
+from lstr.pipelines.weights.published import find_weights
 
 CHECKPOINTS = (".pt", ".pth", ".tar")
 BESIDE = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not all of the recipe then

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from extractors.errors import VideoError
-from extractors.flow.workers import FlowWorkers
-from extractors.twostream import TwoStream
-from extractors.video.file_reader import open_chunks
-from extractors.video.probe import probe
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import LabelsError
+from lstr.extractors.errors import VideoError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.twostream import TwoStream
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.probe import probe
 from lstr.labels.label_set import VideoLabels, select, targets
 from lstr.metrics import per_frame as metrics
-from pipelines.annotations.label_file import read_label_file
-from pipelines.datasets.dataset import subset_of
-from pipelines.progress import Progress
+from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.datasets.dataset import subset_of
+from lstr.pipelines.progress import Progress
 
 Features = NDArray[np.float32]
 

@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.errors import RecipeError, VideoError
-from extractors.flow.workers import flow_workers
-from extractors.networks.runtimes.fused import fuse
-from extractors.networks.runtimes.quantised import Ranges
-from extractors.networks.runtimes.runtimes import AUTO, choose_runtime
-from extractors.networks.runtimes.torch_runtime import scaled
-from extractors.prefetch import torch_threads
-from extractors.recipe import INT8, Recipe
-from extractors.twostream import TwoStream, build_as
-from extractors.video.inputs import find_videos
-from pipelines.extraction.prepare import sampled_inputs
-from pipelines.files.atomic import check_writable
-from pipelines.model_files.model_file import ModelFile, change_precision, open_model
-from pipelines.networks.converted import use_runtime
-from pipelines.progress import Finished, Notice, Progress
-from pipelines.quantisation.cost import map_of_both, read_truth
+from lstr.extractors.errors import RecipeError, VideoError
+from lstr.extractors.flow.workers import flow_workers
+from lstr.extractors.networks.runtimes.fused import fuse
+from lstr.extractors.networks.runtimes.quantised import Ranges
+from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime
+from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.prefetch import torch_threads
+from lstr.extractors.recipe import INT8, Recipe
+from lstr.extractors.twostream import TwoStream, build_as
+from lstr.extractors.video.inputs import find_videos
+from lstr.pipelines.extraction.prepare import sampled_inputs
+from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.model_files.model_file import ModelFile, change_precision, open_model
+from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.quantisation.cost import map_of_both, read_truth
 
 CHUNKS = 400  # half of them for the ranges, half to compare on
 BATCH = 8  # chunks at a time

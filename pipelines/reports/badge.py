@@ -6,8 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.reports.fonts import letters
-from pipelines.reports.palette import dark, light, rgb_of
+from lstr.pipelines.reports.fonts import letters
+from lstr.pipelines.reports.palette import dark, light, rgb_of
 
 MOST_BADGES = 3
 LINGERS = 1.0  # seconds that the badge of an action stays, hollow, after its end was announced

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
-from pipelines.files.atomic import replacing
-from pipelines.reports.fonts import families
-from pipelines.reports.palette import TRUTH, colours_of, light
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.reports.fonts import families
+from lstr.pipelines.reports.palette import TRUTH, colours_of, light
 
 MOST_LANES = 40
 MOST_POINTS = 2000  # of a curve

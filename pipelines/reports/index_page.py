@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 from lstr.labels.segment import Segment
-from pipelines.files.atomic import write_text
-from pipelines.reports.page import Script, build_page, read_part
-from pipelines.reports.palette import colours_of
+from lstr.pipelines.files.atomic import write_text
+from lstr.pipelines.reports.page import Script, build_page, read_part
+from lstr.pipelines.reports.palette import colours_of
 
 SCRIPTS = ("rules.js", "verdict.js", "files.js", "index.js")
 

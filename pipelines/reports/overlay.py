@@ -13,14 +13,14 @@ from av.container import InputContainer, OutputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from extractors.errors import OutputError, VideoError
-from extractors.video.containers import best_video, open_container
-from extractors.video.frames import CHUNK_SECONDS, FPS
+from lstr.extractors.errors import OutputError, VideoError
+from lstr.extractors.video.containers import best_video, open_container
+from lstr.extractors.video.frames import CHUNK_SECONDS, FPS
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from pipelines.files.atomic import replacing
-from pipelines.reports.badge import draw_badges
-from pipelines.reports.fonts import letters
-from pipelines.reports.palette import colours_of, dark, rgb_of
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.reports.badge import draw_badges
+from lstr.pipelines.reports.fonts import letters
+from lstr.pipelines.reports.palette import colours_of, dark, rgb_of
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
 MOST_LANES = 8

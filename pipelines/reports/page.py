@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from extractors.addresses import without_credentials
-from pipelines.reports.palette import css_variables
+from lstr.extractors.addresses import without_credentials
+from lstr.pipelines.reports.palette import css_variables
 
 FRAME, SCRIPTED, STYLE_FIRST, SCRIPT_FIRST = "frame.html", "scripted.html", "look.css", "page.js"  # what pages share
 
@@ -51,7 +51,7 @@ def fill(template: str, **values: str) -> str:
 
 def read_part(name: str) -> str:
     """A file of `web/`."""
-    return resources.files("pipelines.reports").joinpath("web", name).read_text("utf-8")
+    return resources.files("lstr.pipelines.reports").joinpath("web", name).read_text("utf-8")
 
 
 def policy_of(style: str, script: str) -> str:

@@ -7,13 +7,13 @@ import av
 import numpy as np
 from av.video.stream import VideoStream
 
-from extractors.errors import VideoError
-from extractors.video.containers import open_container
-from extractors.video.file_reader import FrameReader
-from extractors.video.frames import FPS, resample
-from extractors.video.inputs import PROXY_SUFFIX
-from extractors.video.probe import probe
-from pipelines.files.atomic import replacing
+from lstr.extractors.errors import VideoError
+from lstr.extractors.video.containers import open_container
+from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.frames import FPS, resample
+from lstr.extractors.video.inputs import PROXY_SUFFIX
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.files.atomic import replacing
 
 LONG_SIDE = 640
 QUALITY = {"crf": "26", "preset": "veryfast", "g": str(FPS)}  # one key frame per second, so that seeking is quick

@@ -10,12 +10,12 @@ from urllib.parse import quote
 import av
 import numpy as np
 
-from extractors.errors import VideoError
+from lstr.extractors.errors import VideoError
 from lstr.labels.segment import Segment
-from pipelines.files.atomic import write_text
-from pipelines.reports.page import Script, build_page, read_part
-from pipelines.reports.palette import CLASSES, colours_of
-from pipelines.reports.proxy import is_playable, write_proxy
+from lstr.pipelines.files.atomic import write_text
+from lstr.pipelines.reports.page import Script, build_page, read_part
+from lstr.pipelines.reports.palette import CLASSES, colours_of
+from lstr.pipelines.reports.proxy import is_playable, write_proxy
 
 STYLES = ("report.css",)
 SCRIPTS = (

@@ -14,30 +14,30 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from extractors.devices import choose_device
-from extractors.errors import FlowError, VideoError
-from extractors.flow import tvl1
-from extractors.flow.workers import PAIRS, FlowWorkers, default_workers, opencv_flow
-from extractors.networks.build import WeightSources
-from extractors.prefetch import closed_after, torch_threads
-from extractors.presets import Preset
-from extractors.recipe import Recipe
-from extractors.twostream import FeatureRow, TwoStream, build_twostream
-from extractors.video.file_reader import FrameReader, read_chunks
-from extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
-from extractors.video.inputs import find_videos
-from extractors.video.probe import Video, probe
 from lstr import streaming
 from lstr.config import LSTRConfig
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import FlowError, VideoError
+from lstr.extractors.flow import tvl1
+from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers, opencv_flow
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.prefetch import closed_after, torch_threads
+from lstr.extractors.presets import Preset
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.twostream import FeatureRow, TwoStream, build_twostream
+from lstr.extractors.video.file_reader import FrameReader, read_chunks
+from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.probe import Video, probe
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.provenance import about_machine, peak_memory_mb
+from lstr.pipelines.speed.model import build, filled
+from lstr.pipelines.speed.turns import Measured, Measuring, counted, recorded
 from lstr.streaming import StreamState
-from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.networks.converted import use_runtime
-from pipelines.progress import Finished, Notice, Progress
-from pipelines.provenance import about_machine, peak_memory_mb
-from pipelines.speed.model import build, filled
-from pipelines.speed.turns import Measured, Measuring, counted, recorded
 
 PAPER = {
     "device": "V100",

@@ -15,26 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from extractors.devices import choose_device
-from extractors.errors import NetworkRuntimeError
-from extractors.flow.workers import FlowWorkers, default_workers
-from extractors.networks.build import WeightSources
-from extractors.networks.runtimes.fused import fast_precision
-from extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
-from extractors.prefetch import closed_after, torch_threads
-from extractors.presets import PRESETS
-from extractors.twostream import FeatureRow, TwoStream, build_twostream
-from extractors.video.frames import CHUNK_SECONDS, Chunk
 from lstr import streaming
 from lstr.config import PRESETS as MODELS
 from lstr.config import LSTRConfig
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import NetworkRuntimeError
+from lstr.extractors.flow.workers import FlowWorkers, default_workers
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.networks.runtimes.fused import fast_precision
+from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
+from lstr.extractors.prefetch import closed_after, torch_threads
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import FeatureRow, TwoStream, build_twostream
+from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 from lstr.labels.label_set import THUMOS_CLASSES
-from pipelines.networks.converted import remember, use_runtime
-from pipelines.progress import Finished, Notice, Progress
-from pipelines.provenance import about_machine
-from pipelines.speed.chain import Chain, describe, first_chunks, live, overlap, rendered
-from pipelines.speed.model import build, filled
-from pipelines.speed.turns import Measured, Measuring, counted, recorded
+from lstr.pipelines.networks.converted import remember, use_runtime
+from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.speed.chain import Chain, describe, first_chunks, live, overlap, rendered
+from lstr.pipelines.speed.model import build, filled
+from lstr.pipelines.speed.turns import Measured, Measuring, counted, recorded
 
 RECIPES = {"live": "small", "fast": "thumos14", "faithful": "thumos14"}
 """What is compared, and the size of the model that is usual with it."""

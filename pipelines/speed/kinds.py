@@ -20,17 +20,17 @@ from lstr.layers.fewer_bits import PRECISIONS
 from lstr.literature.cost import cost_of
 from lstr.literature.publications import published_preset, published_size
 from lstr.models.kind import Model
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.models import keep_speeds
-from pipelines.progress import Finished, Progress
-from pipelines.provenance import about_machine
-from pipelines.speed.model import build, filled, stream_row
-from pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
-from pipelines.training.batches import PieceMaker, read_ahead
-from pipelines.training.config import PRESETS, TrainConfig
-from pipelines.training.ranks import ALONE
-from pipelines.training.sampling import draw_windows
-from pipelines.training.step import Learner
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.models import keep_speeds
+from lstr.pipelines.progress import Finished, Progress
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.speed.model import build, filled, stream_row
+from lstr.pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
+from lstr.pipelines.training.batches import PieceMaker, read_ahead
+from lstr.pipelines.training.config import PRESETS, TrainConfig
+from lstr.pipelines.training.ranks import ALONE
+from lstr.pipelines.training.sampling import draw_windows
+from lstr.pipelines.training.step import Learner
 
 ROUNDS = 5
 CORES = (1, 2)

@@ -12,22 +12,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.devices import choose_device
-from extractors.errors import MissingPathError, OutputError
 from lstr import streaming
 from lstr.checkpoints import checkpoint
 from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
 from lstr.errors import CheckpointError
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import MissingPathError, OutputError
 from lstr.kinds import make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.models.lstr.stream_plan import make_plan
+from lstr.pipelines.files.atomic import unwritable
+from lstr.pipelines.progress import Finished, Progress
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
 from lstr.streaming import StreamState
 from lstr.windows.windows import gather
-from pipelines.files.atomic import unwritable
-from pipelines.progress import Finished, Progress
-from pipelines.provenance import about_machine
-from pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
 
 ROUNDS = 10  # turns of each of the headline rows
 FEW_ROUNDS = 5  # turns of a design or a memory length

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from pipelines.progress import Progress
+from lstr.pipelines.progress import Progress
 
 Result = TypeVar("Result")
 Measuring = Generator[None, None, Result]

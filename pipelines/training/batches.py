@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from lstr.config import LSTRConfig
+from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.kept_features import KeptFeatures, KeptPiece, supervision_on
+from lstr.pipelines.training.ranks import Ranks
+from lstr.pipelines.training.sampling import make_batch, make_soft, make_targets
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import Outputs, Windows
-from pipelines.datasets.dataset import LabelledVideo
-from pipelines.training.config import TrainConfig
-from pipelines.training.kept_features import KeptFeatures, KeptPiece, supervision_on
-from pipelines.training.ranks import Ranks
-from pipelines.training.sampling import make_batch, make_soft, make_targets
 
 Job = TypeVar("Job")
 Made = TypeVar("Made")

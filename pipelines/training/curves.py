@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pipelines.files.atomic import replacing
-from pipelines.reports.palette import colour_of
-from pipelines.training.log import read_log
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.reports.palette import colour_of
+from lstr.pipelines.training.log import read_log
 
 
 def draw_curves(run: Path) -> Path:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lstr.models.windowed.colar import Colar, choose_exemplars
-from pipelines.datasets.dataset import LabelledVideo
-from pipelines.training.step import Learner
+from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.training.step import Learner
 
 MOST = 1000
 """Chunks of a class that its exemplars are chosen from, drawn at random where it has more."""

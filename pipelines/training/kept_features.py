@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from lstr.config import LSTRConfig
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import WindowIndices, Windows, window_indices
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 
 SHARE = 0.5  # of a GPU's free memory that features may take: model, optimiser and activations need the rest
 

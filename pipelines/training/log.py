@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import torch
 
-from pipelines.files.atomic import write_text
-from pipelines.provenance import peak_memory_mb
-from pipelines.training.ranks import Ranks
+from lstr.pipelines.files.atomic import write_text
+from lstr.pipelines.provenance import peak_memory_mb
+from lstr.pipelines.training.ranks import Ranks
 
 Item = TypeVar("Item")
 

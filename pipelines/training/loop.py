@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from pipelines.progress import Progress
-from pipelines.training.log import Interval, Step
-from pipelines.training.ranks import Ranks
+from lstr.pipelines.progress import Progress
+from lstr.pipelines.training.log import Interval, Step
+from lstr.pipelines.training.ranks import Ranks
 
 Batch = TypeVar("Batch")
 

@@ -10,23 +10,23 @@ from torch import Tensor
 
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
-from pipelines.datasets.dataset import Split
-from pipelines.evaluation.scoring import Scoring, score_split
-from pipelines.progress import result_of
-from pipelines.provenance import make_reproducible, provenance
-from pipelines.training.batches import Batch, PieceMaker, default_readers, read_ahead
-from pipelines.training.config import TrainConfig
-from pipelines.training.curves import draw_curves
-from pipelines.training.exemplars import give_exemplars
-from pipelines.training.kept_features import KeptFeatures, fit_on
-from pipelines.training.log import Step, TrainLog, summary_of
-from pipelines.training.loop import Plan, Position, train_steps
-from pipelines.training.ranks import ALONE, Ranks
-from pipelines.training.run_folder import Saver, begin_run, restore, settings_of
-from pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
-from pipelines.training.schedule import rates
-from pipelines.training.step import Learner, deterministic
-from pipelines.training.teacher import Lesson, begun, check_teacher, lessons
+from lstr.pipelines.datasets.dataset import Split
+from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.progress import result_of
+from lstr.pipelines.provenance import make_reproducible, provenance
+from lstr.pipelines.training.batches import Batch, PieceMaker, default_readers, read_ahead
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.curves import draw_curves
+from lstr.pipelines.training.exemplars import give_exemplars
+from lstr.pipelines.training.kept_features import KeptFeatures, fit_on
+from lstr.pipelines.training.log import Step, TrainLog, summary_of
+from lstr.pipelines.training.loop import Plan, Position, train_steps
+from lstr.pipelines.training.ranks import ALONE, Ranks
+from lstr.pipelines.training.run_folder import Saver, begin_run, restore, settings_of
+from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
+from lstr.pipelines.training.schedule import rates
+from lstr.pipelines.training.step import Learner, deterministic
+from lstr.pipelines.training.teacher import Lesson, begun, check_teacher, lessons
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _teachers(
 
 
 class ModelRun:
-    """A model on its way, as the loop trains it (`pipelines.training.loop.Run`)."""
+    """A model on its way, as the loop trains it (`lstr.pipelines.training.loop.Run`)."""
 
     name = "train"
 

@@ -15,15 +15,15 @@ from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.models.kind import Model
-from pipelines.datasets.dataset import Split
-from pipelines.datasets.seen_videos import seen_in, streams_of
-from pipelines.files.atomic import replacing
-from pipelines.files.json_files import write_json
-from pipelines.training.config import TrainConfig, changes_from
-from pipelines.training.loop import Position
-from pipelines.training.sampling import absorb_statistics
-from pipelines.training.step import Learner
-from pipelines.weights.known import run_record
+from lstr.pipelines.datasets.dataset import Split
+from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.training.config import TrainConfig, changes_from
+from lstr.pipelines.training.loop import Position
+from lstr.pipelines.training.sampling import absorb_statistics
+from lstr.pipelines.training.step import Learner
+from lstr.pipelines.weights.known import run_record
 
 SHARE_OF_SAVING = 0.05  # of a run's time, at most: at the published size a save writes a gigabyte
 FREE = ("save_seconds",)  # settings that may differ when a run goes on

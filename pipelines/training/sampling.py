@@ -12,10 +12,10 @@ from torch import Tensor
 
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
+from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.training.config import TrainConfig
 from lstr.windows.indices import offsets, window_ends
 from lstr.windows.windows import Outputs, Windows, gather, join
-from pipelines.datasets.dataset import LabelledVideo
-from pipelines.training.config import TrainConfig
 
 
 def draw_windows(

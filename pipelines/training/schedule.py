@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from pipelines.training.config import TrainConfig
+from lstr.pipelines.training.config import TrainConfig
 
 
 def learning_rate(step: int, steps: int, lr: float, warmup: float, kind: str = "paper") -> float:

@@ -16,11 +16,11 @@ from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels.label_set import AMBIGUOUS
+from lstr.pipelines.training.batches import Batch, Piece
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
+from lstr.pipelines.training.sampling import hide_slots, standardise
 from lstr.windows.loss import distillation, totals_of
-from pipelines.training.batches import Batch, Piece
-from pipelines.training.config import TrainConfig
-from pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
-from pipelines.training.sampling import hide_slots, standardise
 
 
 class Adam(torch.optim.Adam):

@@ -17,9 +17,9 @@ from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoints import checkpoint
 from lstr.config import KINDS, LSTRConfig
 from lstr.errors import ConfigError
-from pipelines.datasets.dataset import LabelledVideo
-from pipelines.training.config import TrainConfig
-from pipelines.training.ranks import Ranks
+from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.ranks import Ranks
 
 
 @dataclass(frozen=True)

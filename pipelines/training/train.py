@@ -5,19 +5,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from extractors.devices import choose_device
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import override
+from lstr.extractors.devices import choose_device
 from lstr.labels.check import Finding, stop_at_errors
-from pipelines.datasets.dataset import Dataset, Split, read_dataset
-from pipelines.datasets.seen_videos import seen_in, seen_phrase
-from pipelines.progress import Finished, Notice
-from pipelines.provenance import make_reproducible
-from pipelines.training.config import TrainConfig, preset_for, read_config, resolve
-from pipelines.training.log import Step
-from pipelines.training.ranks import Ranks, join_ranks
-from pipelines.training.run import Task, train_model
-from pipelines.training.teacher import lessons
+from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
+from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
+from lstr.pipelines.progress import Finished, Notice
+from lstr.pipelines.provenance import make_reproducible
+from lstr.pipelines.training.config import TrainConfig, preset_for, read_config, resolve
+from lstr.pipelines.training.log import Step
+from lstr.pipelines.training.ranks import Ranks, join_ranks
+from lstr.pipelines.training.run import Task, train_model
+from lstr.pipelines.training.teacher import lessons
 
 HELD_OUT = ("testing", "validation")
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from extractors.errors import OutputError, WeightsError
-from extractors.weights.published_files import sha256_of
 from lstr import __version__
-from pipelines.progress import Tell
+from lstr.extractors.errors import OutputError, WeightsError
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.progress import Tell
 
 TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut
 PATIENCE = 5  # cuts in a row that brought no byte before giving up

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.names import is_slug, slug
-from extractors.networks.build import WeightSources, build_network
-from extractors.presets import Preset
-from extractors.recipe import Recipe
-from extractors.twostream import build_twostream
-from extractors.weights.model_card import (
+from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
+from lstr.extractors.names import is_slug, slug
+from lstr.extractors.networks.build import WeightSources, build_network
+from lstr.extractors.presets import Preset
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.weights.model_card import (
     DESCRIPTION,
     ENTRY,
     FORMAT,
@@ -31,9 +31,9 @@ from extractors.weights.model_card import (
     network_file,
     read_card,
 )
-from extractors.weights.published_files import read_manifest
-from pipelines.files.atomic import replacing, write_text
-from pipelines.files.json_files import write_json
+from lstr.extractors.weights.published_files import read_manifest
+from lstr.pipelines.files.atomic import replacing, write_text
+from lstr.pipelines.files.json_files import write_json
 
 PUBLISHED_KEYS = {"bninception": (("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc."))}
 """What mmaction2 calls a network's tensors and its published file does (tsn-pytorch); ResNet-50's is mmaction2's."""

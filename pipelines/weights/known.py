@@ -8,17 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from extractors.errors import RecipeError, WeightsError
-from extractors.recipe import STREAMS, NetworkRecipe, Recipe
-from extractors.weights.archive import Archive, is_archive
-from extractors.weights.model_card import is_weights_folder
-from extractors.weights.published_files import PublishedFile, read_manifest
 from lstr.checkpoints.checkpoint import Checkpoint
-from pipelines.features.joined_folders import FeatureFolders
-from pipelines.features.remote_folder import Features
-from pipelines.files.atomic import write_text
-from pipelines.files.home import home
-from pipelines.files.json_files import to_json
+from lstr.extractors.errors import RecipeError, WeightsError
+from lstr.extractors.recipe import STREAMS, NetworkRecipe, Recipe
+from lstr.extractors.weights.archive import Archive, is_archive
+from lstr.extractors.weights.model_card import is_weights_folder
+from lstr.extractors.weights.published_files import PublishedFile, read_manifest
+from lstr.pipelines.features.joined_folders import FeatureFolders
+from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.files.atomic import write_text
+from lstr.pipelines.files.home import home
+from lstr.pipelines.files.json_files import to_json
 
 RECORD = "weights.json"  # of a feature folder: where the weights of each stream were, by stream
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
-from extractors.weights.published_files import PublishedFile
 from lstr import __version__
+from lstr.extractors.weights.published_files import PublishedFile
 
 TIMEOUT = 15.0  # seconds
 AT_ONCE = 8

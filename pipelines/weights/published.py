@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from extractors.errors import ExtractorError, MissingPathError, WeightsError
-from extractors.networks.weights import identify
-from extractors.recipe import STREAMS
-from extractors.weights.archive import Archive, is_archive, member_path
-from extractors.weights.model_card import read_card
-from extractors.weights.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
-from pipelines.files.home import home
-from pipelines.progress import Tell
-from pipelines.weights.download import download, is_address
-from pipelines.weights.folder import open_weights
+from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
+from lstr.extractors.networks.weights import identify
+from lstr.extractors.recipe import STREAMS
+from lstr.extractors.weights.archive import Archive, is_archive, member_path
+from lstr.extractors.weights.model_card import read_card
+from lstr.extractors.weights.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
+from lstr.pipelines.files.home import home
+from lstr.pipelines.progress import Tell
+from lstr.pipelines.weights.download import download, is_address
+from lstr.pipelines.weights.folder import open_weights
 
 RECIPES = ("kinetics", "activitynet")
 

@@ -12,8 +12,8 @@ from lstr.batch import predict
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
 from lstr.labels.label_set import Labels, Segment, VideoLabels
+from lstr.pipelines.training import step
 from lstr.windows.windows import gather
-from pipelines.training import step
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 HUG, OTHER, QUIET, ORDINARY, FALL = range(5)  # the feature that a kind of chunk shows
@@ -158,7 +158,7 @@ def test_every_row_is_a_model(study, settings):
         assert name != study.AGAINST or config.long_length == 0
     for one in settings.SETTINGS.values():
         known = {name: value for name, value in one.changes(settings.SHORT).items() if not name.startswith("memory.")}
-        settings_of = importlib.import_module("pipelines.training.config").resolve("lstr-small", known, (0, 16))
+        settings_of = importlib.import_module("lstr.pipelines.training.config").resolve("lstr-small", known, (0, 16))
         assert settings_of[0].n_long > 0 and settings_of[1].hide_long == one.hide
 
 

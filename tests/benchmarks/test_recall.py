@@ -13,8 +13,8 @@ from lstr.batch import predict
 from lstr.config import KINDS, LSTRConfig
 from lstr.kinds import make_model
 from lstr.literature.publications import published_size
+from lstr.pipelines.training.config import TrainConfig
 from lstr.windows.windows import window_indices
-from pipelines.training.config import TrainConfig
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SIZE = {"rgb_dim": 8, "flow_dim": 8, "d_model": 32, "n_heads": 4, "d_feedforward": 32}

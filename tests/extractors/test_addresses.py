@@ -2,7 +2,7 @@
 
 import pytest
 
-from extractors.addresses import displayed, without_credentials
+from lstr.extractors.addresses import displayed, without_credentials
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from extractors import lanes
-from extractors.images.crops import View
-from extractors.lanes import Lane, open_lane
-from extractors.networks.runtimes import runtimes
-from extractors.recipe import NetworkRecipe, Recipe
-from extractors.twostream import IMAGES, TwoStream
-from extractors.video.frames import Chunk
+from lstr.extractors import lanes
+from lstr.extractors.images.crops import View
+from lstr.extractors.lanes import Lane, open_lane
+from lstr.extractors.networks.runtimes import runtimes
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.twostream import IMAGES, TwoStream
+from lstr.extractors.video.frames import Chunk
 
 SIDE = 32
 RGB = NetworkRecipe("tiny", "custom", "", 10, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=6, bgr=True)

@@ -23,7 +23,7 @@ os.kill(os.getpid(), 9)
 """
 CHILD = """
 import signal, sys, time
-from extractors import lifeline
+from lstr.extractors import lifeline
 
 lifeline.TICK = 0.02
 lifeline.GRACE = 0.2

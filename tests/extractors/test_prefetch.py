@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 import torch
 
-from extractors.prefetch import ahead, closed_after, merged, torch_threads
+from lstr.extractors.prefetch import ahead, closed_after, merged, torch_threads
 
 
 def running(name: str) -> list[threading.Thread]:

@@ -14,7 +14,7 @@ import pytest
 import lstr
 
 ROOT = Path(lstr.__file__).parents[1]
-HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "decord", "mmaction", "pipelines", "extractors")
+HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "decord", "mmaction", "lstr.pipelines", "lstr.extractors")
 
 
 def loaded_by(code: str) -> list[str]:
@@ -26,6 +26,13 @@ def loaded_by(code: str) -> list[str]:
 
 def test_importing_it_loads_nothing():
     assert loaded_by("import lstr\nlstr.__version__, dir(lstr), lstr.__all__") == []
+
+
+def test_its_names_are_the_public_ones():
+    """With every module loaded that the names are from, none of which is a name to type."""
+    for name in lstr.__all__:
+        getattr(lstr, name)
+    assert dir(lstr) == sorted(lstr.__all__)
 
 
 def test_the_version_needs_no_torch():
@@ -71,4 +78,4 @@ def test_a_wrong_name():
 
 
 def test_types_are_shipped():
-    assert all((ROOT / package / "py.typed").is_file() for package in ("lstr", "extractors", "pipelines"))
+    assert (ROOT / "lstr" / "py.typed").is_file()

@@ -4,8 +4,8 @@ import traceback
 
 import pytest
 
-from extractors.errors import WeightsError
 from lstr.errors import ConfigError
+from lstr.extractors.errors import WeightsError
 from lstr.hints import for_python, in_python
 
 

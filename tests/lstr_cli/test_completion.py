@@ -8,7 +8,7 @@ import sys
 import click
 import pytest
 
-from extractors.presets import PRESETS
+from lstr.extractors.presets import PRESETS
 from lstr_cli import completion
 from lstr_cli.main import cli
 
@@ -33,8 +33,8 @@ def values(*words: str) -> list[str]:
 
 def test_names_are_those_of_the_program():
     """They stand in the completion, since importing what has them takes seconds."""
-    from pipelines.annotations.formats import readable, writable
-    from pipelines.detection.outputs import FORMATS
+    from lstr.pipelines.annotations.formats import readable, writable
+    from lstr.pipelines.detection.outputs import FORMATS
 
     assert set(completion.READABLE) == set(readable()) and set(completion.WRITABLE) == set(writable())
     assert set(completion.DETECTED) == {*FORMATS, "all"}

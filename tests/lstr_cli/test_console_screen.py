@@ -24,9 +24,9 @@ from rich.console import Console
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
+from lstr.pipelines.detection.status import Status
 from lstr_cli import console
 from lstr_cli.view import View
-from pipelines.detection.status import Status
 from tests.support.feature_set import TINY
 
 CTRL_C = b"\x03"

@@ -282,7 +282,7 @@ def test_doctor(lstr, monkeypatch):
     assert code == 0 and "–\tdefault model\tnone in" in out and "ok\tdecoder\tPyAV" in out
     import cv2
 
-    from extractors.flow import tvl1
+    from lstr.extractors.flow import tvl1
 
     monkeypatch.delattr(cv2, "optflow")
     monkeypatch.setattr(tvl1, "_tvl1", None)
@@ -293,7 +293,7 @@ def test_doctor(lstr, monkeypatch):
 def test_missing_optflow_says_what_to_type(lstr, small_set, tmp_path, monkeypatch):
     import cv2
 
-    from extractors.flow import tvl1
+    from lstr.extractors.flow import tvl1
 
     monkeypatch.delattr(cv2, "optflow")
     monkeypatch.setattr(tvl1, "_tvl1", None)
@@ -325,7 +325,7 @@ def test_an_error_of_ours_is_one_sentence(lstr, monkeypatch, small_set):
     def fail(*_):
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("pipelines.info.describe", fail)
+    monkeypatch.setattr("lstr.pipelines.info.describe", fail)
     mistake(lstr("info", small_set.videos), 1, "ZeroDivisionError: division by zero", "LSTR_DEBUG=1")
 
 
@@ -341,8 +341,8 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     """A file in the published layout: named in the folder, needed by detect, refused when it is another."""
     import torch
 
-    from extractors.networks.backbones.backbones import build_backbone
-    from extractors.networks.weights import randomise
+    from lstr.extractors.networks.backbones.backbones import build_backbone
+    from lstr.extractors.networks.weights import randomise
 
     for name, seed in (("mine.pth", 5), ("other.pth", 6)):
         backbone = build_backbone("resnet50")

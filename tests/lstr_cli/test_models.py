@@ -3,8 +3,8 @@
 import json
 
 from lstr.config import KINDS
+from lstr.pipelines.training.config import PRESETS
 from lstr_cli.train import command as train
-from pipelines.training.config import PRESETS
 
 
 def test_all_kinds_and_one(lstr, monkeypatch, tmp_path):

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Ended, Opened
+from lstr.pipelines.detection.status import Status
 from lstr.timeline import Event
 from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, speed_text, status_text, summary_of
-from pipelines.detection.decision import Decision
-from pipelines.detection.events import Ended, Opened
-from pipelines.detection.status import Status
 
 CLASSES = ("Background", "kick", "wave", "跳水", "Ambiguous")
 

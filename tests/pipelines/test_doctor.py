@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from extractors.errors import FlowError
-from extractors.flow import tvl1_solvers
-from extractors.flow.tvl1_solvers import Solver
-from pipelines import doctor
-from pipelines.doctor import Finding
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow import tvl1_solvers
+from lstr.extractors.flow.tvl1_solvers import Solver
+from lstr.pipelines import doctor
+from lstr.pipelines.doctor import Finding
 
 WHAT = "optical flow on the GPU"
 

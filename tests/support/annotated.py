@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 
 CLASSES = ("wave", "<script>", "Zürich & co", "100 % {odd}, \\N; yes", "東京", "--> x", "idle")
 AWKWARD = AnnotatedVideo(

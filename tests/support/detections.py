@@ -2,8 +2,8 @@
 
 from collections.abc import Generator, Iterable
 
-from pipelines.detection.decision import Decision
-from pipelines.detection.events import Decided, Ended
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Decided, Ended
 
 
 def decisions_of(events: Iterable) -> list[Decision]:

@@ -4,15 +4,15 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-from extractors.flow.workers import FlowWorkers
-from extractors.twostream import TwoStream
-from pipelines.extraction.chunk_cache import caches_of
-from pipelines.extraction.outcome import Outcome
-from pipelines.extraction.resume import resume
-from pipelines.extraction.video import VideoExtractor
-from pipelines.features.remote_folder import Features
-from pipelines.files.remote import Place
-from pipelines.networks.fold_networks import FoldNetworks
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.twostream import TwoStream
+from lstr.pipelines.extraction.chunk_cache import caches_of
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.resume import resume
+from lstr.pipelines.extraction.video import VideoExtractor
+from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.files.remote import Place
+from lstr.pipelines.networks.fold_networks import FoldNetworks
 
 
 def returned(events: Generator[Any, None, Any]) -> Any:

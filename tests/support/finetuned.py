@@ -5,15 +5,15 @@ from pathlib import Path
 
 import torch
 
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.networks.weights import randomise
-from extractors.presets import PRESETS
-from extractors.recipe import FEATURES
-from extractors.video.inputs import find_videos
-from extractors.weights.model_card import ModelCard
-from extractors.weights.published_files import sha256_of
-from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.weights.folder import WeightsFolder, fit_name, write_network, write_weights
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.networks.weights import randomise
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.recipe import FEATURES
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.weights.model_card import ModelCard
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.weights.folder import WeightsFolder, fit_name, write_network, write_weights
 
 NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
 CLASSES = ("Background", "fall")

@@ -19,12 +19,12 @@ def write_bad(path: Path) -> Path:
 
 def inject(setattr: Callable, stage: str, error: Exception) -> None:
     """Have a stage of the work on `bad` raise an error; `setattr` is monkeypatch's, or Python's own."""
-    from extractors.flow.workers import FlowWorkers
-    from extractors.images.inputs import Inputs
-    from extractors.video import file_reader, probe
-    from extractors.video.file_reader import FrameReader
-    from pipelines.extraction import plan
-    from pipelines.files.npy_rows import RowFile
+    from lstr.extractors.flow.workers import FlowWorkers
+    from lstr.extractors.images.inputs import Inputs
+    from lstr.extractors.video import file_reader, probe
+    from lstr.extractors.video.file_reader import FrameReader
+    from lstr.pipelines.extraction import plan
+    from lstr.pipelines.files.npy_rows import RowFile
 
     if stage == "probe":
         for module in (probe, file_reader, plan):

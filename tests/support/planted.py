@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from extractors.presets import PRESETS
+from lstr.extractors.presets import PRESETS
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
-from pipelines.extraction.chunk_cache import CachedVideo
-from pipelines.finetuning.cached_videos import Cached
-from pipelines.finetuning.config import resolve
-from pipelines.finetuning.folds import make_pairs
-from pipelines.finetuning.initial_weights import Initial
-from pipelines.finetuning.networks import Training
+from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.finetuning.cached_videos import Cached
+from lstr.pipelines.finetuning.config import resolve
+from lstr.pipelines.finetuning.folds import make_pairs
+from lstr.pipelines.finetuning.initial_weights import Initial
+from lstr.pipelines.finetuning.networks import Training
 
 CLASSES = (BACKGROUND, "rows", "columns")
 SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.models.kind import Model
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training.sampling import make_targets
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.training.sampling import make_targets
 
 
 def read_set(shared: Path, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray], np.ndarray]:

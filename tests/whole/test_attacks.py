@@ -8,27 +8,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from extractors.errors import ExtractorError, RecipeError
-from extractors.networks.backbones.backbone_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
-from extractors.networks.backbones.backbones import build_backbone, with_own
-from extractors.networks.backbones.recogniser import build_recogniser
-from extractors.networks.build import INPUTS, WeightSources, build_network
-from extractors.networks.weights import fingerprint
-from extractors.recipe import NetworkRecipe, Recipe
-from extractors.twostream import build_twostream
-from extractors.weights import published_files
-from extractors.weights.archive import Archive, write_archive
-from extractors.weights.model_card import FORMAT, ModelCard
 from lstr.checkpoints.checkpoint import save
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError, RecipeError
+from lstr.extractors.networks.backbones.backbone_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
+from lstr.extractors.networks.backbones.backbones import build_backbone, with_own
+from lstr.extractors.networks.backbones.recogniser import build_recogniser
+from lstr.extractors.networks.build import INPUTS, WeightSources, build_network
+from lstr.extractors.networks.weights import fingerprint
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.weights import published_files
+from lstr.extractors.weights.archive import Archive, write_archive
+from lstr.extractors.weights.model_card import FORMAT, ModelCard
 from lstr.kinds import make_model
-from pipelines.annotations.convert import convert
-from pipelines.annotations.format import ConvertOptions
-from pipelines.annotations.formats import FORMATS
-from pipelines.annotations.label_file import read_label_file
-from pipelines.model_files.model_file import write_model
-from pipelines.weights.published import fetch
+from lstr.pipelines.annotations.convert import convert
+from lstr.pipelines.annotations.format import ConvertOptions
+from lstr.pipelines.annotations.formats import FORMATS
+from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.model_files.model_file import write_model
+from lstr.pipelines.weights.published import fetch
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
 from tests.support.mistakes import mistake

@@ -18,28 +18,28 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from extractors.errors import ExtractorError
-from extractors.networks.build import INPUTS, network_recipe
-from extractors.presets import StreamPreset
-from extractors.recipe import NetworkRecipe, Recipe
-from extractors.video.piped_mp4 import look
-from extractors.video.probe import probe
-from extractors.weights.archive import write_archive
-from extractors.weights.content import read_state_dict
-from extractors.weights.model_card import ModelCard, read_card
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.networks.build import INPUTS, network_recipe
+from lstr.extractors.presets import StreamPreset
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.video.piped_mp4 import look
+from lstr.extractors.video.probe import probe
+from lstr.extractors.weights.archive import write_archive
+from lstr.extractors.weights.content import read_state_dict
+from lstr.extractors.weights.model_card import ModelCard, read_card
 from lstr.kinds import make_model
-from pipelines.annotations.convert import convert
-from pipelines.annotations.label_file import is_label_file, read_label_file
-from pipelines.features.folder import open_features
-from pipelines.info import describe
-from pipelines.model_files.model_file import open_model, write_model
-from pipelines.model_files.parts import metrics_from, unpack_model
-from pipelines.networks.checkpoint_recipe import recipe_of
-from pipelines.networks.recipes import find_recipe
-from pipelines.weights.folder import open_weights
+from lstr.pipelines.annotations.convert import convert
+from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.info import describe
+from lstr.pipelines.model_files.model_file import open_model, write_model
+from lstr.pipelines.model_files.parts import metrics_from, unpack_model
+from lstr.pipelines.networks.checkpoint_recipe import recipe_of
+from lstr.pipelines.networks.recipes import find_recipe
+from lstr.pipelines.weights.folder import open_weights
 from tests.support.feature_set import TINY
 from tests.support.mutations import as_json, changed_bytes, changed_json, changed_text, changed_values
 from tests.support.videos import write_video
@@ -132,7 +132,7 @@ def model_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
     checkpoint.save(folder / "c.pt", model, CLASSES, RECIPE, METRICS, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})
     made = write_model(folder / "m.lstr", folder / "c.pt", None, {"metrics": METRICS, "videos": ["v"]})
     whole = made.path.read_bytes()
-    from extractors.weights.archive import Archive
+    from lstr.extractors.weights.archive import Archive
 
     archive = Archive(made.path)
     parts = {"lstr.safetensors": archive.read("lstr.safetensors")}

@@ -13,7 +13,11 @@ from packaging.requirements import Requirement
 from tests.support.videos import write_video
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = ("lstr", "extractors", "pipelines", "lstr_cli", "checkpoints")
+MODULES = ("lstr", "lstr.extractors", "lstr.pipelines", "lstr_cli")
+OURS = ("lstr", "lstr_cli")
+"""What an installation adds to the names that can be imported."""
+TAKEN = ("extractors", "pipelines", "checkpoints")
+"""Folders of the repository whose names are an application's own."""
 
 
 def build_wheel(folder: Path, **environment: str) -> Path:
@@ -21,7 +25,7 @@ def build_wheel(folder: Path, **environment: str) -> Path:
     command = ["git", "clone", "--quiet", ROOT, folder / "source"]
     if not (ROOT / ".git").exists() or subprocess.run(command, capture_output=True).returncode:
         ignored = shutil.ignore_patterns(".*", "*.so", "build", "demo", "*.egg-info", "__pycache__")
-        shutil.copytree(ROOT, folder / "source", ignore=ignored)
+        shutil.copytree(ROOT, folder / "source", ignore=ignored, symlinks=True)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, folder / "source"]
     subprocess.run(command, check=True, capture_output=True, env=os.environ | environment)
     return next(folder.glob("*.whl"))
@@ -55,11 +59,25 @@ def installed(wheel, tmp_path_factory):
 @pytest.mark.long
 def test_a_wheel_holds_code_and_data_and_no_tests(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    source = wheel.parent / "source"
-    code = [path for room in MODULES for path in (source / room).rglob("*.py")]
-    data = [*(source / "pipelines" / "reports" / "web").iterdir(), source / "checkpoints" / "manifest.json"]
-    assert len(code) > 100 and {path.relative_to(source).as_posix() for path in (*code, *data)} <= names
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(MODULES)
+    lstr = wheel.parent / "source" / "lstr"
+    kept = [lstr / "extractors" / "weights" / "manifest.json", *(lstr / "pipelines" / "reports" / "web").iterdir()]
+    code = [path for room in (lstr, lstr / "extractors", lstr / "pipelines") for path in room.rglob("*.py")]
+    expected = {path.relative_to(lstr.parent).as_posix() for path in (*code, *kept)}
+    assert len(code) > 100 and expected <= names
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(OURS)
+
+
+@pytest.mark.long
+def test_an_application_keeps_its_names(installed, tmp_path):
+    """Its own packages of those names, found before and after ours, and `lstr` beside them."""
+    for name in TAKEN:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"OWN = {name!r}\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import lstr\n"
+    code += f"import {', '.join(TAKEN)}; print({', '.join(f'{name}.OWN' for name in TAKEN)})\n"
+    code += "from lstr.pipelines.detection.job import detect; print(lstr.detect.__name__, detect.__name__)"
+    for order in (code, code.replace("path.insert(0, ", "path.append(")):
+        assert installed("-c", order).split() == [*TAKEN, "detect", "detect"]
 
 
 def test_the_name_on_an_index_is_free(wheel):
@@ -113,4 +131,4 @@ def test_a_wheel_works(installed, tmp_path):
 @pytest.mark.long
 def test_an_installation_without_a_compiler_succeeds(tmp_path):
     names = zipfile.ZipFile(build_wheel(tmp_path, CC="no-such-compiler")).namelist()
-    assert "extractors/flow/tvl1.py" in names and not [n for n in names if n.endswith(".so")]
+    assert "lstr/extractors/flow/tvl1.py" in names and not [n for n in names if n.endswith(".so")]

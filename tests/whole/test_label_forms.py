@@ -5,9 +5,9 @@ import json
 import pytest
 
 from lstr.labels.label_set import read_labels
-from pipelines.annotations.convert import convert
-from pipelines.annotations.label_file import read_label_file
-from pipelines.extraction.prepare import training_ids
+from lstr.pipelines.annotations.convert import convert
+from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.extraction.prepare import training_ids
 
 
 @pytest.fixture

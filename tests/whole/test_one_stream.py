@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from extractors.errors import RecipeError
-from extractors.flow.workers import FlowWorkers
-from pipelines.features.folder import open_features
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.pipelines.features.folder import open_features
 from tests.support.feature_set import TINY
 
 pytestmark = pytest.mark.long
@@ -96,7 +96,7 @@ def test_a_model_of_one_stream_takes_the_features_of_both(lstr, small_set, tmp_p
 
 
 def test_a_folder_from_elsewhere_may_have_one_stream(tmp_path, small_set, lstr):
-    from pipelines.datasets.dataset import read_split
+    from lstr.pipelines.datasets.dataset import read_split
 
     published = tmp_path / "published"
     shutil.copytree(small_set.features / "flow_random_bninception", published / "flow_kinetics_bninception")

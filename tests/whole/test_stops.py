@@ -23,9 +23,9 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.weights.content import read_state_dict
 from lstr.checkpoints.checkpoint import load
-from pipelines.finetuning.run_folder import SETTINGS
+from lstr.extractors.weights.content import read_state_dict
+from lstr.pipelines.finetuning.run_folder import SETTINGS
 from tests.support.videos import remux
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
@@ -34,8 +34,8 @@ CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129}
 SECONDS = 5.0  # within which all is over, on a machine that has nothing else to do
 IMPORTED = [
     "lstr_cli.extract",
-    "pipelines.extraction.job",
-    "pipelines.learning.learn",
+    "lstr.pipelines.extraction.job",
+    "lstr.pipelines.learning.learn",
     "mmaction.models",
     "rich.progress",
 ]

@@ -8,8 +8,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from extractors.errors import RecipeError
-from extractors.networks.backbones.backbones import registered
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.networks.backbones.backbones import registered
 
 OWN = ("BNInception", "ShuffleNetV2", "MobileNetV3Small")
 MMACTION = ("ResNet", "ResNetTSM", "ResNetTIN", "TANet", "MobileNetV2", "MobileNetV2TSM")

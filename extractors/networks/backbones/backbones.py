@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from extractors.errors import ExtractorError, RecipeError
+from lstr.extractors.errors import ExtractorError, RecipeError
 
 if TYPE_CHECKING:
     from mmengine.registry import Registry
@@ -62,8 +62,8 @@ def build_backbone(network: str, in_channels: int | None = None) -> nn.Module:
 def with_own() -> "Registry":
     """mmaction2's registry of models, with the networks of this package. Raises as `registry`."""
     models = registry()
-    import extractors.networks.backbones.bninception  # noqa: F401  (registers BNInception)
-    import extractors.networks.backbones.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
+    import lstr.extractors.networks.backbones.bninception  # noqa: F401  (registers BNInception)
+    import lstr.extractors.networks.backbones.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
 
     return models
 

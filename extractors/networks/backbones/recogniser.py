@@ -16,11 +16,11 @@ from mmaction.models.recognizers import Recognizer2D
 from mmengine.config import Config
 from torch import Tensor, nn
 
-from extractors.errors import MissingPathError, RecipeError
-from extractors.names import slug
-from extractors.networks.backbones.backbone_config import FETCHING, check_backbone
-from extractors.networks.backbones.backbones import quiet, registry
-from extractors.recipe import CHANNELS, NetworkRecipe
+from lstr.extractors.errors import MissingPathError, RecipeError
+from lstr.extractors.names import slug
+from lstr.extractors.networks.backbones.backbone_config import FETCHING, check_backbone
+from lstr.extractors.networks.backbones.backbones import quiet, registry
+from lstr.extractors.recipe import CHANNELS, NetworkRecipe
 
 Channels = tuple[float, ...]
 """A number per channel."""

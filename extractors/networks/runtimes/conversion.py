@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from extractors.errors import NetworkRuntimeError
-from extractors.networks.runtimes.torch_runtime import PooledNetwork
-from extractors.recipe import INT8, NetworkRecipe
+from lstr.extractors.errors import NetworkRuntimeError
+from lstr.extractors.networks.runtimes.torch_runtime import PooledNetwork
+from lstr.extractors.recipe import INT8, NetworkRecipe
 
 FORMAT = 1  # of what is kept of a converted network; raise it when conversion changes
 TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest

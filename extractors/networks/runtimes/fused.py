@@ -40,7 +40,7 @@ def fuse(network: nn.Module, precision: str, device: str) -> nn.Module:
     """
     from mmcv.cnn import ConvModule
 
-    from extractors.networks.backbones.bninception import BNInception
+    from lstr.extractors.networks.backbones.bninception import BNInception
 
     fused = copy.deepcopy(network)
     for parent in list(fused.modules()):

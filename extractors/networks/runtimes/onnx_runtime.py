@@ -12,7 +12,7 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 
-from extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
+from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
 
 NAME = "onnxruntime"
 OPSET = 17

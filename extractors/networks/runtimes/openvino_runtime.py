@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
-from extractors.networks.runtimes.fused import fast_precision
-from extractors.networks.runtimes.quantised import LEAST, STEPS
-from extractors.recipe import INT8
+from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
+from lstr.extractors.networks.runtimes.fused import fast_precision
+from lstr.extractors.networks.runtimes.quantised import LEAST, STEPS
+from lstr.extractors.recipe import INT8
 
 NAME = "openvino"
 TELEMETRY = "openvino_telemetry"

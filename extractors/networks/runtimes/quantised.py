@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from extractors.errors import RecipeError
-from extractors.recipe import NetworkRecipe
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.recipe import NetworkRecipe
 
 STEPS = 127  # of a weight, and of a signed input, to either side of zero
 LEAST = 1e-12  # a step; of a channel of zeros

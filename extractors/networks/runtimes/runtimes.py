@@ -2,12 +2,12 @@
 
 import importlib.util
 
-from extractors.devices import keep_float32_exact
-from extractors.errors import NetworkRuntimeError
-from extractors.lanes import open_lane
-from extractors.networks.backbones.backbones import quiet
-from extractors.networks.runtimes.conversion import NetworkJob, Store
-from extractors.networks.runtimes.torch_runtime import RunningNetwork, TorchNetwork
+from lstr.extractors.devices import keep_float32_exact
+from lstr.extractors.errors import NetworkRuntimeError
+from lstr.extractors.lanes import open_lane
+from lstr.extractors.networks.backbones.backbones import quiet
+from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
+from lstr.extractors.networks.runtimes.torch_runtime import RunningNetwork, TorchNetwork
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 AUTO = "auto"
@@ -50,10 +50,10 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
     try:
         with quiet():
             if runtime == "openvino":
-                from extractors.networks.runtimes.openvino_runtime import OpenVINONetwork
+                from lstr.extractors.networks.runtimes.openvino_runtime import OpenVINONetwork
 
                 return OpenVINONetwork(job, store)
-            from extractors.networks.runtimes.onnx_runtime import OnnxNetwork
+            from lstr.extractors.networks.runtimes.onnx_runtime import OnnxNetwork
 
             return OnnxNetwork(job, store)
     except NetworkRuntimeError:

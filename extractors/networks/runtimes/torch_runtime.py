@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from extractors.images.crops import View
-from extractors.lanes import Lane
-from extractors.networks.runtimes.fused import DTYPES, fuse
-from extractors.networks.runtimes.quantised import quantise
-from extractors.recipe import INT8, NetworkRecipe
+from lstr.extractors.images.crops import View
+from lstr.extractors.lanes import Lane
+from lstr.extractors.networks.runtimes.fused import DTYPES, fuse
+from lstr.extractors.networks.runtimes.quantised import quantise
+from lstr.extractors.recipe import INT8, NetworkRecipe
 
 
 class RunningNetwork(Protocol):

@@ -16,8 +16,8 @@ A TeSTra has no positions in the long memory and none of their sums. Its decoder
 they enter the first, whose keys and values split in the same way: 2 products more for each layer, for the newest chunk
 alone.
 
-Both stages' first self-attention and stage 2's first queries are constants (`lstr.models.lstr.precomputed`). Encoders without stage
-1 ("one-stage" and the others of `lstr.models.lstr.network.Network`) are run anew from stored tokens when the memory changes;
+Both stages' first self-attention and stage 2's first queries are constants (`precomputed`). Encoders without stage
+1 ("one-stage" and the others of `models.lstr.network.Network`) are run anew from stored tokens when the memory changes;
 "joined" is run anew at every chunk, for there each work token meets the whole long memory in every layer.
 
 A stream stores, in floats: for the long memory D + n_heads * n0 per stored chunk (D without stage 1), of which a fixed

@@ -52,7 +52,7 @@ class Together:
 
 
 class CapturedStep:
-    """`lstr.models.lstr.caches.advance` on fixed memory: one CUDA graph for steps that run the encoder, one for those that do not.
+    """`caches.advance` on fixed memory: one CUDA graph for steps that run the encoder, one for those that do not.
 
     It belongs to the tensors it was made with, which must not be replaced. `prepare` captures both graphs.
     """

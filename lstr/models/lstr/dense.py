@@ -2,7 +2,7 @@
 
 Neighbouring windows see almost the same chunks. Each chunk goes through the feature heads once, and through the keys
 and values of the long memory once; windows with the same long memory share its encoding; of the decoder's last layer
-only the newest chunk is computed. What a window needs of its own is what `lstr.models.lstr.caches` states for a step of a stream,
+only the newest chunk is computed. What a window needs of its own is what `caches` states for a step of a stream,
 but here many windows are multiplied together.
 """
 

@@ -14,7 +14,7 @@ from lstr.models.lstr.precomputed import Constants
 
 
 class LSTR(Network):
-    """The Long Short-Term Transformer and the designs it is compared with; `lstr.models.lstr.network.Network` lists them."""
+    """The Long Short-Term Transformer and the designs it is compared with; `Network` lists them."""
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
         """As `video_logits`, computing what windows have in common once (`lstr.models.lstr.dense`)."""

@@ -99,7 +99,7 @@ class MiniROAD(Recurrent):
         return self._scores(hidden), {"hidden": after[0]}
 
     def constants(self, precision: str = "float32") -> FewerBits | None:
-        """Layers with weights in bf16 or int8 (`lstr.layers.fewer_bits`); None for float32. Raises ConfigError for others."""
+        """Layers with weights in bf16 or int8 (`fewer_bits`); None for float32. Raises ConfigError for others."""
         if precision == "float32":
             return None
         first = cast(nn.Linear, self.feature_head_work.input_linear[0])

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from extractors.errors import FlowError
-from extractors.flow import cuda_source
-from extractors.flow.cuda_source import Cubin, bindings, compiled
-from extractors.flow.tvl1_cluster import source
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow import cuda_source
+from lstr.extractors.flow.cuda_source import Cubin, bindings, compiled
+from lstr.extractors.flow.tvl1_cluster import source
 from tests.support.host_kernel import need_nvrtc
 
 
@@ -82,7 +82,7 @@ def test_bindings_that_are_missing_are_a_typed_error(monkeypatch):
 def test_an_installation_has_the_source():
     setup = configparser.ConfigParser()
     setup.read(Path(__file__).parents[3] / "setup.cfg")
-    packaged = setup["options.package_data"]["extractors.flow"].split(", ")
+    packaged = setup["options.package_data"]["lstr.extractors.flow"].split(", ")
     kernel = source(True)
     for path in (kernel.path, *kernel.headers):
         assert any(path.match(pattern) for pattern in packaged), path.name

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.errors import FlowError
-from extractors.flow.gathering import DeviceFlow, GatheringThread
-from extractors.flow.workers import FlowWorkers
-from extractors.lanes import Lane
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow.gathering import DeviceFlow, GatheringThread
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.lanes import Lane
 
 
 class Device:

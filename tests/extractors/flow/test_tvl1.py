@@ -12,12 +12,13 @@ import cv2
 import numpy as np
 import pytest
 
-from extractors.flow import tvl1
-from extractors.flow import workers as flow
+from lstr.extractors.flow import tvl1
+from lstr.extractors.flow import workers as flow
 from tests.support.flow_frames import hard_frames
 
 pytestmark = pytest.mark.skipif(
-    not tvl1.available(), reason="the compiled kernel extractors.flow._tvl1 was not built (no C compiler at install)"
+    not tvl1.available(),
+    reason="the compiled kernel extractors/flow/_tvl1 was not built (no C compiler at install)",
 )
 
 SHARED = Path(os.environ.get("LSTR_SHARED", Path(__file__).parents[4] / "shared"))

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.errors import FlowError
-from extractors.flow import tvl1, tvl1_cluster, tvl1_solvers, tvl1_spec, tvl1_torch
-from extractors.flow.cuda_source import Cubin, bindings, compiled
-from extractors.flow.tvl1_cluster import STATIC, THREADS, ClusterKernel, Limits, choose_layout, layouts, source
-from extractors.flow.tvl1_solvers import Solver
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow import tvl1, tvl1_cluster, tvl1_solvers, tvl1_spec, tvl1_torch
+from lstr.extractors.flow.cuda_source import Cubin, bindings, compiled
+from lstr.extractors.flow.tvl1_cluster import STATIC, THREADS, ClusterKernel, Limits, choose_layout, layouts, source
+from lstr.extractors.flow.tvl1_solvers import Solver
 from tests.support.flow_frames import grey_of, hard_frames, real_frames
 from tests.support.host_kernel import FULL, HOPPER, HostKernel, build_host_kernel, need_nvrtc
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.flow import tvl1, tvl1_torch, workers
-from extractors.flow.tvl1_planes import flow_planes, grey, to_bytes
-from extractors.flow.tvl1_solvers import Solver
-from extractors.flow.workers import FlowWorkers
+from lstr.extractors.flow import tvl1, tvl1_torch, workers
+from lstr.extractors.flow.tvl1_planes import flow_planes, grey, to_bytes
+from lstr.extractors.flow.tvl1_solvers import Solver
+from lstr.extractors.flow.workers import FlowWorkers
 from tests.support.flow_frames import real_frames
 from tests.support.host_kernel import build_host_kernel
 

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from extractors.errors import FlowError
-from extractors.flow import tvl1, tvl1_solvers, tvl1_torch, workers
-from extractors.flow.tvl1_solvers import MEAN_FLOW, Solver, open_solver, small_pair, try_pair
-from extractors.flow.workers import FlowWorkers
-from extractors.lanes import open_lane
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow import tvl1, tvl1_solvers, tvl1_torch, workers
+from lstr.extractors.flow.tvl1_solvers import MEAN_FLOW, Solver, open_solver, small_pair, try_pair
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.lanes import open_lane
 
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")

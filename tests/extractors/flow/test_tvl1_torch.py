@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.flow import tvl1, tvl1_torch
-from extractors.flow import workers as flow
-from extractors.flow.tvl1_solvers import KERNELS
-from extractors.flow.tvl1_torch import flow_batch
-from pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.extractors.flow import tvl1, tvl1_torch
+from lstr.extractors.flow import workers as flow
+from lstr.extractors.flow.tvl1_solvers import KERNELS
+from lstr.extractors.flow.tvl1_torch import flow_batch
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from tests.support.flow_frames import grey_of, hard_frames, real_frames
 
 pytestmark = pytest.mark.long
@@ -184,8 +184,8 @@ def test_pyramid_and_median_are_opencvs(h, w):
 TRITON_EQUALS_TORCH = """
 import torch
 import triton.language as tl
-from extractors.flow import tvl1_torch
-from extractors.flow import tvl1_triton
+from lstr.extractors.flow import tvl1_torch
+from lstr.extractors.flow import tvl1_triton
 
 for module in (tvl1_torch, tvl1_triton):
     module.WARPS, module.OUTER = 1, 2  # the interpreter is slow
@@ -230,7 +230,7 @@ def test_the_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from extractors.flow import tvl1_triton
+    from lstr.extractors.flow import tvl1_triton
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     types = {"errors": "*i64", "arrivals": "*i32", "bound": "fp32", **dict.fromkeys(tvl1_triton.SIZES, "i32")}
@@ -251,7 +251,7 @@ def test_the_triton_kernels_equal_opencv_on_a_real_pair(shared, tmp_path):
     np.save(tmp_path / "frames.npy", frames)
     program = """
 import sys, numpy as np, torch
-from extractors.flow import tvl1_torch, tvl1_triton
+from lstr.extractors.flow import tvl1_torch, tvl1_triton
 frames = torch.from_numpy(np.load(sys.argv[1]))[None]
 np.save(sys.argv[2], tvl1_torch._flow(frames, tvl1_triton.solve_scale)[0].movedim(0, -1).numpy())
 """

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.errors import FlowError
-from extractors.flow import tvl1
-from extractors.flow import workers as workers_module
-from extractors.flow.workers import (
+from lstr.extractors.errors import FlowError
+from lstr.extractors.flow import tvl1
+from lstr.extractors.flow import workers as workers_module
+from lstr.extractors.flow.workers import (
     ALGORITHMS,
     DIFFERENCE,
     GPU_THREADS,

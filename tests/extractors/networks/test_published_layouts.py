@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from extractors.errors import WeightsError
-from extractors.images.crops import crop_views, fit, fit_planes, ten_crops
-from extractors.networks.backbones.backbones import CONFIGS, build_backbone
-from extractors.networks.build import WeightSources
-from extractors.networks.weights import fingerprint, load_weights, randomise
-from extractors.presets import PRESETS
-from extractors.twostream import TwoStream, build_twostream
-from extractors.video.frames import Chunk
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.images.crops import crop_views, fit, fit_planes, ten_crops
+from lstr.extractors.networks.backbones.backbones import CONFIGS, build_backbone
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import TwoStream, build_twostream
+from lstr.extractors.video.frames import Chunk
 
 BN_EPSILON = 1e-5
 

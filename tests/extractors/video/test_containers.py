@@ -10,11 +10,11 @@ from pathlib import Path
 import av
 import pytest
 
-from extractors.errors import VideoError
-from extractors.video.containers import Opening, open_container
-from extractors.video.file_reader import FrameReader, suits_decord
-from extractors.video.probe import probe
-from extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.errors import VideoError
+from lstr.extractors.video.containers import Opening, open_container
+from lstr.extractors.video.file_reader import FrameReader, suits_decord
+from lstr.extractors.video.probe import probe
+from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.http_folder import Server
 from tests.support.videos import remux, write_video
 
@@ -191,9 +191,9 @@ BOMBS = {
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from extractors.errors import VideoError
-from extractors.video.file_reader import FrameReader
-from extractors.video.probe import probe
+from lstr.extractors.errors import VideoError
+from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.probe import probe
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     print(sum(frame.image.size > 0 for frame in FrameReader(probe(Path(sys.argv[1]))).frames(64)))

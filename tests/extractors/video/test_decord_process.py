@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from extractors.errors import VideoError
-from extractors.video import decord_process
-from extractors.video.decord_reader import DecordReader
-from extractors.video.file_reader import FrameReader
-from extractors.video.probe import probe
+from lstr.extractors.errors import VideoError
+from lstr.extractors.video import decord_process
+from lstr.extractors.video.decord_reader import DecordReader
+from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.probe import probe
 from tests.support.videos import FULL, write_video
 
 FAKE = """
@@ -100,8 +100,8 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
     code = (
         "import sys\n"
         "from dataclasses import replace\n"
-        "from extractors.video import decord_process, decord_reader\n"
-        "from extractors.video.probe import probe\n"
+        "from lstr.extractors.video import decord_process, decord_reader\n"
+        "from lstr.extractors.video.probe import probe\n"
         "decord_process.ALARM = 1.5\n"
         "start = decord_process.DecordProcess.__init__\n"
         "def start_and_print(self):\n"
@@ -143,7 +143,7 @@ def test_the_process_loads_neither_pyav_nor_torch():
     """It starts in a third of a second, and decord's FFmpeg meets no other one in it."""
     code = (
         "import sys\n"
-        "import extractors.video.decord_process\n"
+        "import lstr.extractors.video.decord_process\n"
         "print(*sorted({'av', 'torch', 'mmaction', 'mmcv', 'mmengine'} & sys.modules.keys()))\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from av.video.reformatter import ColorRange, VideoReformatter
 
-from extractors.errors import MissingPathError, StalledError, VideoError
-from extractors.video import decord_reader
-from extractors.video.containers import Opening
-from extractors.video.file_reader import FrameReader, has_nvdec, read_chunks
-from extractors.video.frames import CHUNK, chunks_of, shrink, working_size
-from extractors.video.inputs import find_videos
-from extractors.video.probe import probe
-from extractors.video.pyav_reader import PyAVReader, _render
+from lstr.extractors.errors import MissingPathError, StalledError, VideoError
+from lstr.extractors.video import decord_reader
+from lstr.extractors.video.containers import Opening
+from lstr.extractors.video.file_reader import FrameReader, has_nvdec, read_chunks
+from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.probe import probe
+from lstr.extractors.video.pyav_reader import PyAVReader, _render
 from tests.support.videos import FULL, write_video
 
 

@@ -14,12 +14,12 @@ import av
 import numpy as np
 import pytest
 
-from extractors.errors import MissingPathError, StalledError, VideoError
-from extractors.video.file_reader import read_chunks
-from extractors.video.frames import SourceFrame
-from extractors.video.live_input import PROMPT, Input, parse_live
-from extractors.video.live_reader import LiveOptions, LiveReader, stretches
-from extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.errors import MissingPathError, StalledError, VideoError
+from lstr.extractors.video.file_reader import read_chunks
+from lstr.extractors.video.frames import SourceFrame
+from lstr.extractors.video.live_input import PROMPT, Input, parse_live
+from lstr.extractors.video.live_reader import LiveOptions, LiveReader, stretches
+from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, camera, piped, served
 from tests.support.videos import write_video

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from extractors.errors import VideoError
-from extractors.video import piped_mp4
-from extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.errors import VideoError
+from lstr.extractors.video import piped_mp4
+from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import write_video
 
 TIMES = range(0, 1200, 20)  # 2 s

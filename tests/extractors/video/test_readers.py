@@ -1,4 +1,4 @@
-"""What every reader of frames promises, for each decoder and several files: `extractors.video.frames.Reader`."""
+"""What every reader of frames promises, for each decoder and several files: `lstr.extractors.video.frames.Reader`."""
 
 import os
 import subprocess
@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 import pytest
 
-from extractors.video.decord_reader import DecordReader
-from extractors.video.file_reader import FrameReader
-from extractors.video.frames import Reader, resample
-from extractors.video.probe import probe
-from extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.decord_reader import DecordReader
+from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.frames import Reader, resample
+from lstr.extractors.video.probe import probe
+from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import FULL, ffmpeg_24, write_video
 
 TIMES = {

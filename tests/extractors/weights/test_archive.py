@@ -11,10 +11,18 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from extractors.errors import WeightsError
-from extractors.weights import archive
-from extractors.weights.archive import Archive, Tensors, is_archive, is_member, member_path, read_member, write_archive
-from extractors.weights.content import read_content
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.weights import archive
+from lstr.extractors.weights.archive import (
+    Archive,
+    Tensors,
+    is_archive,
+    is_member,
+    member_path,
+    read_member,
+    write_archive,
+)
+from lstr.extractors.weights.content import read_content
 
 RGB = "rgb.safetensors"
 

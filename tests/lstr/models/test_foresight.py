@@ -16,12 +16,12 @@ from lstr.kinds import make_model
 from lstr.layers.transformer import Attention
 from lstr.models.foresight.foresight import BranchHead
 from lstr.models.foresight.mat import _foresee_again, attend_to_best
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.sampling import absorb_statistics, draw_windows, make_targets
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.training.config import TrainConfig, resolve
-from pipelines.training.sampling import absorb_statistics, draw_windows, make_targets
 from tests.support.published_sets import check_grids
 from tests.support.tiny_models import tiny, unsettled, video
 

@@ -14,9 +14,9 @@ from lstr.config import PRESETS
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model
 from lstr.models.windowed import gatehub
+from lstr.pipelines.training.sampling import hide_slots
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather
-from pipelines.training.sampling import hide_slots
 from tests.support.published_sets import check_training, read_set, supervised_windows
 from tests.support.tiny_models import tiny, unsettled, video
 

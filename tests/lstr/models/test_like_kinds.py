@@ -11,10 +11,10 @@ from lstr.literature.publication import DESCRIPTION
 from lstr.literature.publications import PUBLICATIONS
 from lstr.models.recurrent.lap_like import REACH, TENTHS, tenths_of
 from lstr.models.windowed.tfn_like import same_run
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training.sampling import make_targets
 from lstr.windows.loss import Supervision, loss_of, totals_of
 from lstr.windows.windows import gather, join
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.training.sampling import make_targets
 from tests.support.tiny_models import tiny, video
 
 KINDS = ("lap-like", "tfn-like", "conv-deconv")

@@ -13,11 +13,11 @@ from lstr.config import PRESETS, LSTRConfig
 from lstr.errors import ConfigError
 from lstr.kinds import make_model
 from lstr.layers.fewer_bits import linear_of
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.sampling import draw_windows
 from lstr.windows.loss import multi_hot_cross_entropy
 from lstr.windows.windows import gather, join
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.training.config import TrainConfig
-from pipelines.training.sampling import draw_windows
 
 
 def golden(folder, name):

@@ -13,12 +13,12 @@ from lstr.checkpoints import checkpoint
 from lstr.config import PRESETS, LSTRConfig, override
 from lstr.errors import CheckpointError
 from lstr.kinds import make_model
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.sampling import draw_windows
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.training.config import TrainConfig, resolve
-from pipelines.training.sampling import draw_windows
 from tests.support.published_sets import check_grids
 from tests.support.tiny_models import unsettled, video
 

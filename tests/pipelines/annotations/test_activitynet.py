@@ -8,9 +8,9 @@ from hypothesis import given
 
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
-from pipelines.annotations.activitynet import from_activitynet, to_activitynet
-from pipelines.annotations.annotation import AnnotationError
-from pipelines.annotations.timeline_json import to_text
+from lstr.pipelines.annotations.activitynet import from_activitynet, to_activitynet
+from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.pipelines.annotations.timeline_json import to_text
 from tests.support.annotated import CLASSES, ONE, scored, sets
 
 SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}

@@ -9,14 +9,14 @@ import pytest
 
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.activitynet import to_activitynet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.convert import convert
+from lstr.pipelines.annotations.format import ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.formats import FORMATS, format_for, read_annotations, readable, recognise, writable
+from lstr.pipelines.annotations.tables import from_csv
+from lstr.pipelines.annotations.timeline_json import to_text
 from lstr.timeline import Thresholds
-from pipelines.annotations.activitynet import to_activitynet
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.convert import convert
-from pipelines.annotations.format import ConvertOptions, File, TextFormat
-from pipelines.annotations.formats import FORMATS, format_for, read_annotations, readable, recognise, writable
-from pipelines.annotations.tables import from_csv
-from pipelines.annotations.timeline_json import to_text
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments
 
 TWO = AnnotationSet(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
-from pipelines.annotations.elan import from_eaf, to_eaf
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
+from lstr.pipelines.annotations.elan import from_eaf, to_eaf
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos
 
 

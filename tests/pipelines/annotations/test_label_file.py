@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from extractors.video.inputs import find_videos
 from lstr.errors import LabelsError
+from lstr.extractors.video.inputs import find_videos
 from lstr.labels.check import check
 from lstr.labels.label_set import Labels, VideoLabels, read_labels
 from lstr.labels.segment import Segment
-from pipelines.annotations.convert import convert
-from pipelines.annotations.footage import footage_at, footage_of_files, videos_among
-from pipelines.annotations.format import ConvertOptions
-from pipelines.annotations.formats import FORMATS
-from pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.convert import convert
+from lstr.pipelines.annotations.footage import footage_at, footage_of_files, videos_among
+from lstr.pipelines.annotations.format import ConvertOptions
+from lstr.pipelines.annotations.formats import FORMATS
+from lstr.pipelines.annotations.label_file import read_label_file
 
 VIDEOS = {
     "a": VideoLabels("training", 6.0, (Segment(1.0, 2.0, "jump"), Segment(2.5, 4.0, "wave"))),

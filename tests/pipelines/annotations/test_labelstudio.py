@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.labelstudio import from_labelstudio, to_labelstudio, to_labelstudio_config
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.labelstudio import from_labelstudio, to_labelstudio, to_labelstudio_config
 from tests.support.annotated import CLASSES, scored, segments, sets
 
 TASKS = {  # what Label Studio requires of tasks with timeline labels

@@ -6,15 +6,15 @@ import re
 import numpy as np
 import pytest
 
-from extractors.errors import ExtractorError
 from lstr.errors import LabelsError, LstrError
+from lstr.extractors.errors import ExtractorError
 from lstr.labels.check import check
 from lstr.labels.label_set import targets
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from pipelines.annotations.format import DEFAULTS, TextFormat
-from pipelines.annotations.formats import FORMATS, read_annotations
-from pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.format import DEFAULTS, TextFormat
+from lstr.pipelines.annotations.formats import FORMATS, read_annotations
+from lstr.pipelines.annotations.label_file import read_label_file
 
 SEGMENTS = (Segment(1.25, 3.5, "A"), Segment(4.75, 6.125, "B"))
 SET = AnnotationSet({"v0": AnnotatedVideo(SEGMENTS, "training", 10.0, "v0.mp4", 25.0)}, ("A", "B"))

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.perframe import chunk_targets, read_perframe, write_perframe
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.perframe import chunk_targets, read_perframe, write_perframe
 from tests.support.annotated import ONE, segments, sets
 
 CLASSES = ("jump", "wave", "Ambiguous")

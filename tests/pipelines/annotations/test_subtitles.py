@@ -8,8 +8,8 @@ import webvtt
 from hypothesis import given
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
-from pipelines.annotations.subtitles import from_ass, from_srt, from_vtt, to_ass, to_srt, to_vtt
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
+from lstr.pipelines.annotations.subtitles import from_ass, from_srt, from_vtt, to_ass, to_srt, to_vtt
 from tests.support.annotated import AWKWARD, CLASSES, ONE, labels, scored, segments, videos
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.format import ConvertOptions
-from pipelines.annotations.formats import read_annotations
-from pipelines.annotations.tables import (
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.format import ConvertOptions
+from lstr.pipelines.annotations.formats import read_annotations
+from lstr.pipelines.annotations.tables import (
     from_audacity,
     from_csv,
     to_audacity,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from pipelines.annotations.thumos import CLASS_LIST, from_thumos, thumos_numbers, to_thumos
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos, thumos_numbers, to_thumos
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.annotation import AnnotationError
-from pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_jsonl, to_timeline
+from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_jsonl, to_timeline
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from extractors.errors import RecipeError
 from lstr.config import LSTRConfig
 from lstr.errors import LabelsError
+from lstr.extractors.errors import RecipeError
 from lstr.files.arrays import open_array
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
+from lstr.pipelines.datasets.dataset import read_dataset, read_split
+from lstr.pipelines.features.joined_folders import StoredArray
 from lstr.windows.windows import gather
-from pipelines.datasets.dataset import read_dataset, read_split
-from pipelines.features.joined_folders import StoredArray
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]
 STREAMS = (("rgb_kinetics_resnet50", 6), ("flow_kinetics_bninception", 4))

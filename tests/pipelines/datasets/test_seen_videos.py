@@ -10,13 +10,13 @@ import pytest
 
 from lstr.checkpoints.checkpoint import load
 from lstr.config import LSTRConfig
-from pipelines.datasets.dataset import read_split
-from pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
-from pipelines.evaluation.scoring import score_split
-from pipelines.features.folder import open_features
-from pipelines.features.joined_folders import open_roots
-from pipelines.files.json_files import write_json
-from pipelines.progress import result_of
+from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
+from lstr.pipelines.evaluation.scoring import score_split
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.joined_folders import open_roots
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY_SETTINGS, write_features
 
 

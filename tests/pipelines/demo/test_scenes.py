@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from pipelines.demo.scenes import ACTIONS, CLASSES, SceneConfig, render_scenes, rendering, schedule
+from lstr.pipelines.demo.scenes import ACTIONS, CLASSES, SceneConfig, render_scenes, rendering, schedule
 
 SMALL = SceneConfig(n_videos=3, n_testing=1, seconds=6.0, fps=25, seed=3)
 
@@ -157,7 +157,7 @@ def test_a_failed_video_leaves_no_file(tmp_path, monkeypatch):
         yield np.zeros((config.height, config.width, 3), np.uint8)
         raise RuntimeError("lens cap")
 
-    monkeypatch.setattr("pipelines.demo.scenes._frames", broken)
+    monkeypatch.setattr("lstr.pipelines.demo.scenes._frames", broken)
     with pytest.raises(RuntimeError, match="lens cap"):
         render_scenes(tmp_path, SMALL)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -7,16 +7,16 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from extractors.errors import FlowError, VideoError
-from extractors.twostream import FeatureRow
-from pipelines.detection.checkpoint import load_checkpoint
-from pipelines.detection.effort import Effort, Since
-from pipelines.detection.events import Decided, Ended, Opened
-from pipelines.detection.job import DetectOptions, detect_sources
-from pipelines.detection.recorded import AHEAD, Deciding, default_at_once, runs_of
-from pipelines.detection.sources import Limits, NetworkOptions, Source, Unreadable
-from pipelines.detection.writer import OutputOptions
-from pipelines.progress import Failed
+from lstr.extractors.errors import FlowError, VideoError
+from lstr.extractors.twostream import FeatureRow
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.effort import Effort, Since
+from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.recorded import AHEAD, Deciding, default_at_once, runs_of
+from lstr.pipelines.detection.sources import Limits, NetworkOptions, Source, Unreadable
+from lstr.pipelines.detection.writer import OutputOptions
+from lstr.pipelines.progress import Failed
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def source_of(rows: Rows, tmp_path, name: str) -> Source:
 
 
 def test_the_next_ones_run_ahead_and_no_farther(loaded, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.detection.recorded.AHEAD", 2)
+    monkeypatch.setattr("lstr.pipelines.detection.recorded.AHEAD", 2)
     assert AHEAD >= 240
     rows = [Rows(5), Rows(3, fails=True), Rows(4), Rows(4)]
     opened = (source_of(one, tmp_path, str(i)) for i, one in enumerate(rows))
@@ -128,7 +128,7 @@ def test_what_ends_the_opening_comes_after_what_was_opened(loaded, tmp_path):
 
 def test_how_many_suit_a_machine(monkeypatch):
     for cores, videos in ((1, 1), (2, 2), (64, 4)):
-        monkeypatch.setattr("pipelines.detection.recorded.default_workers", lambda n=cores: n)
+        monkeypatch.setattr("lstr.pipelines.detection.recorded.default_workers", lambda n=cores: n)
         assert default_at_once("cpu") == videos
 
 

@@ -9,19 +9,19 @@ import av
 import numpy as np
 import pytest
 
-from extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load, save
 from lstr.errors import CheckpointError
-from pipelines.detection.checkpoint import find_checkpoint, load_checkpoint, make_default
-from pipelines.detection.decision import Decision
-from pipelines.detection.detect import detect
-from pipelines.detection.events import Decided
-from pipelines.detection.recorded import run_recorded
-from pipelines.detection.sources import open_sources
-from pipelines.detection.writer import OutputOptions
-from pipelines.features.folder import open_features
-from pipelines.networks.checkpoint_recipe import check_recipe
+from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
+from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint, make_default
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.detect import detect
+from lstr.pipelines.detection.events import Decided
+from lstr.pipelines.detection.recorded import run_recorded
+from lstr.pipelines.detection.sources import open_sources
+from lstr.pipelines.detection.writer import OutputOptions
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.networks.checkpoint_recipe import check_recipe
 from tests.support.detections import decisions_of, next_decision, timelines_of
 
 

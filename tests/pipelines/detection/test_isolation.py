@@ -5,18 +5,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from extractors.video.live_input import Input
-from extractors.video.live_reader import LiveReader
-from pipelines.detection import sources as detection_sources
-from pipelines.detection.checkpoint import load_checkpoint
-from pipelines.detection.events import Ended
-from pipelines.detection.job import DetectOptions, detect_sources
-from pipelines.detection.live import ChainOptions, LiveChain, run_live
-from pipelines.detection.live_source import open_live
-from pipelines.detection.sources import Limits, NetworkOptions, open_networks
-from pipelines.detection.writer import OutputOptions, SourceWriter
-from pipelines.failures import ExhaustedError, FailureLog, UnforeseenError
-from pipelines.progress import Failed
+from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_reader import LiveReader
+from lstr.pipelines.detection import sources as detection_sources
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.events import Ended
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.live import ChainOptions, LiveChain, run_live
+from lstr.pipelines.detection.live_source import open_live
+from lstr.pipelines.detection.sources import Limits, NetworkOptions, open_networks
+from lstr.pipelines.detection.writer import OutputOptions, SourceWriter
+from lstr.pipelines.failures import ExhaustedError, FailureLog, UnforeseenError
+from lstr.pipelines.progress import Failed
 from tests.support.injected import inject, write_bad
 from tests.support.videos import write_video
 

@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-from extractors.errors import MissingPathError, StalledError, VideoError
 from lstr.checkpoints.checkpoint import load
+from lstr.extractors.errors import MissingPathError, StalledError, VideoError
 from lstr.labels.label_set import read_labels
-from pipelines.detection.checkpoint import load_checkpoint
-from pipelines.detection.events import Decided, Ended, Opened
-from pipelines.detection.job import DetectOptions, detect_sources
-from pipelines.detection.sources import Limits, NetworkOptions
-from pipelines.detection.writer import OutputOptions
-from pipelines.progress import Failed, Finished, Notice, result_of
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.sources import Limits, NetworkOptions
+from lstr.pipelines.detection.writer import OutputOptions
+from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from tests.support.patience import patiently
 from tests.support.served import served
 from tests.support.videos import remux
@@ -100,7 +100,7 @@ def test_failures_can_end_the_job(small_set, loaded, tmp_path):
 @pytest.mark.long
 def test_one_stalled_source_of_two(loaded, stream):
     """The exit code of the command follows from it."""
-    from extractors.video.live_reader import LiveOptions
+    from lstr.extractors.video.live_reader import LiveOptions
 
     half = stream[: len(stream) // 376 * 188]
 

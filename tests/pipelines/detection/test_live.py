@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.errors import FlowError, StalledError
-from extractors.video.live_input import PROMPT, Input, parse_live
-from extractors.video.live_reader import LiveOptions
 from lstr import streaming
 from lstr.checkpoints.checkpoint import load
 from lstr.config import LSTRConfig
+from lstr.extractors.errors import FlowError, StalledError
+from lstr.extractors.video.live_input import PROMPT, Input, parse_live
+from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import make_model
-from pipelines.annotations.timeline_json import from_jsonl, from_timeline
-from pipelines.detection.checkpoint import load_checkpoint
-from pipelines.detection.detect import detect
-from pipelines.detection.live import Batch, ChainOptions, LiveChain, run_live
-from pipelines.detection.live_source import open_live
-from pipelines.detection.recorded import run_recorded
-from pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
-from pipelines.detection.writer import OutputOptions
+from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.detect import detect
+from lstr.pipelines.detection.live import Batch, ChainOptions, LiveChain, run_live
+from lstr.pipelines.detection.live_source import open_live
+from lstr.pipelines.detection.recorded import run_recorded
+from lstr.pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
+from lstr.pipelines.detection.writer import OutputOptions
 from tests.support.detections import decisions_of, next_decision
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts

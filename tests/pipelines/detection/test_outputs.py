@@ -14,13 +14,13 @@ import pytest
 from lstr.checkpoints.checkpoint import load, save
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from pipelines.annotations.format import Detection, TextFormat
-from pipelines.annotations.formats import FORMATS as ALL_FORMATS
-from pipelines.annotations.formats import read_annotations
-from pipelines.detection.outputs import DEFAULT, FORMATS, write_outputs
-from pipelines.detection.recorded import run_recorded
-from pipelines.detection.sources import open_sources
-from pipelines.detection.writer import OutputOptions
+from lstr.pipelines.annotations.format import Detection, TextFormat
+from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
+from lstr.pipelines.annotations.formats import read_annotations
+from lstr.pipelines.detection.outputs import DEFAULT, FORMATS, write_outputs
+from lstr.pipelines.detection.recorded import run_recorded
+from lstr.pipelines.detection.sources import open_sources
+from lstr.pipelines.detection.writer import OutputOptions
 from tests.support.annotated import scored, segments
 from tests.support.detections import decisions_of
 from tests.support.processes import heed_interrupts
@@ -154,7 +154,7 @@ def test_ctrl_c_leaves_the_lines_alone(small_set, tmp_path):
 
 def test_a_video_is_opened_again_only_where_frames_count(tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr("pipelines.annotations.labelstudio.footage_at", lambda video: opened.append(video))
+    monkeypatch.setattr("lstr.pipelines.annotations.labelstudio.footage_at", lambda video: opened.append(video))
     timeline = {"segments": [], "duration": 1.0, "classes": ["Background", "kick"], "chunks": 4, "source": "v.mp4"}
     for formats, times in ((["json", "npy", "vtt", "eaf", "csv"], 0), (["labelstudio"], 1)):
         write_outputs(tmp_path, Detection("v", timeline, np.zeros((4, 2)), [], tmp_path / "v.mp4"), formats)

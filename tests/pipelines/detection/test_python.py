@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import lstr
-from extractors.errors import RecipeError, WeightsError
 from lstr.checkpoints.checkpoint import save
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
+from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.kinds import make_model
+from lstr.pipelines.detection.sources import NetworkOptions
+from lstr.pipelines.detection.thresholds import choose_thresholds
 from lstr.timeline import ThresholdError, Thresholds
-from pipelines.detection.sources import NetworkOptions
-from pipelines.detection.thresholds import choose_thresholds
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from lstr.checkpoints import checkpoint
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, measure_events, sentence, spans_of
-from lstr.timeline import DEFAULT, Thresholds, Timeline, thresholds_of
-from pipelines.evaluation.events import detect_events
-from pipelines.evaluation.hysteresis import detect_spans
-from pipelines.evaluation.job import doubts
-from pipelines.evaluation.operating_curves import (
+from lstr.pipelines.evaluation.events import detect_events
+from lstr.pipelines.evaluation.hysteresis import detect_spans
+from lstr.pipelines.evaluation.job import doubts
+from lstr.pipelines.evaluation.operating_curves import (
     FEW_LABELS,
     LEVELS,
     Sweep,
@@ -26,6 +25,7 @@ from pipelines.evaluation.operating_curves import (
     describe_curves,
     sweep,
 )
+from lstr.timeline import DEFAULT, Thresholds, Timeline, thresholds_of
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")
 values = st.lists(st.sampled_from([0.1, 0.25, 0.3, 0.35, 0.5, 0.7]), max_size=24)

@@ -6,12 +6,12 @@ import pytest
 
 from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
+from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.evaluation.findings import without_nan
+from lstr.pipelines.evaluation.job import RANDOM, EvaluateOptions, evaluate
+from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.progress import Finished, Notice, Progress, result_of
 from lstr.timeline import thresholds_of
-from pipelines.datasets.dataset import read_split
-from pipelines.evaluation.findings import without_nan
-from pipelines.evaluation.job import RANDOM, EvaluateOptions, evaluate
-from pipelines.evaluation.scoring import Scoring, score_split
-from pipelines.progress import Finished, Notice, Progress, result_of
 
 
 def options(small_set, *checkpoints, **more) -> EvaluateOptions:

@@ -15,12 +15,12 @@ from lstr.config import LSTRConfig
 from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics import per_frame
-from pipelines.datasets.dataset import LabelledVideo, Split
-from pipelines.evaluation.analysis import analyse, compare, resample
-from pipelines.evaluation.findings import Findings, Judged, names_of
-from pipelines.evaluation.published_results import ROWS, quoted_for
-from pipelines.evaluation.report import class_rows, csv_text, write_evaluation
-from pipelines.evaluation.scoring import Evaluation, pooled_metrics
+from lstr.pipelines.datasets.dataset import LabelledVideo, Split
+from lstr.pipelines.evaluation.analysis import analyse, compare, resample
+from lstr.pipelines.evaluation.findings import Findings, Judged, names_of
+from lstr.pipelines.evaluation.published_results import ROWS, quoted_for
+from lstr.pipelines.evaluation.report import class_rows, csv_text, write_evaluation
+from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
 
 HOSTILE = '<script>alert("x")</script> & $x$ 日本'
 CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")

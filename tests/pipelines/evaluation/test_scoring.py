@@ -11,9 +11,9 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.metrics import per_frame
-from pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
-from pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
-from pipelines.progress import result_of
+from lstr.pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
+from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
+from lstr.pipelines.progress import result_of
 
 
 def test_it_is_the_metric_of_the_scores(small_set):

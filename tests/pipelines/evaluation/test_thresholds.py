@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.checkpoints import checkpoint
+from lstr.pipelines.evaluation.hysteresis import hysteresis
+from lstr.pipelines.evaluation.thresholds import MOST_LEVELS, choose_thresholds, f1, levels, write_thresholds
 from lstr.timeline import Thresholds, Timeline, thresholds_of
-from pipelines.evaluation.hysteresis import hysteresis
-from pipelines.evaluation.thresholds import MOST_LEVELS, choose_thresholds, f1, levels, write_thresholds
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 

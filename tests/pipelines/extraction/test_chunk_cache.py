@@ -6,13 +6,13 @@ import shutil
 import numpy as np
 import pytest
 
-from extractors.errors import OutputError, VideoError
-from extractors.flow.workers import FlowWorkers
-from extractors.video.file_reader import open_chunks
-from extractors.video.inputs import find_videos
-from extractors.weights.published_files import sha256_of
-from pipelines.extraction.chunk_cache import FIELDS, CacheError, ChunkCache, chunk_recipe
-from pipelines.features.folder import open_features
+from lstr.extractors.errors import OutputError, VideoError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.extraction.chunk_cache import FIELDS, CacheError, ChunkCache, chunk_recipe
+from lstr.pipelines.features.folder import open_features
 from tests.support.extraction import returned
 
 

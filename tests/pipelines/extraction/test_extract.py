@@ -16,18 +16,18 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from extractors.errors import MissingPathError, RecipeError
-from extractors.flow.workers import FlowWorkers
-from extractors.networks.build import WeightSources
-from extractors.presets import PRESETS
-from extractors.recipe import PRECISIONS
-from extractors.twostream import build_twostream
-from extractors.video.file_reader import open_chunks
-from extractors.video.inputs import find_videos
-from pipelines.extraction.options import ExtractOptions
-from pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
-from pipelines.failures import ExhaustedError
-from pipelines.features.folder import create_features, open_features
+from lstr.extractors.errors import MissingPathError, RecipeError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.recipe import PRECISIONS
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.inputs import find_videos
+from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
+from lstr.pipelines.failures import ExhaustedError
+from lstr.pipelines.features.folder import create_features, open_features
 from tests.support.extraction import extracted, returned
 from tests.support.processes import heed_interrupts
 from tests.support.videos import remux

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from extractors.errors import MissingPathError
-from extractors.flow.workers import FlowWorkers
-from extractors.networks.build import WeightSources
-from extractors.twostream import build_twostream
-from extractors.video.file_reader import open_chunks
-from extractors.weights.published_files import sha256_of
-from pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
-from pipelines.extraction.options import WorkerConfig
-from pipelines.extraction.worker import open_worker
-from pipelines.features.folder import create_features, open_features
+from lstr.extractors.errors import MissingPathError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
+from lstr.pipelines.extraction.options import WorkerConfig
+from lstr.pipelines.extraction.worker import open_worker
+from lstr.pipelines.features.folder import create_features, open_features
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 

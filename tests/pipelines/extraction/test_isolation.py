@@ -7,21 +7,21 @@ import shutil
 
 import pytest
 
-from extractors.errors import OutputError
-from extractors.flow.workers import FlowWorkers
-from extractors.networks.build import WeightSources
-from extractors.twostream import build_twostream, calibration_of
-from extractors.video.inputs import find_videos
 from lstr import __version__
-from pipelines.extraction import ray_cluster
-from pipelines.extraction.job import plan
-from pipelines.extraction.options import ExtractOptions, WorkerConfig
-from pipelines.extraction.outcome import Outcome
-from pipelines.extraction.prepare import sampled_inputs
-from pipelines.extraction.processes import over_processes
-from pipelines.extraction.resume import resume
-from pipelines.failures import ExhaustedError
-from pipelines.features.folder import create_features
+from lstr.extractors.errors import OutputError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.twostream import build_twostream, calibration_of
+from lstr.extractors.video.inputs import find_videos
+from lstr.pipelines.extraction import ray_cluster
+from lstr.pipelines.extraction.job import plan
+from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.prepare import sampled_inputs
+from lstr.pipelines.extraction.processes import over_processes
+from lstr.pipelines.extraction.resume import resume
+from lstr.pipelines.failures import ExhaustedError
+from lstr.pipelines.features.folder import create_features
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 from tests.support.injected import STAGES, inject, write_bad

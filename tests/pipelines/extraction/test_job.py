@@ -4,14 +4,14 @@ import threading
 
 import pytest
 
-from extractors.presets import PRESETS
-from pipelines.extraction.job import Prepared, extract, plan
-from pipelines.extraction.options import ExtractOptions
-from pipelines.extraction.outcome import Outcome
-from pipelines.extraction.plan import Plan
-from pipelines.features.folder import open_features
-from pipelines.files.atomic import leftovers
-from pipelines.progress import Failed, Finished, Notice, Progress, result_of
+from lstr.extractors.presets import PRESETS
+from lstr.pipelines.extraction.job import Prepared, extract, plan
+from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.plan import Plan
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.atomic import leftovers
+from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from extractors.flow import workers as flow
-from pipelines.extraction import machine as machines
-from pipelines.extraction.machine import MEMORY, Machine, Share, free_memory, share, this_machine
+from lstr.extractors.flow import workers as flow
+from lstr.pipelines.extraction import machine as machines
+from lstr.pipelines.extraction.machine import MEMORY, Machine, Share, free_memory, share, this_machine
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import shutil
 
 import pytest
 
-from extractors.presets import PRESETS
-from extractors.video.inputs import find_videos
-from pipelines.extraction.machine import Share
-from pipelines.extraction.outcome import Outcome, Summary
-from pipelines.extraction.plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
-from pipelines.features.folder import open_features
-from pipelines.files.json_files import append_jsonl, read_jsonl
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.video.inputs import find_videos
+from lstr.pipelines.extraction.machine import Share
+from lstr.pipelines.extraction.outcome import Outcome, Summary
+from lstr.pipelines.extraction.plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.json_files import append_jsonl, read_jsonl
 
 
 @pytest.fixture

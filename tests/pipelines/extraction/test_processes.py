@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from extractors.errors import ExtractorError, WeightsError
-from pipelines.extraction.options import WorkerConfig
-from pipelines.extraction.outcome import Outcome
-from pipelines.extraction.processes import WorkerProcess, over_processes
-from pipelines.extraction.resume import resume
-from pipelines.features.folder import open_features
-from pipelines.files.atomic import leftovers, write_text
-from pipelines.files.json_files import read_jsonl
-from pipelines.progress import Progress
+from lstr.extractors.errors import ExtractorError, WeightsError
+from lstr.pipelines.extraction.options import WorkerConfig
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.processes import WorkerProcess, over_processes
+from lstr.pipelines.extraction.resume import resume
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.atomic import leftovers, write_text
+from lstr.pipelines.files.json_files import read_jsonl
+from lstr.pipelines.progress import Progress
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_each_process_sees_one_gpu(begun, started, monkeypatch):
     told = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    monkeypatch.setattr("pipelines.extraction.processes.STARTS", 5)
+    monkeypatch.setattr("lstr.pipelines.extraction.processes.STARTS", 5)
     popen = subprocess.Popen
     monkeypatch.setattr(
         "subprocess.Popen", lambda *a, env, **k: (told.append(env["CUDA_VISIBLE_DEVICES"]), popen(*a, env=env, **k))[1]

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.errors import MissingPathError
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.networks.weights import randomise
-from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.extraction import ray_cluster as ray_extract
-from pipelines.extraction.options import WorkerConfig
-from pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from pipelines.files.remote import place
-from pipelines.files.scratch import SCRATCH
+from lstr.extractors.errors import MissingPathError
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.networks.weights import randomise
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.extraction import ray_cluster as ray_extract
+from lstr.pipelines.extraction.options import WorkerConfig
+from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from lstr.pipelines.files.remote import place
+from lstr.pipelines.files.scratch import SCRATCH
 from tests.support.processes import heed_interrupts
 
 STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from extractors.errors import WeightsError
-from pipelines.extraction.options import WorkerConfig
-from pipelines.extraction.worker import open_worker
-from pipelines.features.folder import open_features
-from pipelines.files.atomic import write_text
+from lstr.extractors.errors import WeightsError
+from lstr.pipelines.extraction.options import WorkerConfig
+from lstr.pipelines.extraction.worker import open_worker
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.atomic import write_text
 from tests.support.extraction import returned
 
 

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from extractors.errors import MissingPathError, RecipeError, VideoError
-from pipelines.features.compare import compare, pair_streams
+from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
+from lstr.pipelines.features.compare import compare, pair_streams
 
 WIDTHS = {"rgb_kinetics_resnet50": 48, "flow_kinetics_bninception": 24}
 
@@ -142,7 +142,7 @@ def test_which_folders_are_compared(reference, tmp_path):
 
 
 def test_recipes_that_differ_are_shown(reference, tmp_path, lstr):
-    from extractors.recipe import NetworkRecipe, Recipe
+    from lstr.extractors.recipe import NetworkRecipe, Recipe
 
     mine = changed(reference, lambda a: a)
     for folder, crops in ((reference, 10), (mine, 1)):

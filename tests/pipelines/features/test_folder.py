@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from extractors.errors import MissingPathError, RecipeError
-from pipelines.features.folder import create_features, open_features
-from pipelines.files.atomic import replacing
-from pipelines.files.npy_rows import RowFile
+from lstr.extractors.errors import MissingPathError, RecipeError
+from lstr.pipelines.features.folder import create_features, open_features
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.npy_rows import RowFile
 
 
 def test_replacing_is_all_or_nothing(tmp_path):

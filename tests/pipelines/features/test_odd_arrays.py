@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from extractors.errors import RecipeError
-from pipelines.datasets.dataset import read_split
-from pipelines.features.folder import open_features
-from pipelines.features.verify import verify
+from lstr.extractors.errors import RecipeError
+from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.verify import verify
 
 
 def rewritten(feature_set, change) -> None:

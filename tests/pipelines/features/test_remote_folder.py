@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.errors import RecipeError
-from extractors.recipe import NetworkRecipe, Recipe
-from pipelines.features.remote_folder import create_remote, open_remote
-from pipelines.files.json_files import write_json
-from pipelines.files.npy_rows import fingerprints
-from pipelines.files.remote import RemoteFile
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.pipelines.features.remote_folder import create_remote, open_remote
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.files.npy_rows import fingerprints
+from lstr.pipelines.files.remote import RemoteFile
 
 RECIPE = Recipe(
     NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),

@@ -6,14 +6,14 @@ import shutil
 import numpy as np
 import pytest
 
-from extractors.errors import MissingPathError, OutputError
-from extractors.recipe import NetworkRecipe, Recipe
-from pipelines.features.folder import create_features, open_features
-from pipelines.features.norms import norms
-from pipelines.features.verify import verify
-from pipelines.files.json_files import write_json
-from pipelines.files.npy_rows import RowFile, fingerprints
-from pipelines.info import plot_features
+from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.pipelines.features.folder import create_features, open_features
+from lstr.pipelines.features.norms import norms
+from lstr.pipelines.features.verify import verify
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.files.npy_rows import RowFile, fingerprints
+from lstr.pipelines.info import plot_features
 
 L = 12
 

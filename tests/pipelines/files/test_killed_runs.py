@@ -15,9 +15,9 @@ import av
 import numpy as np
 import pytest
 
-from pipelines.features.folder import open_features
-from pipelines.features.verify import verify
-from pipelines.files.atomic import leftovers, replacing, sweep
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.verify import verify
+from lstr.pipelines.files.atomic import leftovers, replacing, sweep
 
 N_VIDEOS = 6
 CHUNKS = 2
@@ -46,7 +46,8 @@ def videos(tmp_path_factory) -> Path:
 def launcher():
     """Starts processes that have imported everything already, so that many can be killed in little time."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["lstr_cli.extract", "pipelines.extraction.job", "mmaction.models", "rich.progress"])
+    preloaded = ("lstr_cli.extract", "lstr.pipelines.extraction.job", "mmaction.models", "rich.progress")
+    context.set_forkserver_preload(list(preloaded))
     return context
 
 

@@ -10,11 +10,11 @@ import time
 import fsspec
 import pytest
 
-from extractors.errors import MissingPathError, OutputError, VideoError
-from pipelines.files import remote
-from pipelines.files.remote import RemoteFile, place
-from pipelines.files.scratch import SCRATCH, scratch
-from pipelines.files.videos import announced_seconds, fetch, find_sources
+from lstr.extractors.errors import MissingPathError, OutputError, VideoError
+from lstr.pipelines.files import remote
+from lstr.pipelines.files.remote import RemoteFile, place
+from lstr.pipelines.files.scratch import SCRATCH, scratch
+from lstr.pipelines.files.videos import announced_seconds, fetch, find_sources
 
 
 @pytest.fixture

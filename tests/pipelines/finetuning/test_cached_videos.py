@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from extractors.errors import OutputError
-from extractors.flow.workers import FlowWorkers
-from extractors.presets import PRESETS
-from extractors.video.file_reader import open_chunks
-from extractors.video.inputs import find_videos
-from extractors.weights.published_files import sha256_of
-from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
-from pipelines.failures import ExhaustedError, Failure, FailureLog
-from pipelines.features.folder import open_features
-from pipelines.files.npy_rows import RowFile
-from pipelines.finetuning.cached_videos import Made, chunks_of, fill, look_at
-from pipelines.finetuning.run_folder import check_output
-from pipelines.progress import Progress
+from lstr.extractors.errors import OutputError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
+from lstr.pipelines.failures import ExhaustedError, Failure, FailureLog
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.npy_rows import RowFile
+from lstr.pipelines.finetuning.cached_videos import Made, chunks_of, fill, look_at
+from lstr.pipelines.finetuning.run_folder import check_output
+from lstr.pipelines.progress import Progress
 from tests.support.extraction import returned
 from tests.support.injected import SIZE, inject, write_bad
 from tests.support.videos import write_video

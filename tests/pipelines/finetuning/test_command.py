@@ -10,14 +10,14 @@ import sys
 import pytest
 import torch
 
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.networks.weights import identify, randomise
-from extractors.presets import PRESETS
-from extractors.weights.content import read_state_dict
-from extractors.weights.model_card import read_card
-from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.finetuning.initial_weights import initial_weights
-from pipelines.weights.folder import open_weights
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.networks.weights import identify, randomise
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.weights.content import read_state_dict
+from lstr.extractors.weights.model_card import read_card
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.finetuning.initial_weights import initial_weights
+from lstr.pipelines.weights.folder import open_weights
 from tests.support.mistakes import mistake
 from tests.support.processes import heed_interrupts
 
@@ -102,7 +102,7 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
 @pytest.mark.long
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    from pipelines.finetuning import run_folder
+    from lstr.pipelines.finetuning import run_folder
 
     options = ("--stream", "flow", "--loaders", "0")
     saved = run_folder.State.save

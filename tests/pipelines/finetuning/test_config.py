@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from extractors.errors import RecipeError
-from extractors.presets import PRESETS
 from lstr.errors import ConfigError
-from pipelines.finetuning import config as finetune_config
-from pipelines.finetuning.config import FinetuneConfig, defaults, resolve, trainable
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.presets import PRESETS
+from lstr.pipelines.finetuning import config as finetune_config
+from lstr.pipelines.finetuning.config import FinetuneConfig, defaults, resolve, trainable
 
 FAST = PRESETS["fast"]
 NOTHING = {"rgb": False, "flow": False}

@@ -6,20 +6,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from extractors.errors import WeightsError
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.presets import StreamPreset
-from extractors.weights.content import read_state_dict
-from extractors.weights.model_card import read_card
 from lstr.errors import CheckpointError, LstrError
-from pipelines.extraction.chunk_cache import CachedVideo, CacheError
-from pipelines.finetuning.config import FinetuneConfig
-from pipelines.finetuning.initial_weights import Initial, initial_weights
-from pipelines.finetuning.networks import train_networks
-from pipelines.finetuning.recogniser import begin_with, recogniser
-from pipelines.finetuning.run_folder import Epoch, EpochLog
-from pipelines.progress import Progress, result_of
-from pipelines.weights.folder import open_weights
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.presets import StreamPreset
+from lstr.extractors.weights.content import read_state_dict
+from lstr.extractors.weights.model_card import read_card
+from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
+from lstr.pipelines.finetuning.config import FinetuneConfig
+from lstr.pipelines.finetuning.initial_weights import Initial, initial_weights
+from lstr.pipelines.finetuning.networks import train_networks
+from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
+from lstr.pipelines.finetuning.run_folder import Epoch, EpochLog
+from lstr.pipelines.progress import Progress, result_of
+from lstr.pipelines.weights.folder import open_weights
 from tests.support.planted import CLASSES, planted, planted_training
 
 MEASURED = ("rate", "waiting")

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.networks.build import WeightSources, build_network, network_recipe
-from extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment
-from extractors.presets import PRESETS
-from extractors.weights.content import read_content
-from extractors.weights.model_card import ModelCard, network_file
-from pipelines.finetuning import fold_alignment
-from pipelines.finetuning.fold_alignment import align, linear_map
-from pipelines.weights.folder import write_network
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.networks.build import WeightSources, build_network, network_recipe
+from lstr.extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.weights.content import read_content
+from lstr.extractors.weights.model_card import ModelCard, network_file
+from lstr.pipelines.finetuning import fold_alignment
+from lstr.pipelines.finetuning.fold_alignment import align, linear_map
+from lstr.pipelines.weights.folder import write_network
 from tests.support.planted import CLASSES, planted
 
 PRESET = replace(PRESETS["fast"], precision="float32", short_side=40, crop=32)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lstr.errors import ConfigError, LabelsError
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
-from pipelines.finetuning.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
+from lstr.pipelines.finetuning.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
 
 CLASSES = (BACKGROUND, "a", "b")
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.extraction.chunk_cache import CachedVideo
-from pipelines.finetuning import kept_chunks
-from pipelines.finetuning.kept_chunks import KeptChunks
-from pipelines.finetuning.loader import EpochLoader
-from pipelines.finetuning.samples import Augmentation, Draws, Sample, SampleSet
+from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.finetuning import kept_chunks
+from lstr.pipelines.finetuning.kept_chunks import KeptChunks
+from lstr.pipelines.finetuning.loader import EpochLoader
+from lstr.pipelines.finetuning.samples import Augmentation, Draws, Sample, SampleSet
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys
-from pipelines.finetuning.loader import make_loader
+from lstr.pipelines.finetuning.loader import make_loader
 import torch
 batches = iter(make_loader([(torch.zeros(1), 0)] * 99, [[i] for i in range(99)], loaders=1))
 next(batches)

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from extractors.presets import StreamPreset
-from extractors.weights.content import read_state_dict
 from lstr.errors import ConfigError
-from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.finetuning import network_run
-from pipelines.finetuning.config import FinetuneConfig
-from pipelines.finetuning.loader import EpochLoader
-from pipelines.finetuning.network_run import NetworkRun
-from pipelines.finetuning.networks import train_networks
-from pipelines.finetuning.recogniser import batch_norms, recogniser
-from pipelines.finetuning.run_folder import Network, State
-from pipelines.finetuning.samples import Draws, Sample
-from pipelines.progress import Progress
-from pipelines.training.ranks import ALONE, Ranks
-from pipelines.weights.folder import open_weights
+from lstr.extractors.presets import StreamPreset
+from lstr.extractors.weights.content import read_state_dict
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.finetuning import network_run
+from lstr.pipelines.finetuning.config import FinetuneConfig
+from lstr.pipelines.finetuning.loader import EpochLoader
+from lstr.pipelines.finetuning.network_run import NetworkRun
+from lstr.pipelines.finetuning.networks import train_networks
+from lstr.pipelines.finetuning.recogniser import batch_norms, recogniser
+from lstr.pipelines.finetuning.run_folder import Network, State
+from lstr.pipelines.finetuning.samples import Draws, Sample
+from lstr.pipelines.progress import Progress
+from lstr.pipelines.training.ranks import ALONE, Ranks
+from lstr.pipelines.weights.folder import open_weights
 from tests.support.planted import planted_training
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,7 +32,7 @@ import sys
 from pathlib import Path
 
 import tests.pipelines.finetuning.test_ranks as planted
-from pipelines.training.ranks import join_ranks
+from lstr.pipelines.training.ranks import join_ranks
 
 folder, resume, frozen, stop = Path(sys.argv[1]), sys.argv[2] == "resume", sys.argv[3] == "frozen", int(sys.argv[4])
 with join_ranks("cpu") as (ranks, device):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.labels.segment import Segment
-from pipelines.finetuning.samples import (
+from lstr.pipelines.finetuning.samples import (
     PLACES,
     Augmentation,
     Draws,

@@ -16,20 +16,20 @@ from unittest.mock import patch
 
 import pytest
 
-from extractors.errors import OutputError, VideoError
-from extractors.prefetch import torch_threads
 from lstr.config import KINDS
 from lstr.errors import ConfigError, LabelsError
-from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.detection.job import DetectOptions, detect_sources
-from pipelines.learning.events import Doing, Learnt, Planned
-from pipelines.learning.job import learn, plan
-from pipelines.learning.options import LearnOptions
-from pipelines.learning.pace import measure_model
-from pipelines.learning.plan import MODEL, STARTING
-from pipelines.model_files.model_file import open_model
-from pipelines.progress import Failed, Finished, Notice, result_of
-from pipelines.training.config import preset_for, resolve
+from lstr.extractors.errors import OutputError, VideoError
+from lstr.extractors.prefetch import torch_threads
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.learning.events import Doing, Learnt, Planned
+from lstr.pipelines.learning.job import learn, plan
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.pace import measure_model
+from lstr.pipelines.learning.plan import MODEL, STARTING
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.progress import Failed, Finished, Notice, result_of
+from lstr.pipelines.training.config import preset_for, resolve
 
 SMALL = {"epochs": "2", "draws": "48", "model.d_model": "32", "train.epochs": "4"}
 
@@ -212,8 +212,8 @@ def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
 
 @pytest.mark.long
 def test_networks_whose_time_is_over_end_with_their_epoch(videos, tmp_path):
-    from pipelines.finetuning.finetune import FinetuneOptions, finetune
-    from pipelines.finetuning.run_folder import Epoch
+    from lstr.pipelines.finetuning.finetune import FinetuneOptions, finetune
+    from lstr.pipelines.finetuning.run_folder import Epoch
 
     chosen = FinetuneOptions(
         [str(videos / "videos")],
@@ -249,7 +249,7 @@ def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
 )
 def test_settings_of_the_model_are_checked_before_anything_is_measured(videos, tmp_path, name, value, sentence):
     with (
-        patch("pipelines.learning.pace.measure_training", side_effect=AssertionError),
+        patch("lstr.pipelines.learning.pace.measure_training", side_effect=AssertionError),
         pytest.raises(ConfigError, match=sentence),
     ):
         list(plan(options(videos, tmp_path / "x", settings={**SMALL, name: value})))
@@ -260,9 +260,9 @@ def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path)
     found = {}
     for more in ({}, {"train.epochs": "80"}, {"train.epochs": "80", "train.teacher": "2", "train.teacher_stages": "2"}):
         with (
-            patch("pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
-            patch("pipelines.learning.pace.measure_chunks", return_value=0.01),
-            patch("pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
+            patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
+            patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
+            patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
         ):
             chosen = options(videos, tmp_path / "x", settings={**SMALL, **more})
             planned = next(event for event in plan(chosen) if isinstance(event, Planned)).plan

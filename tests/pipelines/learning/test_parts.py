@@ -5,7 +5,7 @@ import pytest
 from lstr.errors import LabelsError
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment
-from pipelines.learning.parts import TESTING, TRAINING, VALIDATION, divide, folds_of
+from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, divide, folds_of
 
 
 def labels_of(shown: dict[str, str], subset: str = TRAINING, **subsets: str) -> Labels:

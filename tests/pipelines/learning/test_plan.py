@@ -3,7 +3,7 @@
 import pytest
 
 from lstr.errors import ConfigError
-from pipelines.learning.plan import (
+from lstr.pipelines.learning.plan import (
     CHUNKS,
     FEWEST_EPOCHS,
     PACK,

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from lstr.labels.segment import Segment
+from lstr.pipelines.evaluation.hysteresis import detect_spans
+from lstr.pipelines.learning.thresholds import Scored, by_class, choose_rule, f1_of
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline
-from pipelines.evaluation.hysteresis import detect_spans
-from pipelines.learning.thresholds import Scored, by_class, choose_rule, f1_of
 
 CLASSES = ("Background", "hug")
 

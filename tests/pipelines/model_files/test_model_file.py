@@ -10,21 +10,21 @@ import pytest
 import torch
 
 import lstr
-from extractors.errors import OutputError, RecipeError, WeightsError
-from extractors.presets import PRESETS
-from extractors.weights.archive import Archive, write_archive
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
+from lstr.extractors.errors import OutputError, RecipeError, WeightsError
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import make_model
+from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
+from lstr.pipelines.finetuning.initial_weights import initial_weights
+from lstr.pipelines.model_files import model_file
+from lstr.pipelines.model_files.model_file import change_thresholds, is_model, open_model, write_model
+from lstr.pipelines.model_files.parts import unpack_model
+from lstr.pipelines.weights.known import recorded_weights
 from lstr.timeline import Thresholds, thresholds_of
-from pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
-from pipelines.finetuning.initial_weights import initial_weights
-from pipelines.model_files import model_file
-from pipelines.model_files.model_file import change_thresholds, is_model, open_model, write_model
-from pipelines.model_files.parts import unpack_model
-from pipelines.weights.known import recorded_weights
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES
 from tests.support.mistakes import mistake

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from extractors.recipe import NetworkRecipe, Recipe
-from pipelines.files.home import home
-from pipelines.networks import converted
-from pipelines.networks.converted import ConvertedNetworks, recall, remember
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.pipelines.files.home import home
+from lstr.pipelines.networks import converted
+from lstr.pipelines.networks.converted import ConvertedNetworks, recall, remember
 
 RECIPE = Recipe(NetworkRecipe("resnet50", "random", "ab", 1, (1.0,) * 3, (1.0,) * 3), None, flow_algorithm=None)
 

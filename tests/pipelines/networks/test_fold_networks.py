@@ -9,26 +9,26 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.errors import RecipeError, WeightsError
-from extractors.flow.workers import FlowWorkers
-from extractors.networks.build import WeightSources
-from extractors.twostream import build_twostream, rebuild_twostream
-from extractors.video.file_reader import open_chunks
-from extractors.weights.model_card import network_files
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
+from lstr.extractors.errors import RecipeError, WeightsError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.weights.model_card import network_files
 from lstr.kinds import make_model
-from pipelines.extraction import ray_cluster as ray_extract
-from pipelines.extraction.job import extract
-from pipelines.extraction.options import ExtractOptions, WorkerConfig
-from pipelines.extraction.outcome import Outcome
-from pipelines.extraction.worker import open_worker
-from pipelines.features.folder import create_features, open_features
-from pipelines.networks import fold_networks
-from pipelines.networks.checkpoint_recipe import check_recipe, networks_of
-from pipelines.networks.converted import use_runtime
-from pipelines.networks.fold_networks import FoldNetworks
-from pipelines.networks.recipes import choose_recipe, find_recipe, weights_for
+from lstr.pipelines.extraction import ray_cluster as ray_extract
+from lstr.pipelines.extraction.job import extract
+from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
+from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.worker import open_worker
+from lstr.pipelines.features.folder import create_features, open_features
+from lstr.pipelines.networks import fold_networks
+from lstr.pipelines.networks.checkpoint_recipe import check_recipe, networks_of
+from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.fold_networks import FoldNetworks
+from lstr.pipelines.networks.recipes import choose_recipe, find_recipe, weights_for
 from tests.support.extraction import returned
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.networks.build import WeightSources, network_recipe
-from extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
-from extractors.recipe import NetworkRecipe, Recipe, differences
-from extractors.twostream import build_twostream
-from pipelines.networks.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
+from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
+from lstr.extractors.networks.build import WeightSources, network_recipe
+from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
+from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
+from lstr.extractors.twostream import build_twostream
+from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
 
 MOBILENET = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"
 RGB = NetworkRecipe("resnet50", "kinetics", "0123456789abcdef", 1, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from pipelines.detection.detect import detect
-from pipelines.model_files.model_file import open_model, write_model
+from lstr.pipelines.detection.detect import detect
+from lstr.pipelines.model_files.model_file import open_model, write_model
 from tests.support.mistakes import mistake
 
 

@@ -8,10 +8,10 @@ import pytest
 from lstr.labels.check import check
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.subtitles import from_vtt
+from lstr.pipelines.annotations.tables import from_csv
+from lstr.pipelines.reports.timeline_page import write_report
 from lstr.timeline import Thresholds, Timeline
-from pipelines.annotations.subtitles import from_vtt
-from pipelines.annotations.tables import from_csv
-from pipelines.reports.timeline_page import write_report
 from tests.support.browser import click_at, ink, seconds, until
 
 CLASSES = ["Background", "hug", 'kick, "high"']

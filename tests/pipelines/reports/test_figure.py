@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.timeline_json import to_timeline
-from pipelines.reports.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
-from pipelines.reports.palette import colours_of
+from lstr.pipelines.annotations.timeline_json import to_timeline
+from lstr.pipelines.reports.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
+from lstr.pipelines.reports.palette import colours_of
 from tests.support.annotated import AWKWARD, CLASSES
 
 TIMELINE = {**to_timeline("a b", AWKWARD, CLASSES), "warnings": ["random $weights$"]}

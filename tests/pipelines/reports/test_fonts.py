@@ -5,9 +5,17 @@ import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 
-from pipelines.reports import fonts
-from pipelines.reports.figure import write_figure
-from pipelines.reports.fonts import families, first_font, font_of, illegible, illegible_warning, letters, parts_by_font
+from lstr.pipelines.reports import fonts
+from lstr.pipelines.reports.figure import write_figure
+from lstr.pipelines.reports.fonts import (
+    families,
+    first_font,
+    font_of,
+    illegible,
+    illegible_warning,
+    letters,
+    parts_by_font,
+)
 
 DIVE = "跳水"
 

@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from lstr.labels.segment import Segment
-from pipelines.annotations.subtitles import from_vtt
-from pipelines.annotations.tables import from_csv
-from pipelines.reports.index_page import write_index
+from lstr.pipelines.annotations.subtitles import from_vtt
+from lstr.pipelines.annotations.tables import from_csv
+from lstr.pipelines.reports.index_page import write_index
 from tests.support.browser import CLASSES, HOSTILE, SEGMENTS, ink
 
 

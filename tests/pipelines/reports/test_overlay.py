@@ -6,8 +6,8 @@ import av
 import numpy as np
 import pytest
 
-from extractors.errors import OutputError, VideoError
-from pipelines.reports.overlay import MOST_LANES, Lanes, write_overlay
+from lstr.extractors.errors import OutputError, VideoError
+from lstr.pipelines.reports.overlay import MOST_LANES, Lanes, write_overlay
 
 CLASSES = ("Background", "wave", "Zürich & co")
 EVENTS = [
@@ -96,7 +96,7 @@ def test_lanes_know_what_had_been_said():
 
 
 def test_a_frame_alone_depends_on_nothing_later():
-    from pipelines.reports.overlay import Panel
+    from lstr.pipelines.reports.overlay import Panel
 
     later = np.vstack([SCORES[:4], 1 - SCORES[4:]])
     for now in (0.0, 0.3, 0.75, 1.0, 1.2):

@@ -6,12 +6,12 @@ import av
 import numpy as np
 import pytest
 
-from extractors.errors import VideoError
-from extractors.video.file_reader import FrameReader
-from extractors.video.frames import resample
-from extractors.video.inputs import find_videos
-from extractors.video.probe import probe
-from pipelines.reports.proxy import is_playable, write_proxy
+from lstr.extractors.errors import VideoError
+from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.frames import resample
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.reports.proxy import is_playable, write_proxy
 
 
 def write_video(path, codec: str, pixels: str = "yuv420p", size: tuple[int, int] = (96, 64), n_frames: int = 45):

@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from lstr.pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encode_scores
 from lstr.timeline import Thresholds, Timeline
-from pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encode_scores
 
 RULES = [
     Thresholds(),

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from extractors.errors import OutputError
+from lstr.extractors.errors import OutputError
 from lstr.labels.segment import Segment
-from pipelines.reports.timeline_page import FULL_SCALE, encode_scores, write_report
+from lstr.pipelines.reports.timeline_page import FULL_SCALE, encode_scores, write_report
 from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.reports.timeline_page import FULL_SCALE, write_report
+from lstr.pipelines.reports.timeline_page import FULL_SCALE, write_report
 from tests.support.browser import (
     CLASSES,
     GREYS,

@@ -7,9 +7,9 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from extractors.flow import tvl1
-from extractors.video.probe import probe
-from pipelines.speed.chain import STAGES, Paced, rendered
+from lstr.extractors.flow import tvl1
+from lstr.extractors.video.probe import probe
+from lstr.pipelines.speed.chain import STAGES, Paced, rendered
 
 CHUNKS = 10
 
@@ -50,7 +50,7 @@ def test_the_record(lstr, video, tmp_path):
 
 
 def test_the_papers_rates_add_up_to_its_last_row():
-    from pipelines.speed.chain import PAPER
+    from lstr.pipelines.speed.chain import PAPER
 
     assert 1 / sum(1 / PAPER[name] for name in STAGES if name in PAPER) == pytest.approx(PAPER["serial"], abs=0.01)
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
-from extractors.presets import PRESETS
-from pipelines.demo.scenes import SceneConfig, render_scenes
-from pipelines.networks.converted import recall
-from pipelines.speed import choice
-from pipelines.speed.choice import advice
+from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
+from lstr.extractors.presets import PRESETS
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.networks.converted import recall
+from lstr.pipelines.speed import choice
+from lstr.pipelines.speed.choice import advice
 
 
 @pytest.fixture(scope="module")

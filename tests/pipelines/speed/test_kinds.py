@@ -9,11 +9,11 @@ import torch
 from lstr.config import KINDS, LSTRConfig
 from lstr.errors import ConfigError
 from lstr.literature.publications import published_size
-from pipelines.models import describe_models, keep_speeds, read_speeds
-from pipelines.progress import Finished, Progress
-from pipelines.speed import kinds as bench
-from pipelines.speed.kinds import KindsBench, bench_kinds
-from pipelines.speed.turns import Measured
+from lstr.pipelines.models import describe_models, keep_speeds, read_speeds
+from lstr.pipelines.progress import Finished, Progress
+from lstr.pipelines.speed import kinds as bench
+from lstr.pipelines.speed.kinds import KindsBench, bench_kinds
+from lstr.pipelines.speed.turns import Measured
 from tests.support.tiny_models import TINY
 
 

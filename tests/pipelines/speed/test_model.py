@@ -15,9 +15,9 @@ from lstr.checkpoints import checkpoint
 from lstr.config import ENCODERS, KINDS, LSTRConfig
 from lstr.kinds import make_model
 from lstr.models.lstr.stream_plan import make_plan
-from pipelines.progress import Finished, Progress, result_of
-from pipelines.speed import model as bench
-from pipelines.speed import turns
+from lstr.pipelines.progress import Finished, Progress, result_of
+from lstr.pipelines.speed import model as bench
+from lstr.pipelines.speed import turns
 
 TINY = LSTRConfig(
     rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4

@@ -9,7 +9,7 @@ import torch
 from lstr.batch import predict
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
-from pipelines.training.sampling import absorb_statistics
+from lstr.pipelines.training.sampling import absorb_statistics
 
 
 @pytest.mark.long

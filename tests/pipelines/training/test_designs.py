@@ -10,16 +10,16 @@ import torch
 
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
+from lstr.pipelines.detection.recorded import run_recorded
+from lstr.pipelines.detection.sources import open_sources
+from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.progress import result_of
+from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.run import Task, train_model
+from lstr.pipelines.training.sampling import count_steps, draw_windows, make_batch
+from lstr.pipelines.training.schedule import rates
 from lstr.windows.windows import Outputs, Part
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
-from pipelines.detection.recorded import run_recorded
-from pipelines.detection.sources import open_sources
-from pipelines.evaluation.scoring import Scoring, score_split
-from pipelines.progress import result_of
-from pipelines.training.config import TrainConfig, resolve
-from pipelines.training.run import Task, train_model
-from pipelines.training.sampling import count_steps, draw_windows, make_batch
-from pipelines.training.schedule import rates
 from tests.support.detections import decisions_of
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
@@ -90,7 +90,7 @@ def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, mon
     model, config = resolve("lstr-small", TINY | {"model.flow_dim": "0"}, split.dims)
     list(train_model(Task(split, model, config), tmp_path))
     loaded = load(tmp_path / "checkpoint.pt")
-    monkeypatch.setattr("pipelines.detection.sources.FlowWorkers", None)
+    monkeypatch.setattr("lstr.pipelines.detection.sources.FlowWorkers", None)
     sources = [next(open_sources([path], loaded)) for path in (small_set.videos / "scene_00.mp4", small_set.features)]
     raw, stored = ([d.scores for d in decisions_of(run_recorded(source, loaded))] for source in sources)
     assert np.allclose(raw, stored, atol=1e-4)
@@ -141,7 +141,7 @@ def test_anticipation_is_scored_against_what_came(small_set, split, tmp_path, mo
         later = [np.roll(truth, -h, axis=0) for h in (1, 2)]
         return torch.from_numpy(np.stack([np.full_like(truth, 0.5), *later], axis=1))
 
-    monkeypatch.setattr("pipelines.evaluation.scoring.predict_ahead", oracle)
+    monkeypatch.setattr("lstr.pipelines.evaluation.scoring.predict_ahead", oracle)
     result = result_of(score_split(loaded, split)).document
     assert [row["chunks"] for row in result["anticipation"]] == [1, 2]
     assert [row["mAP"] for row in result["anticipation"]] == [1.0, 1.0] and result["lstr"]["mAP"] < 0.5

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training import exemplars
+from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.exemplars import give_exemplars
+from lstr.pipelines.training.sampling import absorb_statistics, feature_statistics, standardise
+from lstr.pipelines.training.schedule import learning_rate, rates
 from lstr.windows.windows import gather
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.training import exemplars
-from pipelines.training.config import TrainConfig, resolve
-from pipelines.training.exemplars import give_exemplars
-from pipelines.training.sampling import absorb_statistics, feature_statistics, standardise
-from pipelines.training.schedule import learning_rate, rates
 from tests.support.tiny_models import tiny, unsettled
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError
-from pipelines.datasets.dataset import read_split
-from pipelines.progress import Finished, Notice, result_of
-from pipelines.training.config import preset_for, resolve
-from pipelines.training.log import Step
-from pipelines.training.run import Task, train_model
-from pipelines.training.train import Started, Trained, TrainOptions, planned_settings, train
+from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.progress import Finished, Notice, result_of
+from lstr.pipelines.training.config import preset_for, resolve
+from lstr.pipelines.training.log import Step
+from lstr.pipelines.training.run import Task, train_model
+from lstr.pipelines.training.train import Started, Trained, TrainOptions, planned_settings, train
 from tests.support.feature_set import TINY_SETTINGS
 
 
@@ -66,8 +66,8 @@ def test_cublas_is_told_before_cuda_begins(way, feature_set, tmp_path, monkeypat
         told.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
         raise LstrError("CUDA begins here.", "end here.")
 
-    monkeypatch.setattr("pipelines.training.train.choose_device", began)
-    monkeypatch.setattr("pipelines.training.run.provenance", began)
+    monkeypatch.setattr("lstr.pipelines.training.train.choose_device", began)
+    monkeypatch.setattr("lstr.pipelines.training.run.provenance", began)
     made = {
         "option": {"deterministic": True},
         "setting": {"settings": {"train.deterministic": "yes"}},

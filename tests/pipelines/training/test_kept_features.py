@@ -8,14 +8,14 @@ import torch
 
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training.batches import PieceMaker
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.kept_features import SHARE, KeptFeatures, fit_on
+from lstr.pipelines.training.ranks import Ranks
+from lstr.pipelines.training.sampling import draw_windows, hide_slots
+from lstr.pipelines.training.step import Learner
 from lstr.windows.loss import Supervision, distillation, loss_of
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from pipelines.training.batches import PieceMaker
-from pipelines.training.config import TrainConfig
-from pipelines.training.kept_features import SHARE, KeptFeatures, fit_on
-from pipelines.training.ranks import Ranks
-from pipelines.training.sampling import draw_windows, hide_slots
-from pipelines.training.step import Learner
 
 MODEL = LSTRConfig(
     rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=16, work_length=6, long_length=16, long_stride=2, n0=3

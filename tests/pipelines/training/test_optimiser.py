@@ -5,11 +5,11 @@ import sys
 
 import torch
 
-from pipelines.training.step import Adam, Average
+from lstr.pipelines.training.step import Adam, Average
 
 ONE_STEP = """
 import sys, torch
-from pipelines.training.step import Adam
+from lstr.pipelines.training.step import Adam
 weight = torch.nn.Parameter(torch.ones(3))
 optimiser = Adam([weight], lr=0.1, fused=True)
 weight.sum().backward()

@@ -11,10 +11,10 @@ import pytest
 
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError
-from pipelines.datasets.dataset import read_split
-from pipelines.training.config import resolve
-from pipelines.training.ranks import Ranks, join_ranks, step_seed
-from pipelines.training.run import Task, train_model
+from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.ranks import Ranks, join_ranks, step_seed
+from lstr.pipelines.training.run import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {**TINY_SETTINGS, "model.dropout": "0", "train.hide_long": "0", "train.log_every": "1"}

@@ -14,9 +14,9 @@ import torch
 
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError
-from pipelines.datasets.dataset import read_split
-from pipelines.training.config import resolve
-from pipelines.training.run import Task, train_model
+from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.run import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.processes import heed_interrupts
 
@@ -49,7 +49,7 @@ def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypa
     for _ in train_model(Task(split, model, config, validation), tmp_path / "whole"):
         pass
     asked = iter(range(10_000))
-    monkeypatch.setattr("pipelines.training.run_folder.Saver.is_due", lambda self: next(asked) % 5 == 0)
+    monkeypatch.setattr("lstr.pipelines.training.run_folder.Saver.is_due", lambda self: next(asked) % 5 == 0)
     for resume, more in ((False, 7), (True, 6), (True, 9), (True, 99)):
         stopped = train_model(Task(split, model, config, validation), tmp_path / "parts", resume=resume)
         list(islice(stopped, more))

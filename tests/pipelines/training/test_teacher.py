@@ -13,15 +13,15 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.config import KINDS
 from lstr.errors import CheckpointError, ConfigError
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
+from lstr.pipelines.training.batches import PieceMaker
+from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.ranks import ALONE
+from lstr.pipelines.training.run import Task, train_model
+from lstr.pipelines.training.sampling import draw_windows, make_batch
+from lstr.pipelines.training.step import Learner
+from lstr.pipelines.training.teacher import in_time, lessons
 from lstr.windows.windows import Outputs
-from pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
-from pipelines.training.batches import PieceMaker
-from pipelines.training.config import TrainConfig, resolve
-from pipelines.training.ranks import ALONE
-from pipelines.training.run import Task, train_model
-from pipelines.training.sampling import draw_windows, make_batch
-from pipelines.training.step import Learner
-from pipelines.training.teacher import in_time, lessons
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {**TINY_SETTINGS, "model.kind": "rnn", "train.batch_size": "4", "train.epochs": "2", "train.log_every": "1"}

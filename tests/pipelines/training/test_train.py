@@ -15,16 +15,16 @@ from lstr.checkpoints.checkpoint import load
 from lstr.config import PRESETS as MODELS
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
+from lstr.pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray, read_split
+from lstr.pipelines.evaluation.scoring import score_split
+from lstr.pipelines.progress import result_of
+from lstr.pipelines.provenance import git_revision
+from lstr.pipelines.training.batches import read_ahead
+from lstr.pipelines.training.config import PRESETS, TrainConfig, resolve
+from lstr.pipelines.training.run import Task, train_model
+from lstr.pipelines.training.sampling import absorb_statistics, draw_windows, feature_statistics, hide_slots
+from lstr.pipelines.training.schedule import learning_rate
 from lstr.windows.windows import gather
-from pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray, read_split
-from pipelines.evaluation.scoring import score_split
-from pipelines.progress import result_of
-from pipelines.provenance import git_revision
-from pipelines.training.batches import read_ahead
-from pipelines.training.config import PRESETS, TrainConfig, resolve
-from pipelines.training.run import Task, train_model
-from pipelines.training.sampling import absorb_statistics, draw_windows, feature_statistics, hide_slots
-from pipelines.training.schedule import learning_rate
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.work_length": "32"}

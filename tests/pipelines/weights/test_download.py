@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from extractors.errors import OutputError, WeightsError
-from pipelines.weights import download as module
-from pipelines.weights.download import download
+from lstr.extractors.errors import OutputError, WeightsError
+from lstr.pipelines.weights import download as module
+from lstr.pipelines.weights.download import download
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

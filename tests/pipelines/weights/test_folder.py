@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from extractors.errors import MissingPathError, RecipeError, WeightsError
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.networks.build import WeightSources, build_network
-from extractors.networks.weights import fingerprint, identify, load_weights
-from extractors.weights.content import read_state_dict
-from extractors.weights.model_card import ModelCard, blind_fold, is_weights_folder, read_card
-from pipelines.features.folder import open_features
-from pipelines.weights.folder import cards_of, fit_name, open_weights
-from pipelines.weights.published import check, find_weights
+from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.networks.build import WeightSources, build_network
+from lstr.extractors.networks.weights import fingerprint, identify, load_weights
+from lstr.extractors.weights.content import read_state_dict
+from lstr.extractors.weights.model_card import ModelCard, blind_fold, is_weights_folder, read_card
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.weights.folder import cards_of, fit_name, open_weights
+from lstr.pipelines.weights.published import check, find_weights
 from tests.support.finetuned import CLASSES, NETWORKS
 
 pytestmark = pytest.mark.long

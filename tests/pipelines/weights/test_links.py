@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler
 
-from extractors.weights import published_files
-from extractors.weights.published_files import read_manifest
-from pipelines.weights.links import ANSWERS, ask
+from lstr.extractors.weights import published_files
+from lstr.extractors.weights.published_files import read_manifest
+from lstr.pipelines.weights.links import ANSWERS, ask
 from tests.support.http_folder import Server
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from extractors.errors import WeightsError
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.networks.weights import identify, randomise
-from extractors.weights import published_files as manifest
-from extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
-from pipelines.weights.published import choose, find_weights
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.networks.weights import identify, randomise
+from lstr.extractors.weights import published_files as manifest
+from lstr.extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
+from lstr.pipelines.weights.published import choose, find_weights
 
 
 def test_the_manifest_is_whole():

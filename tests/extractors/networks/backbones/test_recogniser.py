@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
-from extractors.networks.backbones.backbones import registry
-from extractors.networks.build import WeightSources, build_network, network_recipe
-from extractors.networks.runtimes.fused import fuse
-from extractors.networks.runtimes.torch_runtime import scaled
-from extractors.presets import Preset, StreamPreset
-from extractors.recipe import NetworkRecipe, Recipe
-from extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
+from lstr.extractors.networks.backbones.backbones import registry
+from lstr.extractors.networks.build import WeightSources, build_network, network_recipe
+from lstr.extractors.networks.runtimes.fused import fuse
+from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.presets import Preset, StreamPreset
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.twostream import build_twostream, rebuild_twostream
 
 TSM = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"  # as mmaction2 ships it
 
@@ -50,7 +50,7 @@ def recogniser(config) -> torch.nn.Module:
     models = registry()
     from mmengine.config import Config
 
-    from extractors.networks.backbones.recogniser import find_config
+    from lstr.extractors.networks.backbones.recogniser import find_config
 
     model = Config.fromfile(str(find_config(str(config)))).model
     for gone in ("pretrained", "init_cfg"):

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torchvision import models
 
-from extractors.networks.backbones.backbones import CONFIGS, build_backbone
-from extractors.networks.build import INPUTS
-from extractors.networks.weights import identify, load_crossed, load_weights, randomise
-from extractors.presets import PRESETS, preset_of
-from extractors.recipe import FEATURES, NetworkRecipe, Recipe
+from lstr.extractors.networks.backbones.backbones import CONFIGS, build_backbone
+from lstr.extractors.networks.build import INPUTS
+from lstr.extractors.networks.weights import identify, load_crossed, load_weights, randomise
+from lstr.extractors.presets import PRESETS, preset_of
+from lstr.extractors.recipe import FEATURES, NetworkRecipe, Recipe
 
 SMALL = {
     "resnet18": partial(models.resnet18, weights=None),

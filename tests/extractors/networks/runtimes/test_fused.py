@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.networks.build import WeightSources
-from extractors.networks.runtimes.fused import DTYPES, fast_precision, fuse
-from extractors.networks.runtimes.torch_runtime import scaled
-from extractors.networks.weights import fingerprint, randomise
-from extractors.presets import PRESETS
-from extractors.twostream import build_twostream
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.networks.runtimes.fused import DTYPES, fast_precision, fuse
+from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks.weights import fingerprint, randomise
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import build_twostream
 
 SIDE = 64
 

@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import nn
 
-from extractors.errors import NetworkRuntimeError, RecipeError
-from extractors.networks import build
-from extractors.networks.backbones.backbones import build_backbone
-from extractors.networks.build import INPUTS, WeightSources
-from extractors.networks.runtimes import runtimes
-from extractors.networks.runtimes.conversion import NetworkJob
-from extractors.networks.runtimes.fused import fuse
-from extractors.networks.runtimes.quantised import Ranges, quantise
-from extractors.networks.runtimes.runtimes import choose_runtime, open_network
-from extractors.networks.runtimes.torch_runtime import scaled
-from extractors.networks.weights import fingerprint, randomise
-from extractors.recipe import NetworkRecipe, Recipe, differences
-from extractors.twostream import TwoStream, build_as
+from lstr.extractors.errors import NetworkRuntimeError, RecipeError
+from lstr.extractors.networks import build
+from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.networks.build import INPUTS, WeightSources
+from lstr.extractors.networks.runtimes import runtimes
+from lstr.extractors.networks.runtimes.conversion import NetworkJob
+from lstr.extractors.networks.runtimes.fused import fuse
+from lstr.extractors.networks.runtimes.quantised import Ranges, quantise
+from lstr.extractors.networks.runtimes.runtimes import choose_runtime, open_network
+from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks.weights import fingerprint, randomise
+from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
+from lstr.extractors.twostream import TwoStream, build_as
 
 SIDE = 32
 PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
@@ -173,7 +173,7 @@ def test_openvino_reports_nothing_to_its_makers():
     pytest.importorskip("openvino_telemetry")
     for name in [name for name in sys.modules if name.startswith("openvino_telemetry")]:
         del sys.modules[name]  # another test may have imported the real one
-    from extractors.networks.runtimes.openvino_runtime import load_openvino
+    from lstr.extractors.networks.runtimes.openvino_runtime import load_openvino
 
     load_openvino()
     assert "openvino_telemetry" not in sys.modules

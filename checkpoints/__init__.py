@@ -1,1 +1,0 @@
-"""Published weight files: the manifest, and in a checkout what was fetched."""
