@@ -15,6 +15,7 @@ from lstr.checkpoints import checkpoint
 from lstr.config import ENCODERS, KINDS, LSTRConfig
 from lstr.kinds import make_model
 from lstr.models.lstr.stream_plan import make_plan
+from lstr.models.stream import needed
 from lstr.pipelines.progress import Finished, Progress, result_of
 from lstr.pipelines.speed import model as bench
 from lstr.pipelines.speed import turns
@@ -103,9 +104,9 @@ def test_a_filled_state_has_its_memory_full(name):
     rgb, flow = torch.randn(3, 6), torch.randn(3, 4)
     updates = []
     for _ in range(8):
-        plan = make_plan(replace(model.config, kind="lstr"), state.chunks)
-        assert plan.work_mask is None and plan.long_mask is None and plan.fresh is None
-        updates.append(len(plan.changed))
+        plan = needed(make_plan(replace(model.config, kind="lstr"), state.chunks))
+        assert {"absent", "changes.hidden", "fresh"}.isdisjoint(plan)
+        updates.append(len(plan.get("changes.streams", ())))
         assert torch.isfinite(streaming.step(model, state, rgb, flow)).all()
     assert updates == [1, 0, 1, 1] * 2
 
