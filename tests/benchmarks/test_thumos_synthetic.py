@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.metrics import per_frame
+from lstr.metrics.per_frame import per_frame
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 AMBIGUOUS = 21

@@ -41,7 +41,7 @@ def test_it_detects_as_the_published_code(lstr, published):
 
 @pytest.mark.parametrize("mode", ["batch", "stream"])
 def test_it_is_evaluated(lstr, published, mode):
-    from lstr.metrics import per_frame
+    from lstr.metrics.per_frame import per_frame
 
     checkpoint, folder, video = published
     given = (checkpoint, folder / "features", "--labels", folder / "labels.json", *SETTINGS, "--mode", mode, "--json")
