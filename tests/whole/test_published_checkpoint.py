@@ -106,7 +106,8 @@ def test_a_kind_is_known_by_its_tensors(lstr, shared, tmp_path, name, told):
     else:
         expected = scipy.special.softmax(video["stream_logits" if name == "trn" else "logits"], axis=1)
     has = video.get("has_output", np.ones(len(scores), dtype=bool))
-    np.testing.assert_allclose(scores[has], expected[has], atol=1e-5, rtol=0)
+    rounding = 3e-5 if name == "gatehub" else 1e-5  # by which the published single precision is off
+    np.testing.assert_allclose(scores[has], expected[has], atol=rounding, rtol=0)
 
 
 @pytest.mark.parametrize(
