@@ -37,8 +37,8 @@ def list_command(check_links, as_json):
       lstr weights list --check-links
       lstr weights list --json | jq -r '.[].address'
     """
+    from lstr.extractors.home import home
     from lstr.extractors.weights.published_files import read_manifest
-    from lstr.pipelines.files.home import home
     from lstr.pipelines.weights.links import ask
     from lstr_cli import console
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
+from lstr.extractors.home import home
 from lstr.extractors.networks.weights import identify
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.archive import Archive, is_archive, member_path
 from lstr.extractors.weights.model_card import read_card
 from lstr.extractors.weights.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
-from lstr.pipelines.files.home import home
 from lstr.pipelines.progress import Tell
 from lstr.pipelines.weights.download import download, is_address
 from lstr.pipelines.weights.folder import open_weights
