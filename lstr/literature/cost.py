@@ -22,7 +22,7 @@ class Cost:
     """Of matrix products and convolutions, for one chunk of a stream whose memory is full; a mean over a stride."""
 
 
-def attention_flops(queries: torch.Size, keys: torch.Size, values: torch.Size, *_, **__) -> int:
+def attention_flops(queries: torch.Size, keys: torch.Size, values: torch.Size, *_: object, **__: object) -> int:
     """Of the scores and the weighted sum, from shapes (batch, heads, tokens, width)."""
     batch, heads, asked, width = queries
     return 2 * batch * heads * asked * keys[2] * (width + values[3])
