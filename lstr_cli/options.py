@@ -121,7 +121,7 @@ def recipe_options(command):
     return click.option(
         "--recipe",
         metavar="NAME|FILE",
-        help="faithful: as published, ten flow crops. fast: one, and bf16 where the processor has it. activitynet, "
+        help="faithful: as published, ten flow crops. fast: one, and bf16 where it is faster. activitynet, "
         "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or the "
         "recipe of a feature folder or checkpoint, or of a folder of `lstr finetune` or a model file, with weights.  "
         "[default: fast on a CPU, faithful on a GPU]",

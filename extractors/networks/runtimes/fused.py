@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from lstr.extractors.processor import gains_by_bfloat16
+
 if TYPE_CHECKING:
     from mmcv.cnn import ConvModule
 
@@ -18,12 +20,10 @@ DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float3
 
 
 def fast_precision(device: str) -> str:
-    """`bf16` where the device multiplies bfloat16 in hardware, else `float32`."""
+    """`bf16` where networks are faster in it on this device, else `float32`."""
     if device != "cpu":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    # torch's own checks of the processor are not documented, so a version may lack them
-    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return "bf16" if any(check and check() for check in checks) else "float32"
+    return "bf16" if gains_by_bfloat16() else "float32"
 
 
 def _is_plain(module: "ConvModule") -> bool:
