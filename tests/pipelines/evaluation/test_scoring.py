@@ -10,7 +10,7 @@ import pytest
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
-from lstr.metrics import per_frame
+from lstr.metrics.per_frame import per_frame
 from lstr.pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
 from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
 from lstr.pipelines.progress import result_of
