@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from lstr.extractors.errors import DeviceError
-from lstr.extractors.processor import instruction_sets
+from lstr.extractors.processor import gains_by_bfloat16
 
 READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
 CAPTURING = Lock()
@@ -43,9 +43,9 @@ def default_device() -> str:
 
 
 def fast_precision(device: str) -> str:
-    """`bf16` where the device multiplies bfloat16 in hardware, else `float32`."""
+    """`bf16` where networks are faster in it on this device, else `float32`."""
     if device == "cpu":
-        return "bf16" if instruction_sets() & {"avx512_bf16", "amx_tile"} else "float32"
+        return "bf16" if gains_by_bfloat16() else "float32"
     import torch
 
     return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"

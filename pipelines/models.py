@@ -21,7 +21,7 @@ ABOUT = ("machine", "processor")
 
 
 def own_record() -> Path:
-    """The file of what `lstr bench models` measured on this machine."""
+    """The file of what benchmarks/models.py measured on this machine."""
     return home() / "models.json"
 
 

@@ -11,26 +11,16 @@ from pathlib import Path
 import torch
 
 from lstr.checkpoints.checkpoint import library_versions
-from lstr.extractors.processor import instruction_sets, processor_lines
+from lstr.extractors.processor import about_processor
 
-NOTED = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
 SOURCE = Path(__file__).resolve().parents[1]
-
-
-def _about_processor() -> dict:
-    """The name of the processor, and which instructions it has of those that networks gain by."""
-    lines = dict(line.replace("\t", "").split(":", 1) for line in processor_lines())
-    return {
-        "processor": lines.get("model name", "").strip(),
-        "extensions": [name for name in NOTED if name in instruction_sets()],
-    }
 
 
 def about_machine(**versions: str) -> dict:
     """Where and when a record was made; `versions` are those of other libraries that matter."""
     return {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        **_about_processor(),
+        **about_processor(),
         "platform": platform.platform(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
         "versions": library_versions() | versions,

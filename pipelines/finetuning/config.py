@@ -50,7 +50,7 @@ class FinetuneConfig:
     crop: int = 64
     precision: str = FAST
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
-    where the device multiplies it in hardware and the network gains by it, and `float32` never does."""
+    where device and network gain by it, and `float32` never does."""
     eval_every: int = 2
     """Epochs between two evaluations on the validation videos."""
     patience: int = 0

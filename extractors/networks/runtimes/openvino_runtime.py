@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
-from lstr.extractors.processor import instruction_sets
+from lstr.extractors.processor import extensions
 from lstr.extractors.recipe import INT8, LEAST, STEPS
 
 NAME = "openvino"
@@ -97,7 +97,7 @@ class OpenVINONetwork(RunningNetwork):
         return self.core.compile_model(self._model, "CPU", options | {"ENABLE_CPU_PINNING": False})
 
     def _hint(self) -> str:
-        """Where the processor does not multiply bfloat16 itself, float32 is nearer to it than emulation, and faster."""
+        """Where the processor gains nothing by bfloat16, float32 is nearer to what it stands for, and faster."""
         return "bf16" if self.job.precision == "bf16" and fast_precision("cpu") == "bf16" else "f32"
 
     def _key(self) -> str:
@@ -179,4 +179,4 @@ def multiplies_int8() -> bool:
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return True
-    return "avx512_vnni" in instruction_sets()
+    return "avx512_vnni" in extensions()
