@@ -75,7 +75,7 @@ def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
     train = [*lstr, "train", work / "drawn", "--labels", work / "drawn" / "labels.json"]
     train += ["--preset", "lstr-small" if dry else "thumos14", "--max-steps", "2" if dry else "60", "--device", device]
     chain = [*lstr, "bench", "chain", "--chunks", "10" if dry else "40", "--json", *flow]
-    chain += ["--input", carried[0]] if carried else []
+    chain += ["--input", carried[0] if carried else work / "videos" / "scene_00.mp4"]
     pytest = f"PYTEST_GPU={sys.executable} -m pytest -rA --durations=8 -p no:cacheprovider"
     made: dict[str, tuple[int, list[str | Path]]] = {
         "machine": (40, [*own, "machine"]),
@@ -136,7 +136,7 @@ def inputs(work: Path, dry: bool) -> dict:
 
     from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 
-    render_scenes(work, SceneConfig(2 if dry else 4, 1, 5.0 if dry else 30.0, 320, 180))
+    render_scenes(work, SceneConfig(2, 1, 5.0, 96, 64) if dry else SceneConfig(4, 1, 30.0, 320, 180))
     random, database, length = np.random.default_rng(0), {}, 400 if dry else 1200
     for number in range(12):
         for name, width in (("rgb_x", 2048), ("flow_x", 1024)):
