@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr_cli.extract import say_outcome, speed
 from lstr_cli.headings import Command
 from lstr_cli.next_steps import after_finetune
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from lstr.pipelines.finetuning.run_folder import Epoch
 
 SOME_FAILED = 3
-NETWORKS = click.Choice(["resnet50", "bninception", "resnet18", "shufflenetv2", "mobilenetv3"])
 
 
 @click.command("finetune", cls=Command)
@@ -55,8 +55,8 @@ NETWORKS = click.Choice(["resnet50", "bninception", "resnet18", "shufflenetv2", 
     help="How features will be made, as for `lstr extract`: fast, faithful, activitynet (ResNet-50 on both streams), "
     "activitynet-fast, or a recipe file of your own.",
 )
-@click.option("--rgb-network", type=NETWORKS, help="Another network for RGB.")
-@click.option("--flow-network", type=NETWORKS, help="Another network for flow.")
+@click.option("--rgb-network", metavar="NAME", help=f"Another network for RGB: {', '.join(NETWORKS)}, or timm:NAME.")
+@click.option("--flow-network", metavar="NAME", help="The same for flow.")
 @algorithm_option
 @click.option("--cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @click.option("--cache-size", type=Size(), default="50GB", show_default=True, help="All that the cache may take.")

@@ -4,6 +4,7 @@ import functools
 
 import click
 
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr_cli.mistakes import Device, Precision
 from lstr_cli.quantities import Seconds
 
@@ -110,7 +111,7 @@ def recipe_options(command):
         with_recipe = click.option(
             f"--{stream}-network",
             metavar="NAME|CONFIG",
-            help="Another network: resnet50, bninception, or the config of a 2D recogniser of mmaction2.",
+            help=f"Another network: {', '.join(NETWORKS)}, timm:NAME, or the config of a recogniser of mmaction2.",
         )(with_recipe)
     with_recipe = algorithm_option(precision_option(with_recipe))
     with_recipe = click.option(

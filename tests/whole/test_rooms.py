@@ -38,6 +38,7 @@ ORDER = {
         ("devices", "weights"),
         ("lanes",),
         ("video", "flow"),
+        ("backbones",),
         ("recipe",),
         ("presets", "images"),
         ("networks",),

@@ -34,7 +34,7 @@ class PooledNetwork(nn.Module):
 
     def __init__(self, network: nn.Module, part: NetworkRecipe, precision: str, device: str):
         super().__init__()
-        fused = fuse(network, precision, device)
+        fused = fuse(network, precision, device, part.fuses)
         self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
         self.dtype = DTYPES[precision]
         self.scale = Scale(part).to(device)
