@@ -51,7 +51,7 @@ class FinetuneConfig:
     crop: int = 64
     precision: str = FAST
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
-    where the device multiplies it in hardware and the network gains by it, and `float32` never does."""
+    where device and network gain by it, and `float32` never does."""
     eval_every: int = 2
     """Epochs between two evaluations on the validation videos."""
     patience: int = 0
@@ -158,7 +158,8 @@ def resolve(
     short_side, crop = sizes.pop()
     for network in networks.values():
         if not network.fits(crop):
-            raise ConfigError(f"crop is {crop}, which {network.name} does not take.", f"use {network.sides}.")
+            sentence = f"crop is {crop}, and the layers of {network.name} do not meet then."
+            raise ConfigError(sentence, f"use {network.sides}.")
     parts = preset.parts
     for stream, config in configs.items():
         if not config.mirror and parts[stream].crops == 2:  # nor is a feature then to be of a mirror image

@@ -44,7 +44,16 @@ def test_it_is_evaluated(lstr, published, mode):
     from lstr.metrics.per_frame import per_frame
 
     checkpoint, folder, video = published
-    given = (checkpoint, folder / "features", "--labels", folder / "labels.json", *SETTINGS, "--mode", mode, "--json")
+    given = (
+        checkpoint,
+        folder / "features",
+        "--labels",
+        folder / "labels.json",
+        *SETTINGS,
+        "--set",
+        f"mode={mode}",
+        "--json",
+    )
     code, out, _ = lstr("evaluate", *given)
     assert code == 0
     expected = per_frame(video["probabilities"], video["target"], THUMOS_CLASSES, "Ambiguous")

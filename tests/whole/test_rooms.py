@@ -34,7 +34,7 @@ ORDER = {
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (
-        ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages"),
+        ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
         ("devices", "weights"),
         ("lanes",),
         ("video", "flow"),

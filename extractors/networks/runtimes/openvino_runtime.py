@@ -97,7 +97,7 @@ class OpenVINONetwork:
         return self.core.compile_model(self._model, "CPU", options | {"ENABLE_CPU_PINNING": False})
 
     def _hint(self) -> str:
-        """Where the processor does not multiply bfloat16 itself, float32 is nearer to it than emulation, and faster."""
+        """Where the processor gains nothing by bfloat16, float32 is nearer to what it stands for, and faster."""
         return "bf16" if self.job.precision == "bf16" and fast_precision("cpu") == "bf16" else "f32"
 
     def _key(self) -> str:
