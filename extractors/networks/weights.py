@@ -110,8 +110,9 @@ def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path:
 
 
 def _stem(shapes: Mapping[str, torch.Size]) -> str:
-    """Name of the first convolution's weight."""
-    return next((name for name, shape in shapes.items() if len(shape) == 4), "")
+    """Name of the first convolution's weight, which takes a stream's channels."""
+    convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
+    return next((name for name, shape in convolutions.items() if shape[1] in CHANNELS), next(iter(convolutions), ""))
 
 
 def _swapped(found: torch.Size, wanted: torch.Size) -> str:

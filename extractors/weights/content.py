@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from lstr.extractors.errors import MissingPathError, WeightsError
-from lstr.extractors.weights.archive import is_member, read_member
+from lstr.extractors.weights.archive import TENSORS, is_member, read_member
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 
@@ -27,6 +28,8 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
     if not path.is_file():
         raise MissingPathError(f"{path} is not a file.", "check the path of the weights.")
     try:
+        if path.suffix == TENSORS:
+            return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise WeightsError(
@@ -48,5 +51,5 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             content = content[wrapper]
     tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not tensors:
-        raise WeightsError(f"{path} holds no tensors.", "name a .pth file with a state_dict.")
+        raise WeightsError(f"{path} holds no tensors.", "name a .pth file with a state_dict, or a .safetensors file.")
     return tensors
