@@ -26,6 +26,7 @@ from lstr.extractors.errors import MissingPathError
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.models.lstr.stream_plan import make_plan
+from lstr.models.stream import CHANGES
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import build, filled, full_age
@@ -229,7 +230,7 @@ def by_kind(rounds: list[list[float]], config: LSTRConfig) -> dict:
     """Median milliseconds of the steps that update the long memory and of the others; None without such steps."""
     first = full_age(config)
     plans = (make_plan(config, np.array([first + i])) for i in range(config.long_stride))
-    updates = np.array([len(plan.changed) > 0 for plan in plans])  # (stride,), the same in every burst
+    updates = np.array([CHANGES in plan and plan[CHANGES].any() for plan in plans])  # (stride,), as in every burst
     ms = 1000 * np.concatenate(rounds).reshape(-1, config.long_stride)
     medians = (round(float(np.median(ms[:, which])), 3) if which.any() else None for which in (updates, ~updates))
     return dict(zip(("update_ms", "other_ms"), medians, strict=True))
