@@ -5,7 +5,6 @@ A file may have the prefixes and wrappers of mmaction2 (0.x, 1.x), tsn-pytorch, 
 nothing may be left over.
 """
 
-import hashlib
 import math
 import re
 import shlex
@@ -15,33 +14,27 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from lstr.extractors.backbones.network import CHANNELS, PUBLISHED_HEADS, Network
+from lstr.extractors.backbones.network import CHANNELS, Network
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.weights.content import read_content, read_state_dict
+from lstr.extractors.weights.fingerprint import bare_name, fingerprint_of
 
-PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
 RGB = 3  # channels of a frame
 ALIGNMENT = "align"  # of a weights file of `lstr finetune --folds`, beside its state_dict
 
 
-def _bare_name(name: str) -> str:
-    while prefix := next((p for p in PREFIXES if name.startswith(p)), None):
-        name = name.removeprefix(prefix)
-    return name
-
-
-def _renamed(path: str | Path, network: Network | None) -> dict[str, Tensor]:
+def _renamed(path: str | Path, network: Network) -> dict[str, Tensor]:
     """The tensors of a file under our names: prefixes off, classifier dropped, old batch-norm tensors as (C,)."""
-    classifier = re.compile(rf"^({network.classifier if network else PUBLISHED_HEADS})\.")
+    classifier = re.compile(rf"^({network.classifier})\.")
     tensors = {}
     for name, tensor in read_state_dict(path).items():
-        name = _bare_name(name)
+        name = bare_name(name)
         if classifier.match(name):
             continue
         if "_bn." in name and tensor.dim() == 2 and tensor.shape[0] == 1:
             tensor = tensor[0]  # (1, C) → (C,)
-        tensors[network.rename(name) if network else name] = tensor
+        tensors[network.rename(name)] = tensor
     return tensors
 
 
@@ -135,7 +128,7 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
     likeness = {}
     for entry in known.values():
         shapes = shapes_of(entry)
-        ours = {entry.rename(_bare_name(name)) for name in names}
+        ours = {entry.rename(bare_name(name)) for name in names}
         likeness[entry.name] = len(ours & shapes.keys()) / len(ours | shapes.keys())
     network = known[max(likeness, key=lambda name: likeness[name])]
     shapes = shapes_of(network)
@@ -171,24 +164,9 @@ def randomise(backbone: nn.Module, seed: int) -> None:
 
 def fingerprint(backbone: nn.Module) -> str:
     """16 hex digits of the SHA-256 over the network's tensors in float32, by sorted name; counters left out."""
-    return _fingerprint(backbone.state_dict())
-
-
-def fingerprint_of_file(path: str | Path) -> str:
-    """The fingerprint of the network in a file whose tensors are called as the network's, without building it.
-
-    Of a file of another layout it is that of no network. Raises as `read_content`.
-    """
-    return _fingerprint(_renamed(path, None))
-
-
-def _fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        if not name.endswith("num_batches_tracked"):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
+    return fingerprint_of(
+        {name: tensor.detach().cpu().float().numpy() for name, tensor in backbone.state_dict().items()}
+    )
 
 
 def statistics(backbone: nn.Module) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lstr.extractors.backbones.network import Cost
 from lstr.extractors.backbones.networks import RESNET50, known_network
-from lstr.extractors.networks.runtimes.fused import fast_precision
+from lstr.extractors.devices import fast_precision
 from lstr.extractors.presets import FAST, KINETICS, Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE

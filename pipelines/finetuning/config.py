@@ -8,8 +8,8 @@ from lstr.config import check_range, override
 from lstr.errors import ConfigError
 from lstr.extractors.backbones.network import SMALLEST, Network
 from lstr.extractors.backbones.networks import RESNET50, known_network
+from lstr.extractors.devices import fast_precision
 from lstr.extractors.errors import RecipeError
-from lstr.extractors.networks.runtimes.fused import fast_precision
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.networks.recipes import choose_recipe
 

@@ -13,11 +13,12 @@ from torch import nn
 
 from lstr.extractors.backbones.network import Cost, Input, Network
 from lstr.extractors.backbones.networks import NETWORKS, known_network
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import identify
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
+from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.plan import documented_rate, row_bytes
 from lstr.pipelines.finetuning.config import resolve
 from lstr.pipelines.finetuning.networks import train_networks
@@ -69,8 +70,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (2, 1, 32, 32, 10), np.uint8)
     found = []
     for runtime in ("torch", "openvino", "onnxruntime"):
-        twostream = rebuild_twostream(weights.recipe, sources, "cpu")
-        twostream.runtime = runtime
+        twostream = rebuild_twostream(weights.recipe, sources, "cpu").again(options=RunOptions(runtime))
         found.append(twostream.pooled("flow", images))
     assert found[0].shape == (2, 8)
     for other in found:  # each rounds to bfloat16 in its own places, where the recipe has that
@@ -81,7 +81,7 @@ def test_common_networks_need_no_mmaction2():
     """To build, to train and to compute with what the recipes name."""
     code = (
         "import sys, lstr.pipelines.finetuning.networks, lstr.pipelines.learning.pace, lstr.pipelines.detection.job\n"
-        "from lstr.extractors.networks.build import WeightSources\n"
+        "from lstr.extractors.weights.sources import WeightSources\n"
         "from lstr.extractors.presets import PRESETS\n"
         "from lstr.extractors.twostream import build_twostream\n"
         "for name in ('fast', 'live'):\n"

@@ -35,13 +35,14 @@ ORDER = {
     ),
     "lstr.extractors": (
         ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
+        ("backbones",),
         ("devices", "weights"),
         ("lanes",),
         ("video", "flow"),
-        ("backbones",),
         ("recipe",),
         ("presets", "images"),
         ("networks",),
+        ("run",),
         ("twostream",),
     ),
     "lstr.pipelines": (

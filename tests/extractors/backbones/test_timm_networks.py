@@ -12,12 +12,14 @@ from torch import nn
 
 from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import RecipeError, WeightsError
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.runtimes.fused import fuse
-from lstr.extractors.networks.weights import fingerprint_of_file, identify, inflate_stem, randomise
+from lstr.extractors.networks.weights import identify, inflate_stem, randomise
 from lstr.extractors.presets import Preset, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
+from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.weights.fingerprint import fingerprint_of_file
+from lstr.extractors.weights.sources import WeightSources
 
 MAPS, TOKENS = "timm:mobilenetv4_conv_small", "timm:test_vit"
 
@@ -162,7 +164,7 @@ def test_runtimes_compute_the_same(stream, network, runtime):
     found = []
     for chosen in ("torch", runtime):
         twostream = build_twostream(preset(stream, network), WeightSources(), "cpu", "float32")
-        twostream.runtime = chosen
+        twostream = twostream.again(options=RunOptions(chosen))
         found.append(twostream.pooled(stream, images))
     assert found[0].shape == (2, known_network(network).width)
     assert np.abs(found[0] - found[1]).max() <= 1e-4 * np.abs(found[0]).max()

@@ -18,7 +18,8 @@ from lstr.extractors.images.crops import crop_views, fit, fit_planes, ten_crops
 from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.twostream import TwoStream, build_twostream
+from lstr.extractors.run import TwoStream
+from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import Chunk
 from tests.support.backbones import build_backbone
 
