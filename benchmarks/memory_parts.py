@@ -90,9 +90,9 @@ def main() -> None:
         extract = [sys.executable, "-m", "lstr_cli", "extract", *map(str, options.videos)]
         for runtime in ("torch", "openvino"):
             steps = json.loads(subprocess.check_output([sys.executable, "-c", STEPS, runtime]))
-            words = ["--recipe", "fast", "--flow", "dis", "--runtime", runtime, "-o", f"{folder}/{runtime}"]
+            words = ["--recipe", "fast", "--flow", "dis", "--set", f"runtime={runtime}", "-o", f"{folder}/{runtime}"]
             rows[f"fast, {runtime}"] = {**steps, "whole extraction, at most": most_held([*extract, *words])}
-        words = ["--recipe", "fast", "--streams", "rgb", "-o", f"{folder}/rgb"]
+        words = ["--recipe", "fast", "--stream", "rgb", "-o", f"{folder}/rgb"]
         rows["fast, RGB alone"] = {"whole extraction, at most": most_held([*extract, *words])}
         if options.model:
             words = ["--recipe", options.model, "-o", f"{folder}/model"]

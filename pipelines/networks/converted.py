@@ -11,12 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lstr.extractors.errors import OutputError
+from lstr.extractors.home import home
 from lstr.extractors.networks.runtimes.runtimes import AUTO, RUNTIMES, choose_runtime
 from lstr.extractors.processor import processor_lines
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.twostream import TwoStream
 from lstr.pipelines.files.atomic import replacing, sweep, write_text
-from lstr.pipelines.files.home import home
 
 FOLDER = "runtimes"  # of the home folder
 SUFFIX = ".network"

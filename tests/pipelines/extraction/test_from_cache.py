@@ -92,11 +92,11 @@ def test_other_networks_compute_no_flow_again(lstr, finetuned, filled, submitted
     """A renamed video is known by its content; --no-cache decodes, and computes flow."""
     shutil.copy(finetuned.videos["scene_00"], tmp_path / "renamed.mp4")
     weights = finetuned.weights.path
-    options = ["--recipe", weights, "--streams", "flow", "--workers", 1, "--threads", 1]
+    options = ["--recipe", weights, "--stream", "flow", "--workers", 1, "--set", "threads=1"]
     arguments = ["extract", tmp_path / "renamed.mp4", *options]
     code, _, err = lstr(*arguments, "-o", tmp_path / "a", "--cache", filled)
     assert code == 0 and submitted == [], err
-    code, _, err = lstr(*arguments, "-o", tmp_path / "b", "--no-cache")
+    code, _, err = lstr(*arguments, "-o", tmp_path / "b", "--cache", "none")
     assert code == 0 and len(submitted) == 16, err
     cached, decoded = open_features(tmp_path / "a"), open_features(tmp_path / "b")
     assert same(cached, decoded, "renamed") and cached.read_record("renamed")["cached"] is True
@@ -166,5 +166,3 @@ def test_where_the_cache_is(lstr, tmp_path, monkeypatch):
     assert find_cache(None) == tmp_path / "chunks"
     with pytest.raises(MissingPathError, match="none is not a folder"):
         find_cache("none")
-    code, _, err = lstr("extract", "x", "-o", "y", "--cache", tmp_path, "--no-cache")
-    assert code == 2 and "exclude each other" in err

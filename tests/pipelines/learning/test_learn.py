@@ -128,7 +128,7 @@ def test_killed_at_ten_random_moments_it_ends_in_the_same_file(videos, tmp_path)
 
     def command(folder: Path) -> list[str]:
         learn_it = [sys.executable, "-m", "lstr_cli", "learn", *words]
-        return [*learn_it, "-o", str(folder / "drawn.lstr"), "--cache", str(folder / "chunks")]
+        return [*learn_it, "-o", str(folder / "drawn.lstr"), "--set", f"cache={str(folder / 'chunks')}"]
 
     start, alone = perf_counter(), os.environ | {"OMP_NUM_THREADS": "1"}  # two learnings may plan other threads
     subprocess.run(command(tmp_path / "whole"), check=True, env=alone)

@@ -107,7 +107,7 @@ def test_a_copy_of_one_networks_file_still_knows_what_it_has_seen(finetuned, tmp
 
 def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extracted):
     weights = finetuned.weights
-    again = ["extract", finetuned.videos["scene_00"].parent, "-o", extracted.path, "--workers", 1, "--threads", 1]
+    again = ["extract", finetuned.videos["scene_00"].parent, "-o", extracted.path, "--workers", 1, "--set", "threads=1"]
     code, _, err = lstr(*again, "--recipe", weights.path)
     assert code == 0 and "3 kept" in err and "random weights" not in err, err
     of_features = [*again, "--recipe", extracted.path]
@@ -116,7 +116,7 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
     (extracted.path / "weights.json").unlink()
     code, _, err = lstr(*of_features)
     assert code == 4 and "no file was named" in err and err.count("hint: ") == 1
-    code, _, err = lstr(*of_features, "--rgb-weights", weights.path, "--flow-weights", weights.path)
+    code, _, err = lstr(*of_features, "--weights", f"rgb={weights.path}", "--weights", f"flow={weights.path}")
     assert code == 0 and "3 kept" in err, err
     flow = weights.recipe.narrowed(["flow"])
     with pytest.raises(WeightsError, match="has not seen a fold") as caught:
@@ -126,10 +126,10 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
 
 def test_a_plan_and_one_stream(lstr, finetuned, tmp_path):
     videos = finetuned.videos["scene_00"].parent
-    arguments = ["extract", videos, "-o", tmp_path / "rgb", "--recipe", finetuned.weights.path, "--streams", "rgb"]
+    arguments = ["extract", videos, "-o", tmp_path / "rgb", "--recipe", finetuned.weights.path, "--stream", "rgb"]
     code, out, _ = lstr(*arguments, "--dry-run", "--json")
     assert code == 0 and json.loads(out)["to_do"] == 3 and not (tmp_path / "rgb").exists()
-    code, _, err = lstr(*arguments, "--workers", 1, "--threads", 1)
+    code, _, err = lstr(*arguments, "--workers", 1, "--set", "threads=1")
     assert code == 0, err
     folder = open_features(tmp_path / "rgb")
     assert folder.streams == ("rgb",) and folder.recipe.rgb == finetuned.weights.recipe.rgb
@@ -203,9 +203,9 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
     assert check_recipe(loaded, recipe, "features") == check_recipe(loaded, recipe.without_folds(), "features") == []
     assert networks_of(loaded, None, str(weights.path), "cpu")[0].recipe == recipe
     detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy"]
-    detect += ["--flow-threads", 1]
-    code, _, err = lstr(*detect, "--flow-weights", weights.path)
+    detect += ["--set", "flow_threads=1"]
+    code, _, err = lstr(*detect, "--weights", f"flow={weights.path}")
     assert code == 0 and len(np.load(tmp_path / "out" / "scene_02.scores.npy")) == 16, err
-    assert lstr(*detect, "--flow-weights", weights.file("flow"))[0] == 0
-    code, _, err = lstr(*detect, "--flow-weights", weights.file("flow", 1))
+    assert lstr(*detect, "--weights", f"flow={weights.file('flow')}")[0] == 0
+    code, _, err = lstr(*detect, "--weights", f"flow={weights.file('flow', 1)}")
     assert code == 4 and "flow.sha256" in err
