@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.extractors.errors import FlowError, VideoError
-from lstr.extractors.twostream import FeatureRow
+from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Ended, Opened
