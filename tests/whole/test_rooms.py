@@ -52,7 +52,7 @@ ORDER = {
         ("features",),
         ("weights",),
         ("model_files", "annotations"),
-        ("networks",),
+        ("networks", "thresholds"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
         ("training", "quantisation"),
