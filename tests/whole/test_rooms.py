@@ -41,6 +41,7 @@ ORDER = {
         ("recipe",),
         ("presets", "images"),
         ("networks",),
+        ("run",),
         ("twostream",),
     ),
     "lstr.pipelines": (

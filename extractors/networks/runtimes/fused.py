@@ -10,20 +10,11 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from lstr.extractors.processor import gains_by_bfloat16
-
 if TYPE_CHECKING:
     from mmcv.cnn import ConvModule
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 """Of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32."""
-
-
-def fast_precision(device: str) -> str:
-    """`bf16` where networks are faster in it on this device, else `float32`."""
-    if device != "cpu":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    return "bf16" if gains_by_bfloat16() else "float32"
 
 
 def _is_plain(module: "ConvModule") -> bool:
