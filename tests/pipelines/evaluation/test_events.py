@@ -233,7 +233,9 @@ def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
     assert out.startswith(told) and "\nclass\tprecision\trecall\tF1\tfalse an hour\n" in out
     page = (tmp_path / "report.html").read_text()
     body = page[page.index("<h1>") :]
-    assert body.index(told[1:]) < body.index("Means over chunks") < body.index("Published: the chunks that the code named")
+    assert (
+        body.index(told[1:]) < body.index("Means over chunks") < body.index("Published: the chunks that the code named")
+    )
     assert body.index("Published: the chunks that the code named") < body.index("Actions found")
     rows = list(csv.DictReader((tmp_path / "events.csv").read_text().splitlines()))
     assert [row["class"] for row in rows] == [*events["per_class"], "together"]
