@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from lstr.checkpoints.checkpoint import Checkpoint
@@ -279,12 +278,14 @@ class Session:
         if not isinstance(error, Exception):
             raise error
         full = live and isinstance(error, OutputError)
-        failure = Failure(str(error), error.hint) if full else failure_of(error, origin)
+        failure = Failure(str(error), getattr(error, "hint", "")) if full else failure_of(error, origin)
         if self._log is None:
             raise error
-        if full:
-            with suppress(OutputError):
-                return replace(self._log.add(source_id, origin, failure), error=error)
-            self._log.events.append(failed := Failed(source_id, failure.reason, failure.hint))
-            return replace(failed, error=error)
-        return replace(self._log.add(source_id, origin, failure), error=error)
+        try:
+            failed = self._log.add(source_id, origin, failure)
+        except OutputError:
+            if not full:
+                raise
+            failed = Failed(source_id, failure.reason, failure.hint)
+            self._log.events.append(failed)
+        return replace(failed, error=error)
