@@ -8,10 +8,10 @@ from typing import Any
 
 from lstr.config import KINDS
 from lstr.errors import ConfigError
+from lstr.extractors.home import home
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.literature.cost import cost_of
 from lstr.literature.publications import PUBLICATIONS, presets_of, published_size
-from lstr.pipelines.files.home import home
 from lstr.pipelines.files.json_files import write_json
 
 RECORD = Path(__file__).resolve().parents[1] / "benchmarks" / "models.json"
@@ -21,7 +21,7 @@ ABOUT = ("machine", "processor")
 
 
 def own_record() -> Path:
-    """The file of what `lstr bench models` measured on this machine."""
+    """The file of what benchmarks/models.py measured on this machine."""
     return home() / "models.json"
 
 

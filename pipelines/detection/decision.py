@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.checkpoints.checkpoint import Checkpoint
-from lstr.extractors.twostream import FeatureRow
+from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.live_reader import Gap
 from lstr.timeline import Event, Timeline

@@ -3,15 +3,14 @@
 import threading
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
-from lstr.extractors.twostream import TwoStream
+from lstr.extractors.run import TwoStream
 from lstr.extractors.video.frames import Chunk
 from lstr.pipelines.detection.live_source import LiveSource
 from lstr.pipelines.detection.running import Ready
-from lstr.pipelines.detection.streams import network_threads
 from lstr.pipelines.failures import failure_of
 
 
@@ -40,7 +39,7 @@ class LiveRows:
         self._largest = twostream.batch
         self._flying: deque[Batch] = deque()
         self._turn = 0
-        self._pool = network_threads(self._threads)
+        self._pool = ThreadPoolExecutor(self._threads, "networks", twostream.begin_thread)
 
     def close(self) -> None:
         """Wait for what is on its way."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.extractors.errors import OutputError
-from lstr.extractors.twostream import FeatureRow
+from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_reader import Gap
 from lstr.pipelines.detection.decision import Decision, decision_of
 from lstr.pipelines.detection.effort import Effort, Since

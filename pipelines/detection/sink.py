@@ -13,9 +13,6 @@ from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.timeline import Event
 
-WAITING = 1200
-"""Decisions, five minutes, that wait for a sink of a live source at most."""
-
 
 @dataclass(frozen=True)
 class End:
@@ -37,12 +34,14 @@ class Sink:
     """Where the decisions on one source go. Each source has one of its own, so what it keeps is of that source alone.
 
     A recorded source waits for its sinks: they are called where its events are taken. Those of a live source run in a
-    thread each, with up to WAITING decisions in a queue, and none stops the decisions.
+    thread each, with a queue before it, and none stops the decisions.
     """
 
     needs_all: bool = False
     """Whether a source without it has failed, as of a file: a camera then ends with its error, a video at once. Else,
     as of a terminal or a broker, a full queue drops its oldest decisions, and an error is a warning."""
+    waiting: int = 1200
+    """Decisions on a live source, five minutes of it, that wait in the queue at most."""
     name: str = "a sink"
     """What messages call it."""
 
@@ -132,11 +131,12 @@ class Feed(Outlet):
         with self._new:
             if self.error:
                 return
-            if len(self._queue) >= WAITING:
+            if len(self._queue) >= self.sink.waiting:
                 if self.sink.needs_all:
                     self._queue.clear()
                     self.error = OutputError(
-                        f"Of {WAITING} decisions {self.sink.name} took none.", "see whether the disk behind it hangs."
+                        f"Of {self.sink.waiting} decisions {self.sink.name} took none.",
+                        "see whether the disk behind it hangs.",
                     )
                     return
                 self._queue.popleft()

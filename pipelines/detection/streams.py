@@ -1,18 +1,16 @@
 """Streams of a model for the sources of a session: all that a session asks of torch is here."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from lstr import streaming
 from lstr.extractors.devices import CAPTURING
+from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL
-from lstr.extractors.twostream import FeatureRow
 from lstr.models.kind import Model
 from lstr.streaming import StreamState
 
@@ -70,11 +68,6 @@ class SharedStreams:
         yield stream
         with self._lock:  # not after a failure, of which nobody knows what it left
             self._free.append(stream)
-
-
-def network_threads(n: int) -> ThreadPoolExecutor:
-    """Threads for networks, in each of which torch computes on one core."""
-    return ThreadPoolExecutor(n, "networks", torch.set_num_threads, (1,))
 
 
 def _stacked(features: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:

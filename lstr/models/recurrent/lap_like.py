@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
-from lstr.models.kind import Tensors
 from lstr.models.recurrent.recurrent import Recurrent
+from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
 

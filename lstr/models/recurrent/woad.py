@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.layers.heads import FeatureHead
 from lstr.layers.renaming import with_prefixes
-from lstr.models.kind import Tensors
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.woad_labels import pseudo_targets
+from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
 from lstr.windows.windows import Outputs, Windows
 

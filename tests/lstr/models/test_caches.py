@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from lstr import streaming
 from lstr.config import LSTRConfig
 from lstr.kinds import make_model
+from lstr.literature.cost import product_counter
 from lstr.models.lstr.stream_plan import long_rows
 from lstr.windows import indices as memory
 
@@ -40,7 +40,7 @@ def plain(monkeypatch):
 
 def flops(model, state):
     """Multiplications and additions of the next step's matrix products."""
-    with FlopCounterMode(display=False) as counter:
+    with product_counter() as counter:
         feed(model, state, 1)
     return counter.get_total_flops()
 

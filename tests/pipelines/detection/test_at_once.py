@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from lstr.extractors.errors import FlowError, VideoError
-from lstr.extractors.twostream import FeatureRow
+from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.recorded import AHEAD, default_at_once
+from lstr.pipelines.detection.recorded import default_at_once
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.sources import Limits, NetworkOptions, Recorded, Source, Unreadable
 from lstr.pipelines.failures import FailureLog
@@ -101,17 +101,17 @@ def until(events, kind, source_id: str):
 
 def test_the_next_ones_run_ahead_and_no_farther(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr("lstr.pipelines.detection.recorded.AHEAD", 2)
-    assert AHEAD >= 240
-    rows = [Rows(5), Rows(3, fails=True), Rows(4), Rows(4)]
+    rows = [Rows(5), Rows(9, fails=True), Rows(4), Rows(4)]
     with Session(loaded, places=2, log=FailureLog(None)) as session, closing(session.events()) as events:
         for i, one in enumerate(rows):
             session.add(source_of(one, tmp_path, str(i)))
         until(events, Opened, "0")
         assert rows[1].begun.wait(60), "nobody has taken anything of the first one"
         until(events, Ended, "0")
+        assert not rows[1].closed.wait(0.5), "without a bound it is at its end by now"
         assert rows[0].taken == 5 and rows[1].taken <= 3 and rows[2].taken == rows[3].taken == 0
         assert "is damaged" in until(events, Failed, "1").reason
-        assert rows[1].taken == 3 and rows[2].taken <= 3
+        assert rows[1].taken == 9 and rows[2].taken <= 3
         until(events, Opened, "2")
     assert rows[2].closed.is_set() and rows[3].taken <= 3, "who leaves in the middle leaves no thread behind"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("detection ")]

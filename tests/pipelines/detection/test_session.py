@@ -19,7 +19,7 @@ import torch
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
 from lstr.extractors.errors import OutputError
-from lstr.extractors.twostream import FeatureRow
+from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_input import Input
 from lstr.kinds import make_model
 from lstr.pipelines.detection.events import Decided, Ended, Opened
@@ -56,6 +56,9 @@ class Means:
 
     def prepare(self, *batches):
         """There is nothing to prepare."""
+
+    def begin_thread(self):
+        """Nor in a thread."""
 
     def submit(self, pool, chunks, workers) -> Future:
         return pool.submit(lambda: [self.row_of(chunk) for chunk in chunks])
@@ -126,11 +129,17 @@ def test_a_sink_is_one_class(loaded, networks):
 class Sleeping(Sink):
     """It takes its first decision for ever."""
 
-    name = "the sleeper"
+    waiting, name = 20, "the sleeper"
     freed = threading.Event()
 
     def take(self, decision):
         self.freed.wait()
+
+
+class Lines(JsonLines):
+    """What is soon full."""
+
+    waiting = 20
 
 
 class Full(Sink):
@@ -157,10 +166,9 @@ def stopped():
 @pytest.mark.parametrize("kind", ["asleep", "full", "stopped"])
 def test_no_sink_stops_the_decisions(loaded, networks, tmp_path, stopped, monkeypatch, kind):
     """Nor do its sinks reach another camera."""
-    monkeypatch.setattr("lstr.pipelines.detection.sink.WAITING", 20)
     monkeypatch.setattr("lstr.pipelines.detection.live_source.PATIENCE", 0.1)
     into: dict = {}
-    bad = {"asleep": Sleeping, "full": Full, "stopped": partial(JsonLines, stopped)}[kind]
+    bad = {"asleep": Sleeping, "full": Full, "stopped": partial(Lines, stopped)}[kind]
     log, limits = FailureLog(tmp_path), Limits(max_chunks=60)
     options = {"sinks": [bad, partial(Kept, into)], "limits": limits, "log": log}
     with Session(loaded, networks, 2, output=OutputOptions(tmp_path, ("json", "npy")), **options) as session:
@@ -176,7 +184,7 @@ def test_no_sink_stops_the_decisions(loaded, networks, tmp_path, stopped, monkey
     failed = [event for event in events if isinstance(event, Failed)]
     if kind == "full":
         assert "No space left on device" in texts and "go on without the disk" in texts
-        assert [event.id for event in failed] == ["a", "b"] and all(isinstance(e.error, OutputError) for e in failed)
+        assert {event.id for event in failed} == {"a", "b"} and all(isinstance(e.error, OutputError) for e in failed)
     else:
         assert texts.count("too slow") == 2 and not failed
 

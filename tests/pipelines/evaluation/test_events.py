@@ -55,7 +55,7 @@ def test_they_are_what_detect_announces(lstr, small_set, tmp_path):
     path, given_labels = tmp_path / "a.pt", (small_set.features, "--labels", small_set.labels, "--subset", "training")
     path.write_bytes(small_set.checkpoint.read_bytes())
     assert lstr("evaluate", path, *given_labels, "--choose-thresholds")[0] == 0
-    code, out, err = lstr("evaluate", path, *given_labels, "--resamples", "20", "--json")
+    code, out, err = lstr("evaluate", path, *given_labels, "--set", "resamples=20", "--json")
     assert code == 0, err
     events = json.loads(out)["events"]
     assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "t", "-f", "json,jsonl")[0] == 0
@@ -214,10 +214,10 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
     assert all(
         (rules[label].on, rules[label].off) == (v["on"], v["off"]) for label, v in document["thresholds"].items()
     )
-    again = json.loads(lstr(*where, "--resamples", "0", "--json")[1])["events"]
+    again = json.loads(lstr(*where, "--set", "resamples=0", "--json")[1])["events"]
     assert again["together"] == document["events"]["together"], "what the choice gave is what evaluate finds"
     before = json.loads(
-        lstr("evaluate", small_set.checkpoint, *where[2:], "--resamples", "0", "--json")[1]
+        lstr("evaluate", small_set.checkpoint, *where[2:], "--set", "resamples=0", "--json")[1]
     )["events"]  # fmt: skip
     assert before["together"] == document["default_events"]["together"]
     out = lstr(*where, "--choose-thresholds", "--false-alarms", "1")[1]
@@ -225,7 +225,7 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
 
 
 def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
-    where = (small_set.features, "--labels", small_set.labels, "--subset", "training", "--resamples", "20")
+    where = (small_set.features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=20")
     code, out, err = lstr("evaluate", small_set.checkpoint, *where, "-o", tmp_path)
     assert code == 0, err
     events = json.loads((tmp_path / "evaluation.json").read_text())["events"]
