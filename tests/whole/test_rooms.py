@@ -35,6 +35,7 @@ ORDER = {
     ),
     "lstr.extractors": (
         ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
+        ("backbones",),
         ("devices", "weights"),
         ("lanes",),
         ("video", "flow"),
@@ -51,7 +52,7 @@ ORDER = {
         ("features",),
         ("weights",),
         ("model_files", "annotations"),
-        ("networks",),
+        ("networks", "thresholds"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
         ("training", "quantisation"),

@@ -48,7 +48,7 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
             keep_float32_exact()
         pooled = job.pooled()
         return TorchNetwork(pooled, lanes.open_lane(job.device), (job.side, job.side, job.channels))
-    from lstr.extractors.networks.backbones.backbones import quiet
+    from lstr.extractors.backbones.mmaction_registry import quiet
 
     try:
         with quiet():

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from lstr.config import LSTRConfig
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight.foresight import Foresight, Prepared, newest
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
@@ -101,6 +102,8 @@ class MAT(Foresight):
         super().__init__(config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements)
         again = range(config.refinements - 1)
         self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in again)
+
+    scoring_rule = ScoringRule("MAT", "long videos", "ignored")
 
     def outputs(self) -> Outputs:
         """The work slots and the chunks that follow, once for each stage; then the chunks of each generated future.

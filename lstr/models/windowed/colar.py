@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.layers.blocks import LinearHead
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.stream import Plan, Tensors, put, take
 from lstr.models.windowed.fixed_window import FixedWindow, newest_last
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
@@ -56,6 +57,8 @@ class Colar(FixedWindow):
         self.keys = nn.Conv1d(d_model, d_model, 3, padding=1)
         self.values = nn.Conv1d(d_model, d_model, 3, padding=1)
         self.classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("Colar", "whole windows", "left out alone")
 
     def of_chunk(self, features: Tensor) -> Tensor:
         """Keys and values (..., 4 * d_model) of chunks: of the static branch, then of the dynamic."""
