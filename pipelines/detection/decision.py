@@ -3,19 +3,21 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr import streaming
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.live_reader import Gap
-from lstr.streaming import StreamState
 from lstr.timeline import Event, Timeline
+
+if TYPE_CHECKING:
+    from lstr.streaming import StreamState
 
 TOP = 3
 
@@ -85,9 +87,11 @@ def decide(
     loaded: Checkpoint,
     rows: Iterable[FeatureRow],
     timeline: Timeline,
-    state: StreamState,
+    state: "StreamState",
 ) -> Iterator[Decision]:
     """The causal loop: one feature row in, one decision out, over an explicit stream state of one stream."""
+    from lstr import streaming
+
     with closed_after(rows) as source:
         for row in source:
             start = perf_counter()

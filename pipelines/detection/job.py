@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import StalledError
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime

@@ -6,13 +6,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from lstr import streaming
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
@@ -27,7 +26,9 @@ from lstr.pipelines.detection.streams import open_streams
 from lstr.pipelines.detection.writer import OutputOptions, SourceWriter
 from lstr.pipelines.failures import FailureLog, UnforeseenError, failure_of
 from lstr.pipelines.progress import Failed, Notice
-from lstr.streaming import StreamState
+
+if TYPE_CHECKING:
+    from lstr.streaming import StreamState
 
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 
@@ -79,15 +80,15 @@ class LiveChain:
         self._changed = sources[0].reader.changed
         self._places = {source.id: i for i, source in enumerate(sources)}
         self._state: StreamState = open_streams(loaded.model, len(sources), options.precision)
-        cpu = torch.device(twostream.device).type == "cpu"
-        self._threads = (workers.workers if workers else default_workers()) if cpu else 1
+        on_cpu = twostream.device == "cpu"
+        self._threads = (workers.workers if workers else default_workers()) if on_cpu else 1
         self._largest = twostream.batch
         self._flying: deque[Batch] = deque()
         self._turn = 0
 
     def __enter__(self) -> "LiveChain":
         self._twostream.prepare(1, self._largest)
-        self._pool = ThreadPoolExecutor(self._threads, "networks", torch.set_num_threads, (1,))
+        self._pool = ThreadPoolExecutor(self._threads, "networks", self._twostream.begin_thread)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -202,6 +203,8 @@ class LiveChain:
         sound = [one for one in finished if not one[0].broken]
         gaps = {source.id: source.reader.missing_before(row.index) for source, _, row in sound}
         if self.options.on_gap == "reset":
+            from lstr import streaming
+
             away = [self._places[i] for i, missing in gaps.items() if any(g.reason == "unseen" for g in missing)]
             streaming.reset(self._state, away)
         for source, closed, row, scores in self._scored(sound):
@@ -220,6 +223,8 @@ class LiveChain:
         """Each with its scores (1 + n_ahead, C): of all in one step, or where that fails of each in its own."""
         if not finished:
             return
+        from lstr import streaming
+
         places, rows = [self._places[source.id] for source, _, _ in finished], [row for _, _, row in finished]
         try:
             with MODEL:

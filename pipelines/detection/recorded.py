@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after

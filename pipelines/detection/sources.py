@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import VideoError

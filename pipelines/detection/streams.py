@@ -3,17 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
+from typing import TYPE_CHECKING
 
-from lstr import streaming
 from lstr.extractors.devices import CAPTURING
-from lstr.models.kind import Model
-from lstr.streaming import StreamState
+
+if TYPE_CHECKING:  # torch comes with the first stream
+    from lstr.models.kind import Model
+    from lstr.streaming import StreamState
 
 
 def open_streams(
-    model: Model, n_streams: int = 1, precision: str = "float32", like: StreamState | None = None
-) -> StreamState:
+    model: "Model", n_streams: int = 1, precision: str = "float32", like: "StreamState | None" = None
+) -> "StreamState":
     """As `lstr.streaming.create`; on a GPU the steps of an LSTR are captured, for the time of a dozen of them."""
+    from lstr import streaming
+
     state = streaming.create(model, n_streams, like, precision)
     if streaming.can_capture(model):
         with CAPTURING:  # networks are captured too, of which the model knows nothing
@@ -24,15 +28,17 @@ def open_streams(
 class SharedStreams:
     """Streams that recorded sources take one after the other; as many are made as are in use at once."""
 
-    def __init__(self, model: Model, precision: str = "float32"):
+    def __init__(self, model: "Model", precision: str = "float32"):
         self._model, self._precision = model, precision
         self._lock = Lock()
         self._first: StreamState | None = None
         self._free: list[StreamState] = []
 
     @contextmanager
-    def one(self) -> Iterator[StreamState]:
+    def one(self) -> "Iterator[StreamState]":
         """A stream before its first chunk, nobody else's until the end."""
+        from lstr import streaming
+
         with self._lock:
             state = self._free.pop() if self._free else None
             if state is None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lstr.batch import predict
 from lstr.checkpoints import checkpoint
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import measure_events
@@ -19,7 +19,8 @@ from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.evaluation.events import detect_events, labelled_segments
 from lstr.pipelines.evaluation.hysteresis import hysteresis
 from lstr.pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
-from lstr.pipelines.model_files.model_file import change_thresholds, is_model
+from lstr.pipelines.model_files.model_file import is_model
+from lstr.pipelines.model_files.packing import change_thresholds
 from lstr.pipelines.progress import Finished, Progress
 from lstr.timeline import DEFAULT, Thresholds
 

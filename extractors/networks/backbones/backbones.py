@@ -8,12 +8,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from torch import nn
-
 from lstr.extractors.errors import ExtractorError, RecipeError
 
 if TYPE_CHECKING:
     from mmengine.registry import Registry
+    from torch import nn
 
 
 def _recognizer(backbone: Mapping, in_channels: int, **preprocessor: Sequence[float]) -> dict:
@@ -43,7 +42,7 @@ CONFIGS = {
 """The published networks, and smaller ones for videos of one's own (benchmarks/frontier.py)."""
 
 
-def build_backbone(network: str, in_channels: int | None = None) -> nn.Module:
+def build_backbone(network: str, in_channels: int | None = None) -> "nn.Module":
     """The backbone of a TSN recogniser, by a key of CONFIGS; maps are not pooled.
 
     `in_channels` is 3 for RGB, 10 for flow; None for the stream the network has in the published features. Raises

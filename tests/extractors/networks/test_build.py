@@ -8,10 +8,10 @@ from mmaction.registry import MODELS
 from lstr.extractors.errors import MissingPathError, WeightsError
 from lstr.extractors.images.crops import fit
 from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise, statistics
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
+from lstr.extractors.weights.sources import WeightSources
 
 # The names below are written out as published, not derived from our modules.
 BRANCHES = ("1x1", "3x3_reduce", "3x3", "double_3x3_reduce", "double_3x3_1", "double_3x3_2", "pool_proj")

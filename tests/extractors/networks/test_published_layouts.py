@@ -14,12 +14,12 @@ from torch import Tensor
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.images.crops import crop_views, fit, fit_planes, ten_crops
 from lstr.extractors.networks.backbones.backbones import CONFIGS, build_backbone
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import Chunk
+from lstr.extractors.weights.sources import WeightSources
 
 BN_EPSILON = 1e-5
 

@@ -13,7 +13,7 @@ from torch import nn
 from lstr.extractors.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors.networks import build
 from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.networks.build import INPUTS, WeightSources
+from lstr.extractors.networks.build import INPUTS
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.runtimes.conversion import NetworkJob
 from lstr.extractors.networks.runtimes.fused import fuse
@@ -24,6 +24,7 @@ from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
+from lstr.extractors.weights.sources import WeightSources
 
 SIDE = 32
 PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
