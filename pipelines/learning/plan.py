@@ -25,7 +25,6 @@ FEWEST_EPOCHS, FEWEST_DRAWS = 6, 96  # that a network is trained for under a sho
 SLOWER = 1.2  # than planned, which a time allows for
 STARTING = 3.0  # seconds that a step takes to begin
 MEASURING = 0.02  # seconds a chunk, with resampling and figures
-NETWORK_BYTES = {"rgb": 280e6, "flow": 130e6}  # of a network with its state while it trains
 
 
 @dataclass(frozen=True)

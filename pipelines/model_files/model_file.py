@@ -16,6 +16,7 @@ from lstr.checkpoints.entries import is_thresholds
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, Checkpoint
 from lstr.checkpoints.loaded import TENSORS as OF_MODEL
 from lstr.errors import CheckpointError, ConfigError
+from lstr.extractors.backbones.network import is_network_name
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
@@ -152,7 +153,7 @@ def _is_named(entry: Mapping[str, Any]) -> bool:
     """Whether an entry of `networks` says what the network is and where it is."""
     return (
         entry.get("from") in ("inside", "random", "published")
-        and is_slug(entry["network"])
+        and is_network_name(entry["network"])
         and is_slug(entry["weights"])
     )
 

@@ -107,7 +107,8 @@ def _in_int8(exact: TwoStream, images: Images) -> Generator[Progress, None, TwoS
     """The same networks with the ranges of these images."""
     parts: dict[str, Any] = {}
     for stream, network in exact.networks.items():
-        part, fused = exact.recipe.parts[stream], fuse(network, "float32", DEVICE)
+        part = exact.recipe.parts[stream]
+        fused = fuse(network, "float32", DEVICE, part.fuses)
         ranges = Ranges(fused, part)
         for start in range(0, len(images[stream]), BATCH):
             batch = np.concatenate(images[stream][start : start + BATCH])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.names import is_slug, slug
 from lstr.extractors.presets import Preset
@@ -35,9 +36,6 @@ from lstr.pipelines.files.json_files import write_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-PUBLISHED_KEYS = {"bninception": (("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc."))}
-"""What mmaction2 calls a network's tensors and its published file does (tsn-pytorch); ResNet-50's is mmaction2's."""
-
 
 def fit_name(path: str | Path) -> str:
     """The name of a folder as the name of its weights: fit for a file name, and none that means other weights."""
@@ -49,12 +47,13 @@ def fit_name(path: str | Path) -> str:
 def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) -> Path:
     """Write one network's file, whole or not at all, where the card's stream and fold place it; its path.
 
-    `state` is the state of mmaction2's recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
+    `state` is the state of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
     """
     import torch
 
     path = folder / file_name(card.stream, card.fold)
-    names = PUBLISHED_KEYS.get(card.network, ())
+    entry = known_network(card.network)
+    names = entry.written_as if entry else ()
     tensors = {}
     for name, tensor in state.items():
         for ours, published in names:

@@ -6,8 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.networks.build import INPUTS
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.recipe import NetworkRecipe, Recipe
@@ -16,6 +14,7 @@ from lstr.extractors.twostream import build_as
 from lstr.extractors.weights.archive import Tensors, write_archive
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.networks.converted import ConvertedNetworks
+from tests.support.backbones import build_backbone, scale_of
 
 SIDE = 64
 WITHOUT_TORCH = """
@@ -53,7 +52,7 @@ def test_without_torch(runtime, tmp_path):
     randomise(backbone, 0)
     weights = {"flow.safetensors": Tensors(backbone.state_dict())}
     write_archive(tmp_path / "m.lstr", {"networks": {"flow": {"weights": "mine"}}}, "", weights)
-    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 2, *INPUTS["flow", "shufflenetv2"])
+    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 2, *scale_of("shufflenetv2", "flow"))
     recipe = Recipe(None, part, flow_algorithm="dis-medium", long_side=160, short_side=SIDE, crop=SIDE)
     (tmp_path / "recipe.json").write_text(recipe.to_json())
     flows = np.random.default_rng(0).integers(0, 256, (3, 10, SIDE, SIDE + 20), np.uint8)

@@ -47,6 +47,7 @@ ORDER = {
     ),
     "lstr.extractors": (
         ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
+        ("backbones",),
         ("devices", "weights"),
         ("lanes",),
         ("video", "flow"),
@@ -63,7 +64,7 @@ ORDER = {
         ("features",),
         ("weights",),
         ("model_files", "annotations"),
-        ("networks",),
+        ("networks", "thresholds"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
         ("training", "quantisation"),
