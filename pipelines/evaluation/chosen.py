@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.evaluation.events import detect_events, labelled_segments

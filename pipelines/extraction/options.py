@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.presets import PRESETS, Preset
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.recipes import StoredRecipe
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
 
 from lstr.checkpoints.entries import is_tables
 from lstr.extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
@@ -231,6 +230,8 @@ def read_calibration(file: Path | BinaryIO, name: object) -> dict[str, Any]:
 
     Raises RecipeError for a file of anything else; nothing in it is run.
     """
+    import torch
+
     found: Any = None
     with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
         found = torch.load(file, map_location="cpu", weights_only=True)
@@ -262,6 +263,8 @@ def create_features(path: str | Path, recipe: Recipe, calibration: Mapping[str, 
     if path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
         raise without_recipe(path)
     if calibration:
+        import torch
+
         with replacing(path / "calibration.pt") as temporary:
             torch.save(calibration, temporary)
     write_text(path / "recipe.json", recipe.to_json() + "\n")

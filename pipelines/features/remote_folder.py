@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from lstr.extractors.errors import VideoError
 from lstr.extractors.recipe import Recipe
 from lstr.files.arrays import read_header
@@ -163,6 +161,8 @@ def create_remote(path: RemoteFile, recipe: Recipe, calibration: Mapping[str, An
     if any(name.startswith(("rgb_", "flow_")) and name.endswith(".npy") for name in path.below()):
         raise without_recipe(path)
     if calibration:
+        import torch
+
         content = io.BytesIO()
         torch.save(calibration, content)
         path.joined("calibration.pt").write(content.getvalue())
