@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig, from_json
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
+from lstr.kinds import from_json
 from lstr.models.kind import Advance, Model, Tensors
 from lstr.settings import to_json
 
@@ -38,7 +39,7 @@ class StreamState:
     It belongs to the weights the model had then.
     """
 
-    config: LSTRConfig
+    config: WindowConfig
     constants: Any
     """What follows from the weights alone; states of one model may share it."""
     tensors: Tensors
@@ -194,7 +195,7 @@ def restore(path: str | Path, model: Model) -> StreamState:
     return state
 
 
-def _check_model(model: Model, config: LSTRConfig) -> None:
+def _check_model(model: Model, config: WindowConfig) -> None:
     if model.training:
         raise LstrError("The model is in training mode, so its scores are random.", "Call model.eval() first.")
     if model.config != config:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lstr.config import KINDS
+from lstr.kinds import KINDS
 from lstr_cli.headings import Command
 from lstr_cli.options import algorithm_option, device_option, inputs_options, set_option
 from lstr_cli.quantities import Seconds

@@ -12,7 +12,7 @@ from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels.label_set import AMBIGUOUS, Labels, select, targets
 from lstr.metrics import per_frame as metrics
@@ -138,7 +138,7 @@ def score_split(
     yield Finished(Evaluation(loaded, split, now, document))
 
 
-def published_set(split: Split, config: LSTRConfig) -> Split:
+def published_set(split: Split, config: WindowConfig) -> Split:
     """The videos that the published evaluation scores: those that fill a work memory. Raises LabelsError if none."""
     long_enough = [video for video in split.videos if len(video.features) >= config.work_length]
     if not long_enough:

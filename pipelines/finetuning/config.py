@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lstr.config import check_range, override
 from lstr.errors import ConfigError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.networks.runtimes.fused import fast_precision
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.extractors.recipe import FEATURES
 from lstr.pipelines.networks.recipes import choose_recipe
+from lstr.settings import check_range, override
 
 
 @dataclass(frozen=True)

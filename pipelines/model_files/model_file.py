@@ -20,7 +20,7 @@ from lstr import __version__
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, Checkpoint
 from lstr.checkpoints.entries import is_thresholds
-from lstr.config import LSTRConfig, from_json
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError
 from lstr.extractors.errors import OutputError, RecipeError, WeightsError
 from lstr.extractors.names import is_slug
@@ -29,7 +29,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, TENSORS, Archive, Tensors, is_archive, write_archive
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import network_file, read_card
-from lstr.kinds import make_model
+from lstr.kinds import from_json, make_model
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.home import home
 from lstr.pipelines.model_files.description import describe
@@ -293,7 +293,7 @@ def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None)
     return "inside"
 
 
-def _check_size(path: Path, config: LSTRConfig, tensors: Mapping[str, Tensor], n_classes: int) -> None:
+def _check_size(path: Path, config: WindowConfig, tensors: Mapping[str, Tensor], n_classes: int) -> None:
     """Refuse a configuration of a larger model than its tensors, before memory for it is allocated."""
     sizes = [value for value in vars(config).values() if isinstance(value, int)]
     sound = max(sizes) <= LONGEST and config.l_enc + config.l_dec <= len(tensors)

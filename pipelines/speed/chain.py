@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr import streaming
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import FlowError, VideoError
 from lstr.extractors.flow import tvl1
@@ -141,7 +141,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Measured | 
         use_runtime(twostream, options.runtime)
         twostream.prepare(1, twostream.batch)
         use_runtime(twostream)
-        model = build(LSTRConfig(), len(THUMOS_CLASSES), twostream.device)
+        model = build(WindowConfig(), len(THUMOS_CLASSES), twostream.device)
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))
         total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3
         kernels = {"tvl1": compare_kernels(inputs, twostream.recipe.long_side)} if options.against_opencv else {}

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from lstr import streaming
-from lstr.config import PRESETS as MODELS
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
@@ -28,6 +27,7 @@ from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import FeatureRow, TwoStream, build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
+from lstr.kinds import presets
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.pipelines.networks.converted import remember, use_runtime
 from lstr.pipelines.progress import Finished, Notice, Progress
@@ -189,11 +189,11 @@ def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequ
     return float(np.median(taken)) / batch
 
 
-def _config(twostream: TwoStream, preset: str) -> LSTRConfig:
+def _config(twostream: TwoStream, preset: str) -> WindowConfig:
     """The model that is usual with a recipe, for the features it makes."""
     parts = twostream.recipe.parts
     dims = {f"{stream}_dim": parts[stream].dim if stream in parts else 0 for stream in ("rgb", "flow")}
-    return replace(MODELS[preset], rgb_dim=dims["rgb_dim"], flow_dim=dims["flow_dim"])
+    return replace(presets()[preset].model, rgb_dim=dims["rgb_dim"], flow_dim=dims["flow_dim"])
 
 
 def _step(twostream: TwoStream, preset: str) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels.label_set import AMBIGUOUS
@@ -68,7 +68,7 @@ class Learner:
 
     def __init__(
         self,
-        model_config: LSTRConfig,
+        model_config: WindowConfig,
         config: TrainConfig,
         classes: Sequence[str],
         statistics: tuple[Tensor, Tensor],

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.sampling import make_targets
@@ -38,7 +38,7 @@ def supervised_windows(model, arrays, ends):
     return gather(features, ends, model.config), targets, counts
 
 
-def check_grids(arrays: Mapping[str, np.ndarray], config: LSTRConfig) -> None:
+def check_grids(arrays: Mapping[str, np.ndarray], config: WindowConfig) -> None:
     """The chunks of the long memories, of windows as they are scored and as they are trained on."""
     for part, choose in (("window", memory.long_indices), ("train", memory.stretched_indices)):
         indices, visible = choose(arrays[f"{part}_start"] + config.work_length - 1, config)

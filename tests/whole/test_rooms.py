@@ -25,12 +25,12 @@ FACE = "lstr"
 ORDER = {
     "lstr": (
         ("errors", "chunk", "hints"),
-        ("files", "settings", "kind_limits"),
+        ("files", "settings"),
         ("labels", "config"),
         ("windows", "layers", "metrics"),
         ("models",),
         ("kinds",),
-        ("checkpoints", "literature"),
+        ("checkpoints", "cost"),
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (

@@ -33,8 +33,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.config import LSTRConfig
 from lstr.models.kind import Tensors
+from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network, mean_token
 from lstr.models.lstr.precomputed import Constants, Stage1, has_stage1, sees_work
 from lstr.models.lstr.stream_plan import Plan, long_rows, make_plan, waiting_rows

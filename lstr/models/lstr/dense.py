@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.config import LSTRConfig
 from lstr.models.kind import Tensors
 from lstr.models.lstr import caches
+from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network
 from lstr.models.lstr.precomputed import Constants
 from lstr.models.lstr.stream_plan import Plan, make_plan, spacing

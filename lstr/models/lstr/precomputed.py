@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr.config import LSTRConfig
 from lstr.layers.packing import pack
+from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network
 
 

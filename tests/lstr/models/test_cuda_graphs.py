@@ -8,9 +8,8 @@ import torch
 
 from lstr import streaming
 from lstr.batch import predict_ahead
-from lstr.config import LSTRConfig
 from lstr.errors import LstrError
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.models.lstr import caches
 from lstr.models.lstr.cuda_graphs import CapturedStep, Together
 from lstr.models.lstr.stream_plan import make_plan
@@ -28,7 +27,7 @@ DESIGNS = [
 
 def tiny(**changes):
     torch.manual_seed(0)
-    return make_model(LSTRConfig(**{**TINY, **changes}), 5).eval()
+    return make_model(configure(**{**TINY, **changes}), 5).eval()
 
 
 @pytest.mark.parametrize("changes", DESIGNS, ids=str)

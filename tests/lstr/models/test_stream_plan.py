@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from lstr import batch
-from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.kinds import configure
 from lstr.models.lstr import caches
+from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
 from lstr.models.lstr.stream_plan import Plan, long_rows, make_plan, spacing, waiting_rows
 from lstr.windows import indices as memory
@@ -36,7 +37,7 @@ AGES = [0, 1, 5, 6, 17, 22, 23, 24, 90]
 
 
 def config_of(**changes):
-    return LSTRConfig(**{**TINY, **changes})
+    return configure(**{**TINY, **changes})
 
 
 def tiny(**changes):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lstr.config import LSTRConfig
+from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics import per_frame
@@ -55,7 +55,7 @@ def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead
         "chunks": sum(lengths),
         "checkpoint": path,
     }
-    loaded = SimpleNamespace(config=LSTRConfig(), path=Path(path), classes=CLASSES, extra={})
+    loaded = SimpleNamespace(config=configure(), path=Path(path), classes=CLASSES, extra={})
     return Evaluation(loaded, split, scores, document)
 
 

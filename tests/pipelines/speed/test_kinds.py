@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lstr.config import KINDS, LSTRConfig
 from lstr.errors import ConfigError
-from lstr.literature.publications import published_size
+from lstr.kinds import KINDS, configure
 from lstr.pipelines.models import describe_models, keep_speeds, read_speeds
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.speed import kinds as bench
@@ -20,7 +19,7 @@ from tests.support.tiny_models import TINY
 def shapes(kinds):
     """Small sizes of kinds, each with what else its published size sets."""
     own = {"mat": {"groups": 2}}
-    return tuple((kind, replace(published_size(kind), **TINY, **own.get(kind, {}))) for kind in kinds)
+    return tuple((kind, replace(KINDS[kind].published_size, **TINY, **own.get(kind, {}))) for kind in kinds)
 
 
 @pytest.fixture(autouse=True)
@@ -72,4 +71,4 @@ def test_an_unknown_kind_is_an_error():
         KindsBench(("gpt",))
     with pytest.raises(ConfigError, match="no kind 'gpt'"):
         list(describe_models("gpt"))
-    assert LSTRConfig().kind == "lstr"
+    assert configure().kind == "lstr"

@@ -12,14 +12,14 @@ import torch
 
 from lstr import streaming
 from lstr.checkpoints import checkpoint
-from lstr.config import ENCODERS, KINDS, LSTRConfig
-from lstr.kinds import make_model
+from lstr.kinds import KINDS, configure, make_model
+from lstr.models.lstr.config import ENCODERS
 from lstr.models.lstr.stream_plan import make_plan
 from lstr.pipelines.progress import Finished, Progress, result_of
 from lstr.pipelines.speed import model as bench
 from lstr.pipelines.speed import turns
 
-TINY = LSTRConfig(
+TINY = configure(
     rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4
 )
 SECONDS = 0.01
@@ -77,14 +77,14 @@ def check(record: dict, threads: int) -> None:
 def test_record(record):
     check(record, threads=2)
     assert json.loads(json.dumps(record)) == record
-    assert LSTRConfig(**record["config"]) == TINY and record["classes"] == 5
+    assert configure(**record["config"]) == TINY and record["classes"] == 5
     assert list(record["memory_length"]) == ["4", "8", "16", "32", "64", "128"]
     sizes = [row["bytes_a_stream"] for row in record["memory_length"].values()]
     assert sizes == sorted(set(sizes))
 
 
 def test_lengths_of_the_published_size():
-    assert bench._lengths(LSTRConfig()) == [256, 512, 1024, 2048, 4096, 8192]
+    assert bench._lengths(configure()) == [256, 512, 1024, 2048, 4096, 8192]
 
 
 @pytest.mark.long

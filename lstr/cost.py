@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.kinds import make_model
 
 
@@ -22,7 +22,7 @@ class Cost:
     """Of matrix products and convolutions, for one chunk of a stream whose memory is full; a mean over a stride."""
 
 
-def cost_of(config: LSTRConfig, n_classes: int) -> Cost:
+def cost_of(config: WindowConfig, n_classes: int) -> Cost:
     """The cost of a model, counted on tensors without contents: no weights are made."""
     age = 2 * (config.long_length + config.work_length * config.long_stride)  # a multiple of the stride
     with torch.device("meta"), torch.no_grad():
