@@ -8,7 +8,7 @@ PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadfile
 FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'
 PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: install install-test demo test test-all test-slow test-gpu lint docs audit clean
+.PHONY: install install-test demo test test-all test-oldest test-slow test-gpu lint docs audit clean
 
 install: $(VENV)/.installed
 
@@ -37,6 +37,12 @@ test: install-test
 
 test-all: install-test
 	$(PYTEST) -m "not slow"
+
+# `make test` in an environment of its own, which holds the oldest versions that setup.cfg allows
+test-oldest:
+	@mkdir -p build
+	$(PYTHON) tests/support/oldest.py > build/oldest.txt
+	PIP_CONSTRAINT=build/oldest.txt $(MAKE) test VENV=.venv-oldest
 
 test-slow: install-test
 	$(VENV)/bin/pytest -m slow
@@ -77,5 +83,5 @@ audit: install
 	$(VENV)/bin/pip-licenses --summary --order=count
 
 clean:
-	rm -rf $(VENV) *.egg-info build docs/_generated .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf $(VENV) .venv-oldest *.egg-info build docs/_generated .mypy_cache .pytest_cache .ruff_cache demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -81,7 +81,7 @@ def make_features(videos: Path, labels: Path, work: Path, cache: Path, streams: 
         chosen = {"finetuned": ["--recipe", weights], "random": ["--recipe", own, "--calibrate", labels]}
         for name, options in chosen.items():
             features = work / f"{name}_{stream}"
-            lstr("extract", videos, "-o", features, "--streams", stream, *options, *kept)
+            lstr("extract", videos, "-o", features, "--stream", stream, *options, *kept)
             folder = open_features(features)
             total = sum(folder.read_record(video_id)["seconds"]["total"] for video_id in folder.ids())
             seconds[stream][f"extract {name}"] = round(total, 1)

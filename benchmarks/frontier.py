@@ -78,7 +78,7 @@ class Point:
             write_json(work / f"{name}.json", dict(recipe))
             recipe = str(work / f"{name}.json")
         settings = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
-        return ["--recipe", recipe, "--seed", "0", *settings]
+        return ["--recipe", recipe, "--set", "seed=0", *settings]
 
 
 def of_flow(network: str, algorithm: str, long_side: int, side: int = 64) -> dict[str, object]:
@@ -146,7 +146,7 @@ def learn(data: Path, work: Path, sets: list[str], points: list[str], folds: lis
                 if model.exists():
                     continue
                 write_labels(source / "labels.json", testing, labels)
-                words = [source / "videos", labels, "-o", model, "--cache", work / "chunks"]
+                words = [source / "videos", labels, "-o", model, "--set", f"cache={work / 'chunks'}"]
                 seconds, processor = lstr(work, "learn", *words, *POINTS[point].options(point, work))
                 spent = {"seconds": round(seconds, 1), "processor": round(processor, 1)}
                 write_json(model.with_suffix(".seconds"), spent)
@@ -214,7 +214,7 @@ def measure(data: Path, work: Path, points: list[str]) -> None:
         models[point] = work / "speed" / f"{point}.lstr"
         if not models[point].exists():
             words = [data / "urfall" / "videos", data / "urfall" / "labels.json", "-o", models[point]]
-            barely = ["--cache", work / "chunks", "--set", "epochs=1", "--set", "draws=48"]
+            barely = ["--set", f"cache={work / 'chunks'}", "--set", "epochs=1", "--set", "draws=48"]
             lstr(work, "learn", *words, *POINTS[point].options(point, work), *barely)
     clip = data / CLIP
     length, taken = probe(clip).duration, {point: [] for point in models}
@@ -295,7 +295,7 @@ def write(data: Path, work: Path) -> None:
 def _plain(point: Point) -> list[str]:
     """A point's options without a path of this machine."""
     recipe = point.recipe if isinstance(point.recipe, str) else "RECIPE.json"
-    return ["--recipe", recipe, "--seed", "0", *(f"--set={key}={value}" for key, value in point.settings.items())]
+    return ["--recipe", recipe, "--set", "seed=0", *(f"--set={key}={value}" for key, value in point.settings.items())]
 
 
 def draw(record: Mapping) -> None:

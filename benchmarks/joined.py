@@ -105,7 +105,7 @@ def extract_features(data: Path, features: Path, work: Path, fold: int) -> dict[
                 path, videos = work / f"fold_{fold}" / f"{name} by {trained_on}", data / name / "videos"
                 done = set(open_features(path).ids()) if path.exists() else set()
                 if done < read_labels(data / name / "labels.json").videos.keys():
-                    lstr("extract", videos, "-o", path, "--recipe", learnt / "weights", "--streams", "flow")
+                    lstr("extract", videos, "-o", path, "--recipe", learnt / "weights", "--stream", "flow")
             found[name].append(path)
     return found
 

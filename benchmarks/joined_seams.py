@@ -41,7 +41,7 @@ def check_seams(data: Path, folders: dict[str, Sequence[Path]], weights: Path, w
         expected.append(rows[start:stop])
     work.mkdir(parents=True, exist_ok=True)
     write_without_loss(work / "joined.mp4", np.concatenate(images))
-    lstr("extract", work / "joined.mp4", "-o", work / "features", "--recipe", weights, "--streams", "flow")
+    lstr("extract", work / "joined.mp4", "-o", work / "features", "--recipe", weights, "--stream", "flow")
     found = np.concatenate(open_features(work / "features").load("joined"), axis=1)
     wanted = np.concatenate(expected)
     apart = np.abs(found - wanted).max(axis=1)  # (L,)

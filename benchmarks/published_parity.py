@@ -31,7 +31,7 @@ from lstr.batch import predict
 from lstr.checkpoints import checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.metrics import per_frame
+from lstr.metrics.per_frame import per_frame
 from lstr.metrics.stages import published_per_stage
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split, read_dataset
 from lstr.pipelines.files.json_files import write_json

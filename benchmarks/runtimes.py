@@ -54,9 +54,9 @@ def scores_of(data: Path, work: Path, name: str, point: str) -> dict[str, dict[s
                 training = [paths[i] for i in ids if i not in testing][:INT8_VIDEOS]
                 if not recipe.exists():
                     recipe.parent.mkdir(parents=True, exist_ok=True)
-                    lstr(work, "quantise", model, *training, "-o", recipe, "--runtime", runtime)
+                    lstr(work, "quantise", model, *training, "-o", recipe, "--set", f"runtime={runtime}")
             videos = [paths[i] for i in testing]
-            lstr(work, "extract", *videos, "-o", made, "--recipe", recipe, "--runtime", runtime)
+            lstr(work, "extract", *videos, "-o", made, "--recipe", recipe, "--set", f"runtime={runtime}")
             features = open_features(made)
             for video_id in testing:
                 rows = np.concatenate([part[:] for part in features.load(video_id)], axis=1)

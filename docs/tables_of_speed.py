@@ -26,7 +26,7 @@ def step() -> Iterator[list]:
         ("window recomputed at each chunk", "recompute"),
         ("stream, fixed grid", "stream"),
         ("stream, sliding grid", "stream_sliding"),
-        ("stream, fixed grid, `--model-precision bf16`", "stream_bf16"),
+        ("stream, fixed grid, `model_precision=bf16`", "stream_bf16"),
         ("16 streams in one step", "batched_16"),
     ):
         row = data[key]
@@ -39,7 +39,7 @@ def chain() -> Iterator[list]:
     names = ("fast", "faithful-bf16", "faithful")
     data = [record(f"chain-{name}") for name in names]
     paper = data[0]["paper"]
-    yield ["decisions per second", "`fast`", "`faithful --precision bf16`", "`faithful`", "paper, on a V100"]
+    yield ["decisions per second", "`fast`", "`faithful`, bf16", "`faithful`", "paper, on a V100"]
     for title, key in (
         ("TV-L1 flow", "flow"),
         ("RGB features", "rgb_features"),
@@ -58,7 +58,7 @@ def chain() -> Iterator[list]:
 def hours() -> Iterator[list]:
     """40,000 videos of 150 s at the rates of the whole chain."""
     yield ["recipe", "chunks per second, 2 cores", "hours of 2 cores", "100 nodes of 2 cores"]
-    for title, name in (("fast", "fast"), ("faithful --precision bf16", "faithful-bf16"), ("faithful", "faithful")):
+    for title, name in (("fast", "fast"), ("faithful, bf16", "faithful-bf16"), ("faithful", "faithful")):
         rate = record(f"chain-{name}")["end_to_end"]["overlapped"]["decisions_per_second"]
         total = 40_000 * 150 * 4 / rate / 3600
         yield [f"`{title}`", f"{rate:.2f}", f"{total:,.0f}", f"{total / 100:.0f} h"]

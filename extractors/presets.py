@@ -17,7 +17,7 @@ from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, brief, by_stream
 from lstr.extractors.video.frames import CHUNK
 
-FAST = "fast"  # a precision: bf16 where the device multiplies it in hardware, else float32
+FAST = "fast"  # a precision: bf16 where the device gains by it, else float32
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ ACTIVITYNET = replace(KINETICS, flow=StreamPreset("resnet50", crops=10))
 
 
 def _fast(preset: Preset) -> Preset:
-    """One crop per stream, and bf16 where the processor has it."""
+    """One crop per stream, and bf16 where it is faster."""
     return replace(preset, flow=preset.flow and replace(preset.flow, crops=1), precision=FAST)
 
 

@@ -25,6 +25,8 @@ FEATURES = {"resnet50": 2048, "bninception": 1024, "resnet18": 512, "shufflenetv
 """Channels of the pooled features by network; of the first two there are published weights."""
 PRECISIONS = ("float32", "bf16")
 INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
+STEPS = 127  # in int8, of a weight and of a signed input, to either side of zero
+LEAST = 1e-12  # a step; of a channel of zeros
 CROPS = (1, 2, 10)
 LARGEST = {"long_side": 4096, "short_side": 4096, "crop": 4096, "width": 1 << 16, "segments": 64}
 """Pixels of images, features of a chunk and images of it: many times the usual, and no terabyte."""

@@ -24,7 +24,9 @@ from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
 from lstr.kinds import from_json
-from lstr.models.kind import Advance, Model, Tensors
+from lstr.models.cuda_graphs import CapturedStep
+from lstr.models.kind import Model
+from lstr.models.stream import Tensors
 from lstr.settings import to_json
 
 STATE_FORMAT = "lstr-stream/2"
@@ -47,7 +49,7 @@ class StreamState:
     chunks: NDArray[np.int64]
     """(B,) chunks seen; the next one has this index."""
     precision: str = "float32"
-    captured: Advance | None = None
+    captured: CapturedStep | None = None
     """The step as CUDA graphs, after `capture`."""
 
 
@@ -145,8 +147,8 @@ def _captured_some(
 
 
 def can_capture(model: Model) -> bool:
-    """Whether `capture` can: of an LSTR or a TeSTra on a GPU."""
-    return model.config.kind in ("lstr", "testra") and model.classifier.weight.device.type == "cuda"
+    """Whether `capture` can: on a GPU."""
+    return model.classifier.weight.device.type == "cuda"
 
 
 def capture(model: Model, state: StreamState) -> None:
@@ -155,7 +157,11 @@ def capture(model: Model, state: StreamState) -> None:
     No other thread may capture or synchronise the whole device meanwhile. Raises LstrError unless `can_capture`.
     """
     _check_model(model, state.config)
-    state.captured = model.capture(state.constants, state.tensors)
+    if not can_capture(model):
+        raise LstrError("Only steps on a GPU can be captured.", "Move the model first: model.to('cuda').")
+    captured = CapturedStep(model, state.constants, state.tensors)
+    captured.prepare()
+    state.captured = captured
 
 
 def save(path: str | Path, state: StreamState) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -134,16 +134,14 @@ class _Run:
 class Timeline:
     """Turns one score vector per chunk into events; several classes may be on at once. Background is never an event.
 
-    `thresholds` are one for all classes, or one per class (a class without gets the default). The memory does not grow
-    with an action's length. The events of a chunk never change later, and are the same whatever follows; the
-    segments are those of the whole score curve: runs by hysteresis, near ones merged, then short ones dropped.
+    `thresholds` are one for all classes, or one per class (a class without gets the default). It keeps what is on and
+    nothing of what has ended, so its memory grows neither with an action's length nor with their number. The events of
+    a chunk never change later, and are the same whatever follows; `segments_in` all of them are those of the whole
+    score curve: runs by hysteresis, near ones merged, then short ones dropped.
     """
 
     classes: tuple[str, ...]
     thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
-    segments: list[Segment] = field(default_factory=list)
-    """Actions that have ended, in the order of their ends."""
-    expected: list[Event] = field(default_factory=list)
     _runs: dict[int, _Run] = field(default_factory=dict)
     _announced: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Classes that are expected and have not started: (start, score) as announced."""
@@ -207,9 +205,7 @@ class Timeline:
         run = self._runs.pop(c)
         if not run.started:
             return []
-        label, start, end = self.classes[c], run.first * CHUNK_SECONDS, run.end * CHUNK_SECONDS
-        self.segments.append(Segment(start, end, label, round(run.mean, 4)))
-        return [Event("ended", label, time, start, run.mean, end)]
+        return [Event("ended", self.classes[c], time, run.first * CHUNK_SECONDS, run.mean, run.end * CHUNK_SECONDS)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
         run = self._runs.get(c)
@@ -223,12 +219,15 @@ class Timeline:
             return []
         first = time + int(np.argmax(ahead >= rules.on)) * CHUNK_SECONDS
         self._announced[c] = first, float(ahead.max())
-        event = Event("expected", self.classes[c], time, *self._announced[c])
-        self.expected.append(event)
-        return [event]
+        return [Event("expected", self.classes[c], time, *self._announced[c])]
 
     def _lapse(self, c: int, time: float) -> list[Event]:
         return [Event("lapsed", self.classes[c], time, *self._announced.pop(c))]
+
+
+def segments_in(events: Iterable[Event]) -> list[Segment]:
+    """The actions that have ended, in the order of their ends."""
+    return [Segment(e.start, e.end, e.label, round(e.score, 4)) for e in events if e.end is not None]
 
 
 def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:

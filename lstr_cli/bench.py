@@ -6,21 +6,28 @@ from time import monotonic
 import click
 from click.core import ParameterSource
 
-from lstr_cli.headings import Command
-from lstr_cli.options import algorithm_option, device_option, flow_threads_option, precision_option, runtime_option
+from lstr_cli.command import Command
+from lstr_cli.mistakes import Mistake
+from lstr_cli.options import algorithm_setting, device_option, flow_settings, precision_setting, runtime_setting
+from lstr_cli.settings import declared_set_option, setting
 
-OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow_backend", "chunks", "against")
-OPTIONS = {
-    "recipes": ("inputs", "device"),
-    "chain": ("inputs", "device", *OF_CHAIN),
-    "lstr": ("checkpoint", "seconds", "threads", "golden", "device"),
-    "models": ("kinds", "seconds", "training"),
-}
-"""Options that each of the four takes, and not all of the others."""
+OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow_backend", "chunks")
+"""Options that recipes do not take."""
+MOVED = {"lstr": "lstr_step.py", "models": "models.py"}
+"""Measurements for developers, which are scripts of the repository."""
+
+
+def _what(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value in MOVED:
+        hint = f"it is in the repository now: python benchmarks/{MOVED[value]}"
+        raise Mistake(f"`lstr bench {value}` is no part of lstr any more.", hint, param=param, ctx=ctx)
+    if value not in ("recipes", "chain", None):
+        raise click.BadParameter(f"{value!r} is neither recipes nor chain.")
+    return value
 
 
 @click.command("bench", cls=Command)
-@click.argument("what", metavar="[recipes|chain|lstr|models]", type=click.Choice(list(OPTIONS)), required=False)
+@click.argument("what", metavar="[recipes|chain]", callback=_what, required=False)
 @click.option(
     "--input", "inputs", metavar="FILE", multiple=True, help="A video to measure on; repeatable.  [default: rendered]"
 )
@@ -31,35 +38,19 @@ OPTIONS = {
     show_default=True,
     help="chain: as for extract.",
 )
-@precision_option
-@algorithm_option
-@flow_threads_option
-@runtime_option
-@device_option
-@click.option(
-    "--chunks",
+@setting(
+    "chunks",
     type=click.IntRange(min=10),
     default=80,
     show_default=True,
     help="chain: of each video, three times: serial, overlapped, live.",
 )
-@click.option(
-    "--against", type=click.Choice(["opencv"]), help="chain: pair the compiled TV-L1 kernel with OpenCV's too."
-)
-@click.option(
-    "-c", "--checkpoint", metavar="FILE", help="lstr: the shape of this model.  [default: the THUMOS'14 size]"
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=5.0,
-    show_default=True,
-    help="lstr, models: rough time of a row; designs and memory lengths take a third.",
-)
-@click.option("--kind", "kinds", metavar="KIND", multiple=True, help="models: this one alone; repeatable.")
-@click.option("--training", is_flag=True, help="models: measure steps of training too.")
-@click.option("--threads", type=click.IntRange(min=1), help="lstr: threads of torch.  [default: torch's own choice]")
-@click.option("--golden", metavar="DIR", help="lstr: compare bf16 on lstr_small.pth and .npz of this folder too.")
+@precision_setting
+@algorithm_setting
+@flow_settings
+@runtime_setting
+@declared_set_option
+@device_option
 @click.option("-o", "--output", metavar="FILE", help="Also write the record to this file, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
@@ -68,13 +59,9 @@ def command(ctx, what, output, as_json, **options):
 
     \b
     recipes  what to choose: each recipe, runtime and precision in times real time, cameras at once and
-             latency, and one sentence of advice; `--runtime auto` means the fastest from then on
+             latency, and one sentence of advice; `runtime=auto` means the fastest from then on
     chain    one recipe from video to decision: each stage, one after the other and overlapped, the latency
-             of a live source, peak memory, and the paper's figures beside them
-    lstr     decisions from features: every ratio is to the window recomputed at each chunk, measured in
-             turns with the stream in the same run
-    models   one stream of each kind of model at its published size, on one core and on two, in turns with
-             LSTR; `lstr models` shows these speeds from then on
+             of a live source, peak memory, and the paper's runtime table beside them
 
     Without a word it is recipes, or chain where an option of it is there. With -o what is measured so far is in the
     file from the first part on, with "unfinished" where the command was interrupted.
@@ -83,76 +70,27 @@ def command(ctx, what, output, as_json, **options):
     Examples:
       lstr bench
       lstr bench --input game.mp4 --json
-      lstr bench chain --input game.mp4 --recipe fast --against opencv -o record.json
-      lstr bench lstr --json -o record.json
-      lstr bench lstr -c run/checkpoint.pt --seconds 2
-      lstr bench lstr --device cpu
-      lstr bench models --kind miniroad --training -o record.json
+      lstr bench chain --input game.mp4 --recipe fast -o record.json
     """
-    from lstr.pipelines.files.json_files import write_json
-    from lstr.pipelines.speed.model import check_output
+    from lstr.pipelines.speed.measuring import written
     from lstr_cli import console
 
     named = {o.name: o for o in ctx.command.params if ctx.get_parameter_source(o.name) == ParameterSource.COMMANDLINE}
-    what = what or ("chain" if named.keys() & set(OF_CHAIN) else "recipes")
-    for other, names in OPTIONS.items():
-        for name in named.keys() & set(names) - set(OPTIONS[what]):
-            raise click.UsageError(f"{named[name].opts[0]} is an option of `lstr bench {other}`.", ctx)
-    path = Path(output) if output else None
-    if path:
-        check_output(path)
+    of_chain = [named[name].opts[0] for name in OF_CHAIN if name in named]
+    what = what or ("chain" if of_chain else "recipes")
+    if what == "recipes" and of_chain:
+        raise click.UsageError(f"{of_chain[0]} is an option of `lstr bench chain`.", ctx)
     start = monotonic()
-    job, show = {
-        "recipes": (_recipes, _show_recipes),
-        "chain": (_chain, _show_chain),
-        "lstr": (_model, _show_model),
-        "models": (_kinds, _show_kinds),
-    }[what]
-    events = _kept(job(console, options), path)
-    record = console.follow(events, "chunks" if what == "chain" else "parts")
-    if path:
-        write_json(path, record)
+    events = _chain(options) if what == "chain" else _recipes(options)
+    record = console.follow(written(events, Path(output) if output else None), "chunks" if what == "chain" else "parts")
     if as_json:
         console.show_json(record)
     else:
-        show(console, record)
-    where = f"; record: {path}" if path else ""
-    console.say(f"measured in {monotonic() - start:.0f} s{where}")
+        (_show_chain if what == "chain" else _show_recipes)(console, record)
+    console.say(f"measured in {monotonic() - start:.0f} s{f'; record: {output}' if output else ''}")
 
 
-def _kept(events, path: Path | None):
-    """The same events; what is measured so far is in the file, whatever ends the measurement."""
-    from lstr.pipelines.files.json_files import write_json
-    from lstr.pipelines.speed.turns import Measured
-
-    for event in events:
-        if path and isinstance(event, Measured):
-            write_json(path, event.record)
-        yield event
-
-
-def _model(console, options: dict):
-    from lstr.checkpoints.checkpoint import load
-    from lstr.pipelines.speed import model
-
-    path, golden = options["checkpoint"], options["golden"]
-    shape = {}
-    if path:
-        loaded = load(path)
-        shape = {"config": loaded.config, "n_classes": len(loaded.classes)}
-    named = f"the shape of {path}" if path else "the published THUMOS'14 size"
-    console.say(f"{named}, with random weights and features: speed does not depend on them.")
-    bench = model.ModelBench(
-        **shape,
-        seconds=options["seconds"],
-        threads=options["threads"],
-        device=options["device"],
-        golden=Path(golden) if golden else None,
-    )
-    return model.bench_lstr(bench)
-
-
-def _recipes(console, options: dict):
+def _recipes(options: dict):
     from lstr.pipelines.speed.choice import ChoiceBench, bench_choices
 
     return bench_choices(ChoiceBench([Path(path) for path in options["inputs"]], options["device"]))
@@ -194,7 +132,7 @@ def _processor(record: dict) -> str:
     return f"{record['processor'] or 'processor unknown'} ({', '.join(fast) or 'no bfloat16'})"
 
 
-def _chain(console, options: dict):
+def _chain(options: dict):
     from lstr.pipelines.networks.recipes import choose_recipe
     from lstr.pipelines.speed.chain import ChainBench, bench_chain
 
@@ -206,7 +144,6 @@ def _chain(console, options: dict):
         flow_threads=options["flow_threads"],
         flow_backend=options["flow_backend"],
         runtime=options["runtime"],
-        against_opencv=options["against"] == "opencv",
     )
     return bench_chain(bench)
 
@@ -234,73 +171,9 @@ def _show_chain(console, record: dict) -> None:
         f"live, from a chunk's last frame to its decision: p50 {latency['p50']:.0f} ms, p95 {latency['p95']:.0f} ms, "
         f"p99 {latency['p99']:.0f} ms; peak memory {record['peak_memory_mb']:,} MB"
     )
-    if "tvl1" in record:
-        tvl1 = record["tvl1"]
-        console.show(
-            f"TV-L1 {tvl1['size'][0]}×{tvl1['size'][1]}, one thread each: compiled {tvl1['native_pairs_per_second']} "
-            f"pairs per second, OpenCV {tvl1['opencv_pairs_per_second']}: {tvl1['ratio']} ×, "
-            f"{tvl1['mean_epe_px']:.1g} px apart"
-        )
-
-
-def _show_model(console, record: dict) -> None:
-    where = record.get("name") or f"{record['machine']}, {record['threads']} threads"
-    _show_device(console, where, record)
-    if "gpu" in record:
-        _show_device(console, record["gpu"]["name"], record["gpu"])
-
-
-def _show_device(console, where: str, rows: dict) -> None:
-    """The tables of one device."""
-    names = ("recompute", "stream", "stream_sliding", "stream_bf16", "stream_captured", "batched_16")
-    keys = ("steps_per_second", "mean_ms", "p50_ms", "p95_ms", "ratio")
-    _table(console, where, "", keys, {name: rows[name] for name in names if name in rows})
-    stream, batched, difference = rows["stream"], rows["batched_16"], rows["bf16_difference"]
-    update, other = _cell(stream["update_ms"]), _cell(stream["other_ms"])
-    console.show(f"a step that updates the long memory: {update} ms; another: {other} ms")
-    console.show(f"16 streams at once: {_cell(batched['ratio_to_singles'])} times as fast as one after the other")
-    for name, apart in (("random model", difference), ("golden model", difference.get("golden"))):
-        if apart:
-            console.show(
-                f"bf16 against float32, {name}: max {apart['max']:.2g}, mean {apart['mean']:.2g} in probability"
-            )
-    keys = ("update_ms", "other_ms", "steps_per_second", "bytes_a_stream")
-    _table(console, "long memory", "chunks", keys, rows["memory_length"])
-    keys = ("parameters", "steps_per_second", "recompute_steps_per_second")
-    _table(console, "designs", "design", keys, rows["designs"])
-
-
-def _table(console, title: str, first: str, keys: tuple[str, ...], rows: dict[str, dict]) -> None:
-    columns = (first, *(key.replace("_", " ") for key in keys))
-    cells = [(name, *(_cell(row.get(key)) for key in keys)) for name, row in rows.items()]
-    console.show_table(title, columns, cells, right=range(1, len(columns)))
 
 
 def _cell(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
-
-
-def _kinds(console, options: dict):
-    from lstr.pipelines.speed.kinds import KindsBench, bench_kinds
-
-    console.say("published sizes, with random weights and features: speed does not depend on them.")
-    return bench_kinds(KindsBench(tuple(options["kinds"]), options["seconds"], options["training"]))
-
-
-def _show_kinds(console, record: dict) -> None:
-    rows = {}
-    for kind, row in record["kinds"].items():
-        one, two = (row["stream"].get(cores, {}) for cores in ("1", "2"))
-        rows[kind] = {
-            **{key: row[key] for key in ("parameters", "multiply_adds")},
-            "steps_per_second": one.get("steps_per_second"),
-            "processor_ms": one.get("processor_ms"),
-            "ratio_to_lstr": one.get("ratio_to_lstr"),
-            "on_2_cores": two.get("steps_per_second"),
-            "training_steps_per_second": row.get("training", {}).get("steps_per_second"),
-            "data_wait": row.get("training", {}).get("data_wait"),
-        }
-    keys = tuple(next(iter(rows.values())))
-    _table(console, f"{record['machine']}, {record['processor']}", "kind", keys, rows)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 
 NO_MATCH = 3
 

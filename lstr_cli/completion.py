@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from lstr_cli.settings import settings_of
+
 Completer = Callable[[click.Context, str], list[CompletionItem]]
 
 RECIPES = ("fast", "faithful", "live", "activitynet", "activitynet-fast")
@@ -65,7 +67,9 @@ def _weights(ctx: click.Context, incomplete: str) -> Iterable[str]:
     from lstr.extractors.weights.published_files import read_manifest
 
     entries = read_manifest()
-    return [*dict.fromkeys(entry.recipe for entry in entries if entry.recipe), *(entry.name for entry in entries)]
+    stream, equals, _ = incomplete.rpartition("=")
+    names = [*dict.fromkeys(entry.recipe for entry in entries if entry.recipe), *(entry.name for entry in entries)]
+    return [f"{stream}{equals}{name}" for name in names]
 
 
 def _formats(ctx: click.Context, incomplete: str) -> Iterator[str]:
@@ -77,8 +81,12 @@ def _formats(ctx: click.Context, incomplete: str) -> Iterator[str]:
 def _settings(ctx: click.Context, incomplete: str) -> Iterator[str]:
     from dataclasses import fields
 
-    if ctx.info_name == "finetune":  # whose settings bring torch
-        return
+    yield from (f"{one.key}=" for one in settings_of(ctx.command))
+    if (
+        not any(param.name == "settings" and param.expose_value for param in ctx.command.params)
+        or ctx.info_name == "finetune"
+    ):
+        return  # no others, or such as bring torch
     from lstr.config import WindowConfig
     from lstr.pipelines.training.config import TrainConfig
 
@@ -120,11 +128,8 @@ def _videos(ctx: click.Context, incomplete: str) -> list[str]:
 
 NAMES: dict[str, Callable[[click.Context, str], Iterable[str]]] = {
     "--recipe": _recipes,
-    "--rgb-weights": _weights,
-    "--flow-weights": _weights,
+    "--weights": _weights,
     "--init": _weights,
-    "--rgb-init": _weights,
-    "--flow-init": _weights,
     "names": _weights,
     "--format": _formats,
     "--to": lambda ctx, incomplete: WRITABLE,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 
 
 @click.command("demo", cls=Command)

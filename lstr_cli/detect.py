@@ -7,18 +7,18 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 from lstr_cli.options import (
     device_option,
     events_options,
     gather,
-    live_options,
-    model_settings,
+    live_settings,
     networks_options,
-    set_option,
     stretch_options,
+    workers_option,
 )
 from lstr_cli.quantities import Size
+from lstr_cli.settings import model_set_option, setting
 
 SOME_FAILED, STALLED = 3, 1
 
@@ -42,8 +42,8 @@ def _output_options(command):
     """What a detection leaves behind, as the command's argument `written`, a dict."""
     gathered = gather(command, "written", ("output", "formats", "labels", "embed"))
     for option in (
-        click.option(
-            "--embed",
+        setting(
+            "embed",
             type=Size(),
             default=0,
             metavar="SIZE",
@@ -68,21 +68,20 @@ def _output_options(command):
 def _model_options(command):
     """Which model decides, as the command's argument `model`, a dict; its networks have options of their own."""
     gathered = gather(command, "model", ("checkpoint", "settings", "device", "model_precision", "at_once"))
-    precision = click.option(
-        "--model-precision",
+    precision = setting(
+        "model_precision",
         type=click.Choice(["float32", "bf16", "int8"]),
         default="float32",
         show_default=True,
         help="Of the model's linear layers; bf16 (kinds lstr, miniroad, testra, cmert, mat) and int8 (miniroad) are "
         "faster and a little off.",
     )
-    at_once = click.option(
-        "--at-once",
-        type=click.IntRange(min=1),
-        help="Videos that are decided at once, at most, with the same networks and threads; their results are the "
-        "same, and come in the order of the videos.  [default: what suits the machine, 4 at most]",
+    at_once = workers_option(
+        "Videos that are decided at once, at most, with the same networks and threads; their results are the same, and "
+        "come in the order of the videos.  [default: what suits the machine, 4 at most]",
+        "at_once",
     )
-    return at_once(precision(set_option(device_option(gathered))))
+    return at_once(precision(model_set_option(device_option(gathered))))
 
 
 @click.command("detect", cls=Command)
@@ -100,8 +99,8 @@ def _model_options(command):
 @_output_options
 @networks_options
 @stretch_options
-@live_options
-@events_options
+@live_settings
+@events_options()
 @_model_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON timeline per source instead of a table.")
 def command(sources, model, written, networks, events, stretch, live, as_json):
@@ -127,7 +126,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect game.mp4 -m run/checkpoint.pt -o timeline
       lstr detect game.mp4 -o timeline -f vtt,eaf,mp4 --min-length 0.5
       lstr detect game.mp4 | jq -c 'select(.event)'
-      lstr detect rtsp://camera/stream camera:0 -o timeline --timeout 2m
+      lstr detect rtsp://camera/stream camera:0 -o timeline --set timeout=2m
     """
     from lstr.pipelines.detection.paths import by_kind
     from lstr_cli import console
@@ -139,19 +138,21 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     from lstr.pipelines.detection.job import DetectOptions, detect_sources
     from lstr.pipelines.detection.sources import Limits, NetworkOptions
     from lstr.pipelines.detection.writer import OutputOptions
+    from lstr.pipelines.weights.published import weights_by_stream
     from lstr_cli.view import View, speed_text
 
     folder = Path(written["output"]) if written["output"] else None
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or written["formats"] == ("jsonl",)) else None
     labels = read_label_file(written["labels"]) if written["labels"] else None
+    weights = {f"{stream}_weights": path for stream, path in weights_by_stream(networks.pop("weights")).items()}
     options = DetectOptions(
         model["checkpoint"],
-        settings=model_settings(model["settings"]),
+        settings=model["settings"],
         device=model["device"],
         model_precision=model["model_precision"],
         at_once=model["at_once"],
-        networks=NetworkOptions(**networks),
+        networks=NetworkOptions(**weights, **networks),
         thresholds=events,
         limits=Limits(**stretch),
         on_gap=live.pop("on_gap"),

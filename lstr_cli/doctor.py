@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 
 MARKS = {True: "ok", False: "MISSING", None: "–"}
 

@@ -2,9 +2,10 @@
 
 import click
 
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
-from lstr_cli.options import data_options, device_option, mismatch_option, model_settings, set_option
+from lstr_cli.options import data_settings, device_option, mismatch_option
+from lstr_cli.settings import model_set_option, setting
 
 
 @click.command("evaluate", cls=Command)
@@ -12,23 +13,23 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
 @click.option("--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
-@click.option(
-    "--mode",
+@setting(
+    "mode",
     type=click.Choice(["batch", "stream"]),
     default="batch",
     show_default=True,
     help="Many windows at once, or one chunk at a time as detect does; the scores are the same.",
 )
 @click.option("--published", is_flag=True, help="Score the videos and chunks that the published evaluation scores.")
-@click.option(
-    "--resamples",
+@setting(
+    "resamples",
     type=click.IntRange(min=0),
     default=1000,
     show_default=True,
     help="Resamples of the videos for confidence intervals; 0 leaves them out.",
 )
-@click.option(
-    "--benchmark",
+@setting(
+    "benchmark",
     type=click.Choice(["thumos14", "tvseries"]),
     help="Data set whose quoted results stand beside.  [default: that of the preset or classes]",
 )
@@ -44,12 +45,12 @@ from lstr_cli.options import data_options, device_option, mismatch_option, model
     help="With --choose-thresholds: find as much as N false alarms an hour allow, of all classes together.  "
     "[default: the highest F1 of each class]",
 )
-@data_options
+@data_settings
 @mismatch_option
 @click.option(
     "--allow-seen", is_flag=True, help="Score videos too that the feature networks have seen; the result is marked."
 )
-@set_option
+@model_set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(paths, settings, as_json, **options):
@@ -81,7 +82,7 @@ def command(paths, settings, as_json, **options):
     checkpoints, features = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
-    options["model"] = model_settings(settings)
+    options["model"] = settings
     result = console.follow(evaluate(EvaluateOptions(checkpoints, features, **options)), "videos")
     if as_json:
         console.show_json(result.document)

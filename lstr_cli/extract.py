@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 from lstr_cli.next_steps import after_extract
 from lstr_cli.options import (
     device_option,
-    flow_backend_option,
+    flow_backend_setting,
     inputs_options,
-    processes_option,
     recipe_options,
-    runtime_option,
+    runtime_setting,
+    workers_option,
 )
+from lstr_cli.settings import declared_set_option, setting
 
 if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.extraction.job import Event
@@ -41,31 +42,37 @@ SOME_FAILED = 3
     help="Give random networks batch-norm statistics from these videos: the training subset of a label file, "
     "or a text file with one id or path per line.",
 )
-@processes_option
-@flow_backend_option
-@runtime_option
+@workers_option("Processes that share videos, cores and GPUs.  [default: one for four cores, and for each GPU]")
+@setting(
+    "threads",
+    type=click.IntRange(min=1),
+    help="Threads of each process, of flow and of the networks on a CPU.  [default: the cores, shared out]",
+)
+@flow_backend_setting
+@runtime_setting
 @device_option
 @click.option(
     "--allow-damaged", is_flag=True, help="Of a damaged video keep what precedes the damage, instead of failing it."
 )
-@click.option(
-    "--engine",
+@setting(
+    "engine",
     type=click.Choice(["local", "ray"]),
     default="local",
     show_default=True,
     help="ray: on a Ray cluster, one task per video; sources and features must be where every node reaches them.",
 )
-@click.option(
-    "--ray-address",
+@setting(
+    "ray_address",
     metavar="HOST:PORT",
     help="Of the Ray cluster.  [default: $RAY_ADDRESS, else the one running here, else this machine alone]",
 )
 @click.option(
     "--cache",
-    metavar="DIR",
-    help="Chunks and flow that were computed before, as `lstr finetune` leaves them.  [default: $LSTR_HOME/chunks]",
+    metavar="DIR|none",
+    help="Chunks and flow that were computed before, as `lstr finetune` leaves them; none decodes and computes flow "
+    "anew, for the same features.  [default: $LSTR_HOME/chunks]",
 )
-@click.option("--no-cache", is_flag=True, help="Decode and compute flow anew; the features are the same.")
+@declared_set_option
 @click.option("--dry-run", is_flag=True, help="Only show what would be done: how much, how long, how much disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan of a --dry-run, as JSON.")
 def command(videos, lists, endings, root, dry_run, as_json, **options):
@@ -79,12 +86,12 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
     Examples:
       lstr extract videos/ -o features --calibrate labels.json
       lstr extract videos/ -o features --dry-run
-      lstr extract --list videos.txt --root /data -o features --workers 8
-      lstr extract videos/ -o features --rgb-weights kinetics --flow-weights kinetics
-      lstr extract videos/ -o features --streams rgb --rgb-network tsn_mobilenet.py --rgb-weights tsn_mobilenet.pth
+      lstr extract --list videos.txt --set root=/data -o features --workers 8
+      lstr extract videos/ -o features --weights kinetics
+      lstr extract videos/ -o features --stream rgb --set recipe.rgb.network=tsn_mobilenet.py --weights rgb=tsn.pth
       lstr extract videos/ -o features --recipe my_weights
       lstr extract videos/ -o features --recipe fall.lstr
-      lstr extract s3://bucket/videos -o s3://bucket/features --engine ray --ray-address 10.0.0.1:6379
+      lstr extract s3://bucket/videos -o s3://bucket/features --set engine=ray
     """
     from lstr.extractors.video.inputs import VIDEO_SUFFIXES
     from lstr.pipelines.extraction.job import extract, plan
@@ -109,21 +116,18 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
         sys.exit(SOME_FAILED)
 
 
-def _options(output, calibrate, cache, no_cache, rgb_weights, flow_weights, **others: Any) -> "ExtractOptions":
+def _options(output, calibrate, cache, **others: Any) -> "ExtractOptions":
     """The job's options; `others` have the same names there."""
     from lstr.pipelines.extraction.chunk_cache import find_cache
     from lstr.pipelines.extraction.options import ExtractOptions
     from lstr.pipelines.files.remote import place
 
     if others["ray_address"] and others["engine"] != "ray":
-        raise click.UsageError("--ray-address is for --engine ray.")
-    if cache and no_cache:
-        raise click.UsageError("--cache and --no-cache exclude each other.")
+        raise click.UsageError("ray_address is for --set engine=ray.")
     return ExtractOptions(
         output=place(output),
-        weights={"rgb": rgb_weights, "flow": flow_weights},
         calibrate=Path(calibrate) if calibrate else None,
-        cache=None if no_cache else find_cache(cache),
+        cache=None if cache == "none" else find_cache(cache),
         **others,
     )
 

@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lstr_cli.command import Command
 from lstr_cli.extract import say_outcome, speed
-from lstr_cli.headings import Command
 from lstr_cli.next_steps import after_finetune
-from lstr_cli.options import algorithm_option, device_option, flow_threads_option, inputs_options, set_option
+from lstr_cli.options import (
+    algorithm_option,
+    dataset_setting,
+    device_option,
+    flow_settings,
+    inputs_options,
+    networks_settings,
+    workers_option,
+)
 from lstr_cli.quantities import Size
+from lstr_cli.settings import set_option, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,8 +27,17 @@ if TYPE_CHECKING:
     from lstr.pipelines.finetuning.finetune import Event, Finetuned
     from lstr.pipelines.finetuning.run_folder import Epoch
 
-SOME_FAILED = 3
+SOME_FAILED, STREAMS = 3, ("rgb", "flow")
 NETWORKS = click.Choice(["resnet50", "bninception", "resnet18", "shufflenetv2", "mobilenetv3"])
+
+
+def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """First weights as the job names them: `init` of all networks, `rgb_init` and `flow_init` of one."""
+    first = {}
+    for value in values:
+        stream, _, path = value.partition("=")
+        first |= {f"{stream}_init": path} if stream in STREAMS and path else {"init": value}
+    return first
 
 
 @click.command("finetune", cls=Command)
@@ -28,18 +46,18 @@ NETWORKS = click.Choice(["resnet50", "bninception", "resnet18", "shufflenetv2", 
 @click.option(
     "--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a published data_info.json."
 )
-@click.option("--dataset", metavar="NAME", help="Which data set of a data_info.json.")
+@dataset_setting
 @click.option("-o", "--output", required=True, metavar="WEIGHTS", help="Folder for the weights.")
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), default="both", show_default=True)
 @click.option(
     "--init",
-    metavar="PATH|NAME|random",
+    multiple=True,
+    callback=_by_stream,
+    metavar="[STREAM=]PATH|NAME|random",
     help="Their first weights: a file (published, or torchvision's resnet50-*.pth), an earlier WEIGHTS folder, a "
-    "model file, the name or recipe of fetched ones, or random. RGB weights serve a flow network of their kind too.  "
-    "[default: random]",
+    "model file, the name or recipe of fetched ones, or random; of one network alone as in rgb=PATH. RGB weights "
+    "serve a flow network of their kind too.  [default: random]",
 )
-@click.option("--rgb-init", metavar="PATH|NAME|random", help="The same of the RGB network alone.")
-@click.option("--flow-init", metavar="PATH|NAME|random", help="The same of the flow network alone.")
 @click.option("--folds", type=click.IntRange(min=2), metavar="K", help="Train K more pairs, each without a K-th.")
 @click.option("--subset", default="training", show_default=True, help="Subset of the labels to train on.")
 @click.option(
@@ -55,19 +73,18 @@ NETWORKS = click.Choice(["resnet50", "bninception", "resnet18", "shufflenetv2", 
     help="How features will be made, as for `lstr extract`: fast, faithful, activitynet (ResNet-50 on both streams), "
     "activitynet-fast, or a recipe file of your own.",
 )
-@click.option("--rgb-network", type=NETWORKS, help="Another network for RGB.")
-@click.option("--flow-network", type=NETWORKS, help="Another network for flow.")
+@networks_settings(NETWORKS)
 @algorithm_option
 @click.option("--cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
-@click.option("--cache-size", type=Size(), default="50GB", show_default=True, help="All that the cache may take.")
+@setting("cache_size", type=Size(), default="50GB", show_default=True, help="All that the cache may take.")
 @set_option
-@click.option("--seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
+@setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
-@click.option("--loaders", type=click.IntRange(min=0), help="Processes that load samples ahead.")
-@flow_threads_option
+@workers_option("Processes that load samples ahead.", "loaders", least=0)
+@flow_settings
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
-def command(videos, lists, as_json, **options):
+def command(videos, lists, init, as_json, **options):
     """Train the two feature networks on your own labelled videos.
 
     Frames and flow are computed once, into the cache, and read from there at each epoch; `lstr extract` reads them
@@ -82,7 +99,7 @@ def command(videos, lists, as_json, **options):
       lstr finetune videos/ --labels labels.json -o weights
       lstr finetune videos/ --labels labels.json -o weights --folds 3 --init kinetics
       lstr finetune videos/ --labels labels.json -o weights --stream flow --set epochs=30 --set lr=0.005
-      lstr finetune videos/ --labels labels.json -o weights --rgb-init resnet50-0676ba61.pth --resume
+      lstr finetune videos/ --labels labels.json -o weights --init rgb=resnet50-0676ba61.pth --resume
       lstr finetune new/ --labels new.json -o better --init weights
       lstr finetune new/ --labels new.json -o better --init fall.lstr
       torchrun --nproc-per-node 8 --no-python lstr finetune videos/ --labels labels.json -o weights
@@ -92,7 +109,7 @@ def command(videos, lists, as_json, **options):
 
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
-    with closing(finetune(FinetuneOptions(videos, lists=lists, **options))) as events:
+    with closing(finetune(FinetuneOptions(videos, lists=lists, **init, **options))) as events:
         result = _follow(events)
     if result is None:  # another process of the run speaks
         return

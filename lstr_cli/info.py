@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.headings import Command
-from lstr_cli.options import model_settings, set_option
+from lstr_cli.command import Command
+from lstr_cli.settings import model_set_option
 
 DAMAGED = 3
 SHOWN = 20  # faults in a table; --json has them all
@@ -16,7 +16,7 @@ SHOWN = 20  # faults in a table; --json has them all
 @click.argument("path", metavar="PATH")
 @click.option("--plot", metavar="FILE", help="Draw the feature norms of one video over time: .png, .pdf or .svg.")
 @click.option("--video", "video_id", metavar="ID", help="The video to draw.  [default: the first]")
-@set_option
+@model_set_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(path, plot, video_id, settings, as_json):
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
@@ -39,7 +39,6 @@ def command(path, plot, video_id, settings, as_json):
     from lstr_cli import console
     from lstr_cli.description import tables
 
-    settings = model_settings(settings)
     if plot:
         plot_features(path, Path(plot), video_id)
         console.say(f"picture: {plot}")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from lstr_cli.headings import Group
+from lstr_cli.command import Group
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import data_options, events_options
+from lstr_cli.options import data_settings, events_options
+from lstr_cli.settings import declared_set_option, setting
 
 EXAMPLES = 2  # named per kind of finding in the table
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
@@ -73,16 +74,17 @@ PATH = click.Path(path_type=Path)
 @click.option("--classes", metavar="A,B,…", callback=_names, help="Classes in the order of the score columns.")
 @click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
 @click.option("--features", type=PATH, metavar="DIR", help="perframe: make as many chunks as these features have.")
-@click.option("--name", default="LSTR", show_default=True, help="perframe: the data set's name in data_info.json.")
+@setting("name", default="LSTR", show_default=True, help="perframe: the data set's name in data_info.json.")
 @click.option(
     "--frames",
     type=click.FloatRange(min=0, min_open=True),
     metavar="FPS",
     help="The sources count frames, so many a second, where seconds belong: make seconds of them.",
 )
-@click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
+@setting("fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
 @click.option("--video", type=PATH, metavar="PATH", help="mp4, html: the video, or the folder of videos.")
-@events_options
+@events_options(as_settings=True)
+@declared_set_option
 def convert(sources, to, output, events, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
@@ -96,7 +98,7 @@ def convert(sources, to, output, events, **options):
       lstr labels convert labels.csv --frames 30 -o labels.json
       lstr labels convert timeline/game.json --to vtt > game.vtt
       lstr labels convert labels.json --to perframe --features features -o features
-      lstr labels convert timeline/game.scores.npy --to csv --on 0.3 --off 0.2
+      lstr labels convert timeline/game.scores.npy --to csv --set on=0.3 --set off=0.2
     """
     from lstr.pipelines.annotations.convert import convert as job
     from lstr.pipelines.annotations.format import ConvertOptions
@@ -130,7 +132,8 @@ def convert(sources, to, output, events, **options):
 @command.command("check")
 @click.argument("labels", metavar="LABELS")
 @click.argument("features", metavar="[FEATURES|VIDEOS]...", nargs=-1)
-@data_options
+@data_settings
+@declared_set_option
 @click.option("--subset", help="Subset whose videos must have features.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document that names every finding.")
 def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
@@ -146,7 +149,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
       lstr labels check labels.json
       lstr labels check annotations/ videos
       lstr labels check labels.json features --subset training
-      lstr labels check data/data_info.json data/THUMOS --rgb-features rgb_anet_resnet50
+      lstr labels check data/data_info.json data/THUMOS --set rgb_features=rgb_anet_resnet50
     """
     from dataclasses import asdict
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lstr.kinds import KINDS
-from lstr_cli.headings import Command
-from lstr_cli.options import algorithm_option, device_option, inputs_options, set_option
+from lstr_cli.command import Command
+from lstr_cli.options import algorithm_option, device_option, inputs_options
 from lstr_cli.quantities import Seconds
+from lstr_cli.settings import set_option, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,17 +34,10 @@ SOME_FAILED = 3
 )
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: flow]")
 @algorithm_option
-@click.option(
-    "--kind",
-    type=click.Choice(list(KINDS)),
-    metavar="KIND",
-    help="Of the model that sees the features; `lstr models` lists all.  [default: rnn up to an hour of training "
-    "video, then lstr]",
-)
 @click.option("--init", metavar="MODEL|WEIGHTS", help="What the networks begin with: an earlier model file or weights.")
 @set_option
-@click.option("--seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
-@click.option("--cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
+@setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
+@setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @device_option
 @click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use the model where none is named.")
@@ -59,6 +52,8 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     report, is in a folder beside it (fall.learn beside fall.lstr), which may be deleted.
 
     --set NAME=VALUE changes a setting: model.NAME and train.NAME as for `lstr train`, others as for `lstr finetune`.
+    model.kind=KIND is the kind of model that sees the features (`lstr models` lists all): an RNN up to an hour of
+    training video where none is named, then LSTR.
 
     \b
     Examples:
@@ -114,7 +109,7 @@ def follow(events: "Iterable", plan_to_stdout: bool = False):
                     else:
                         _say_plan(console, event)
                 case Doing():
-                    name = f"{event.number}/{event.steps} {event.step}"
+                    name = f"{event.number}/{event.steps} {event.step.name}"
                     if name != step:
                         console.say(f"{name}; about {console.clock(event.left)} left in all")
                         step = name

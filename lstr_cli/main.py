@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from lstr import __version__
 from lstr.extractors.addresses import displayed
-from lstr_cli.headings import Group
+from lstr_cli.command import Group
 from lstr_cli.interruption import HINT, Interruptions
 
 COMMANDS = {

@@ -11,12 +11,11 @@ ELSEWHERE = {
     "--thresh": "--on",
     "--score": "--on",
     "--conf": "--on",
-    "--weights": "--rgb-weights",
     "--gpu": "--device",
     "--cuda": "--device",
     "--cpu": "--device",
-    "--fp16": "--precision",
-    "--bf16": "--precision",
+    "--fp16": "--set recipe.precision",
+    "--bf16": "--set recipe.precision",
     "--out": "--output",
     "--output-dir": "--output",
     "--epochs": "--set",
@@ -89,7 +88,8 @@ def _option(error: click.NoSuchOption) -> str | None:
     typed = error.option_name
     options = {name for param in (error.ctx.command.params if error.ctx else ()) for name in param.opts}
     there = {word: name for word, name in ELSEWHERE.items() if name in options}
-    known = [name for name in options if name.startswith("--")] + [*there]
+    there |= {f"--{name.removeprefix('--set ').replace('_', '-')}": name for name in options if " " in name}
+    known = [name for name in options if name.startswith("--") and " " not in name] + [*there]
     near = difflib.get_close_matches(typed, sorted(known), 1, NEAR)
     return there.get(near[0], near[0]) if near else None
 

@@ -2,7 +2,7 @@
 
 import click
 
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 
 MILLION = 1e6
 HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
@@ -14,7 +14,8 @@ HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
 def command(kind, as_json):
     """Every kind of model that `lstr train --set model.kind=KIND` trains; with KIND, all that is known of it.
 
-    Parameters and multiply-adds are those of the published size, steps a second what `lstr bench models` measured.
+    Parameters and multiply-adds are those of the published size, steps a second what benchmarks/models.py of
+    the repository measured.
     "same weights, same numbers": ours gives what the published code gives, by data which that code made.
 
     \b
@@ -44,14 +45,14 @@ def _show_all(console, found: list[dict]) -> None:
     console.show_table("kinds of model", (*columns, "ours is"), rows, right=range(1, len(columns)))
     console.say("`lstr models KIND` has paper, licence, presets and the features and source of each published number.")
     if not any(one["speed"] for one in found):
-        console.say("`lstr bench models` measures steps a second on this machine.")
+        console.say("benchmarks/models.py of the repository measures steps a second on this machine.")
 
 
 def _show_one(console, one: dict) -> None:
     speed = one["speed"] or {}
     measured = [speed[key] for key in ("machine", "processor", "date") if key in speed]
     one_core, two_cores = _speeds(one)
-    steps = f"{one_core} on 1 core, {two_cores} on 2" if one["speed"] else "not measured: lstr bench models"
+    steps = f"{one_core} on 1 core, {two_cores} on 2" if one["speed"] else "not measured: benchmarks/models.py"
     rows = [
         ("paper", one["paper"]),
         ("address", one["address"] or "–"),

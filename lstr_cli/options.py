@@ -6,6 +6,7 @@ import click
 
 from lstr_cli.mistakes import Device, Precision
 from lstr_cli.quantities import Seconds
+from lstr_cli.settings import setting
 
 
 def _none_for_auto(ctx: click.Context, param: click.Parameter, value: str) -> str | None:
@@ -24,10 +25,11 @@ def device_option(command):
     )(command)
 
 
-def precision_option(command):
-    """`--precision auto|float32|bf16` of the feature networks, passed as None for auto."""
-    return click.option(
-        "--precision",
+def precision_setting(command):
+    """`recipe.precision=auto|float32|bf16` of the feature networks, passed as `precision`, None for auto."""
+    return setting(
+        "recipe.precision",
+        "precision",
         type=Precision(["auto", "float32", "bf16"]),
         default="auto",
         show_default=True,
@@ -36,10 +38,10 @@ def precision_option(command):
     )(command)
 
 
-def runtime_option(command):
-    """`--runtime auto|torch|openvino|onnxruntime`."""
-    return click.option(
-        "--runtime",
+def runtime_setting(command):
+    """`runtime=auto|torch|openvino|onnxruntime`."""
+    return setting(
+        "runtime",
         type=click.Choice(["auto", "torch", "openvino", "onnxruntime"]),
         default="auto",
         show_default=True,
@@ -47,37 +49,51 @@ def runtime_option(command):
     )(command)
 
 
+ALGORITHM = {
+    "type": click.Choice(["tvl1", "dis", "dis-fast", "dis-ultrafast", "farneback", "difference"]),
+    "help": "tvl1 as published; the others are many times cheaper and make other features; difference is no flow, but "
+    "what changes from frame to frame.  [default: that of the recipe]",
+}
+
+
 def algorithm_option(command):
     """`--flow tvl1|dis|farneback|difference`, passed as `algorithm`."""
+    return click.option("--flow", "algorithm", **ALGORITHM)(command)
+
+
+def algorithm_setting(command):
+    """The same as `recipe.flow_algorithm`, for commands that rarely change it."""
+    return setting("recipe.flow_algorithm", "algorithm", **ALGORITHM)(command)
+
+
+def networks_settings(kind: click.ParamType | None = None):
+    """`recipe.rgb.network` and `recipe.flow.network`, passed as `rgb_network` and `flow_network`."""
+
+    def with_networks(command):
+        for stream in ("flow", "rgb"):
+            command = setting(
+                f"recipe.{stream}.network",
+                f"{stream}_network",
+                type=kind,
+                metavar=None if kind else "NAME|CONFIG",
+                help=f"Another network for {stream}"
+                + ("." if kind else ": resnet50, bninception, or the config of a 2D recogniser of mmaction2."),
+            )(command)
+        return command
+
+    return with_networks
+
+
+def weights_option(command):
+    """`--weights`, repeatable, passed as `weights`."""
     return click.option(
-        "--flow",
-        "algorithm",
-        type=click.Choice(["tvl1", "dis", "dis-fast", "dis-ultrafast", "farneback", "difference"]),
-        help="tvl1 as published; the others are many times cheaper and make other features; difference is no flow, but "
-        "what changes from frame to frame.  [default: that of the recipe]",
+        "--weights",
+        multiple=True,
+        metavar="[STREAM=]FILE|DIR|NAME",
+        help="Of the networks: a folder of `lstr finetune`, a model file, the name or recipe of fetched ones, or a "
+        "file, which says itself whether it is for rgb or flow; repeatable, as in rgb=FILE.  [default: those of the "
+        "model or recipe, else random]",
     )(command)
-
-
-def weights_options(command):
-    """`--rgb-weights` and `--flow-weights`, passed as paths of files or folders, None for random."""
-
-    @functools.wraps(command)
-    def with_paths(*args, rgb_weights: str | None, flow_weights: str | None, **options):
-        from lstr.pipelines.weights.published import find_weights
-
-        rgb_weights, flow_weights = (
-            name and find_weights(name, stream) for stream, name in (("rgb", rgb_weights), ("flow", flow_weights))
-        )
-        return command(*args, rgb_weights=rgb_weights, flow_weights=flow_weights, **options)
-
-    for stream in ("flow", "rgb"):
-        with_paths = click.option(
-            f"--{stream}-weights",
-            metavar="FILE|DIR|NAME",
-            help=f"Of the {stream} network: a file, a folder of `lstr finetune`, a model file, or the name or recipe "
-            "of fetched ones.  [default: those of the model or recipe, else random]",
-        )(with_paths)
-    return with_paths
 
 
 def recipe_options(command):
@@ -87,41 +103,32 @@ def recipe_options(command):
     """
 
     @functools.wraps(command)
-    def with_recipe(
-        *args, recipe, streams, rgb_network, flow_network, algorithm, precision, rgb_weights, flow_weights, **options
-    ):
+    def with_recipe(*args, recipe, stream, rgb_network, flow_network, algorithm, precision, weights, **options):
         from lstr_cli import console
 
         console.say_waiting("loading networks…")
         from lstr.pipelines.files.remote import place
         from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
+        from lstr.pipelines.weights.published import weights_by_stream
 
         if not recipe:
             recipe, why = default_recipe(place(options["output"]), options["device"])
             console.say(f"recipe: {recipe}, {why}")
         networks = {"rgb": rgb_network, "flow": flow_network}
-        recipe = choose_recipe(recipe, streams, networks, algorithm, precision)
-        paths = weights_for(recipe, rgb_weights, flow_weights)
-        weights = {f"{stream}_weights": path for stream, path in paths.items()}
-        return command(*args, recipe=recipe, precision=precision, **weights, **options)
+        recipe = choose_recipe(recipe, stream, networks, algorithm, precision)
+        paths = weights_for(recipe, **weights_by_stream(weights, recipe.streams))
+        return command(*args, recipe=recipe, precision=precision, weights=paths, **options)
 
-    with_recipe = weights_options(with_recipe)
-    for stream in ("flow", "rgb"):
-        with_recipe = click.option(
-            f"--{stream}-network",
-            metavar="NAME|CONFIG",
-            help="Another network: resnet50, bninception, or the config of a 2D recogniser of mmaction2.",
-        )(with_recipe)
-    with_recipe = algorithm_option(precision_option(with_recipe))
+    with_recipe = networks_settings()(precision_setting(algorithm_option(weights_option(with_recipe))))
     with_recipe = click.option(
-        "--streams",
-        type=click.Choice(["both", "rgb", "flow"]),
-        help="Only one of the two; rgb needs no flow.",
+        "--stream",
+        type=click.Choice(["rgb", "flow", "both"]),
+        help="Which networks; rgb needs no flow.  [default: both]",
     )(with_recipe)
     return click.option(
         "--recipe",
         metavar="NAME|FILE",
-        help="faithful: as published, ten flow crops. fast: one, and bf16 where the processor has it. activitynet, "
+        help="faithful: as published, ten flow crops. fast: one, and bf16 where it is faster. activitynet, "
         "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or the "
         "recipe of a feature folder or checkpoint, or of a folder of `lstr finetune` or a model file, with weights.  "
         "[default: fast on a CPU, faithful on a GPU]",
@@ -138,10 +145,10 @@ def mismatch_option(command):
     )(command)
 
 
-def flow_backend_option(command):
-    """`--flow-backend`."""
-    return click.option(
-        "--flow-backend",
+def flow_backend_setting(command):
+    """`flow_backend`."""
+    return setting(
+        "flow_backend",
         type=click.Choice(["auto", "native", "opencv", "cuda"]),
         default="auto",
         show_default=True,
@@ -149,47 +156,38 @@ def flow_backend_option(command):
     )(command)
 
 
-def flow_threads_option(command):
-    """`--flow-threads` and `--flow-backend`: threads that compute flow, None for one per core, and with what."""
-    return click.option(
-        "--flow-threads",
+def flow_settings(command):
+    """`flow_threads` and `flow_backend`: threads that compute flow, None for one per core, and with what."""
+    return setting(
+        "flow_threads",
         type=click.IntRange(min=1),
         help="Threads that compute optical flow.  [default: one per core]",
-    )(flow_backend_option(command))
+    )(flow_backend_setting(command))
 
 
 def networks_options(command):
     """How the networks for raw video are made, passed as the dict `networks`."""
-    names = ("rgb_weights", "flow_weights", "algorithm", "allow_mismatch", "flow_threads", "flow_backend", "runtime")
+    names = ("weights", "algorithm", "allow_mismatch", "flow_threads", "flow_backend", "runtime")
     gathered = gather(command, "networks", names)
-    return weights_options(algorithm_option(mismatch_option(flow_threads_option(runtime_option(gathered)))))
+    return weights_option(algorithm_setting(mismatch_option(flow_settings(runtime_setting(gathered)))))
 
 
-def processes_option(command):
-    """`--workers` and `--threads`: processes and the threads of each, None for what suits the machine."""
-    command = click.option(
-        "--threads",
-        type=click.IntRange(min=1),
-        help="Threads of each process, of flow and of the networks on a CPU.  [default: the cores, shared out]",
-    )(command)
-    return click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        help="Processes that share videos, cores and GPUs.  [default: one for four cores, and for each GPU]",
-    )(command)
+def workers_option(what: str, argument: str = "workers", least: int = 1):
+    """`--workers`: how many do the work side by side, None for what suits the machine."""
+    return click.option("--workers", argument, type=click.IntRange(min=least), help=what)
 
 
 def inputs_options(command):
-    """`--list`, `--ext` and `--root`, passed as the paths `lists`, the suffixes `endings` and `root`."""
+    """`--list`, and the settings `ext` and `root`, passed as the paths `lists`, the suffixes `endings` and `root`."""
 
     @functools.wraps(command)
     def with_lists(*args, lists: tuple[str, ...], **options):
         return command(*args, lists=_listed(lists), **options)
 
     for option in (
-        click.option("--root", metavar="DIR", help="Ids are paths relative to DIR: for files of several folders."),
-        click.option(
-            "--ext",
+        setting("root", metavar="DIR", help="Ids are paths relative to DIR: for files of several folders."),
+        setting(
+            "ext",
             "endings",
             metavar="LIST",
             callback=_endings,
@@ -232,27 +230,32 @@ def gather(command, argument: str, names: tuple[str, ...]):
     return gathered
 
 
-def events_options(command):
+def events_options(as_settings: bool = False):
     """`--on`, `--off`, `--min-length`, `--merge-gap`, passed as the dict `events`; None is a default."""
-    gathered = gather(command, "events", ("on", "off", "min_length", "merge_gap"))
     share, seconds = click.FloatRange(min=0), click.FloatRange(min=0)
-    for option in (
-        click.option("--merge-gap", type=seconds, metavar="S", help="Parts this near are one action; it ends later."),
-        click.option("--min-length", type=seconds, metavar="S", help="A shorter action is none; it starts later."),
-        click.option("--off", type=share, metavar="P", help="An action ends below this score.  [default: 0.35]"),
-        click.option("--on", type=share, metavar="P", help="An action begins at this score.  [default: 0.5]"),
-    ):
-        gathered = option(gathered)
-    return gathered
+    said = {
+        "merge_gap": (seconds, "S", "Parts this near are one action; it ends later."),
+        "min_length": (seconds, "S", "A shorter action is none; it starts later."),
+        "off": (share, "P", "An action ends below this score.  [default: 0.35]"),
+        "on": (share, "P", "An action begins at this score.  [default: 0.5]"),
+    }
+
+    def with_events(command):
+        gathered = gather(command, "events", tuple(said))
+        for name, (kind, metavar, text) in said.items():
+            about = {"type": kind, "metavar": metavar, "help": text}
+            option = setting(name, **about) if as_settings else click.option(f"--{name.replace('_', '-')}", **about)
+            gathered = option(gathered)
+        return gathered
+
+    return with_events
 
 
 def stretch_options(command):
-    """`--start`, `--duration` and `--max-chunks`, passed as the dict `stretch`."""
+    """`--start`, `--duration` and the setting `max_chunks`, passed as the dict `stretch`."""
     gathered = gather(command, "stretch", ("start", "duration", "max_chunks"))
     for option in (
-        click.option(
-            "--max-chunks", type=click.IntRange(min=1), metavar="N", help="Stop each source after N decisions."
-        ),
+        setting("max_chunks", type=click.IntRange(min=1), metavar="N", help="Stop each source after N decisions."),
         click.option("--duration", type=Seconds(positive=True), help="Stop after so much of each source."),
         click.option("--start", type=Seconds(), default=0.0, help="Leave out what comes before, as in 90s or 1:30."),
     ):
@@ -260,26 +263,26 @@ def stretch_options(command):
     return gathered
 
 
-def live_options(command):
-    """How live sources are read: `--clock`, `--on-lag`, `--on-gap`, `--timeout`, passed as the dict `live`."""
+def live_settings(command):
+    """How live sources are read: `clock`, `on_lag`, `on_gap`, `timeout`, passed as the dict `live`."""
     gathered = gather(command, "live", ("clock", "on_lag", "on_gap", "timeout"))
     for option in (
-        click.option(
-            "--timeout",
+        setting(
+            "timeout",
             type=Seconds(positive=True),
             default=30.0,
             show_default="30s",
             help="A live source without a frame for so long has stalled, attempts to connect again included.",
         ),
-        click.option(
-            "--on-gap",
+        setting(
+            "on_gap",
             type=click.Choice(["keep", "reset"]),
             default="keep",
             show_default=True,
             help="What the model remembers after a live source was away: all, or nothing.",
         ),
-        click.option(
-            "--on-lag",
+        setting(
+            "on_lag",
             type=click.Choice(["auto", "drop", "wait"]),
             default="auto",
             show_default=True,
@@ -287,8 +290,8 @@ def live_options(command):
             help="When a live source is faster than this machine: drop the oldest chunks, or let the source wait. "
             "auto drops those of cameras and endless streams.",
         ),
-        click.option(
-            "--clock",
+        setting(
+            "clock",
             type=click.Choice(["stream", "wall"]),
             default="stream",
             show_default=True,
@@ -299,42 +302,24 @@ def live_options(command):
     return gathered
 
 
-def data_options(command):
-    """`--dataset`, `--rgb-features`, `--flow-features` and `--skip-missing`: how labels and features are read."""
+def dataset_setting(command):
+    """`dataset`."""
+    return setting("dataset", metavar="NAME", help="Which data set of a data_info.json; else the root's name.")(command)
+
+
+def data_settings(command):
+    """`dataset`, `rgb_features`, `flow_features` and `skip_missing`: how labels and features are read."""
     for option in (
-        click.option("--skip-missing", is_flag=True, help="Leave out labelled videos that have no features."),
-        click.option(
-            "--flow-features", "flow", metavar="NAME", help="Folder of flow features, where FEATURES has several."
+        setting(
+            "skip_missing",
+            type=bool,
+            default=False,
+            metavar="true",
+            help="Leave out labelled videos that have no features.",
         ),
-        click.option(
-            "--rgb-features", "rgb", metavar="NAME", help="Folder of RGB features, where FEATURES has several."
-        ),
-        click.option("--dataset", metavar="NAME", help="Which data set of a data_info.json; else the root's name."),
+        setting("flow_features", "flow", metavar="NAME", help="Folder of flow features, where FEATURES has several."),
+        setting("rgb_features", "rgb", metavar="NAME", help="Folder of RGB features, where FEATURES has several."),
+        dataset_setting,
     ):
         command = option(command)
     return command
-
-
-def set_option(command):
-    """`--set key=value`, repeatable, as a dict."""
-    return click.option(
-        "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=_parse, help="Change one setting; repeatable."
-    )(command)
-
-
-def _parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        if not equals or not key:
-            raise click.BadParameter(f"{value!r} is not KEY=VALUE, as in model.n_heads=8.")
-        settings[key] = text
-    return settings
-
-
-def model_settings(settings: dict[str, str]) -> dict[str, str]:
-    """The `model.` settings without that prefix. Raises click.BadParameter for any other."""
-    for key in settings:
-        if not key.startswith("model."):
-            raise click.BadParameter(f"{key!r} is no model setting; write --set model.NAME=VALUE.")
-    return {key.removeprefix("model."): value for key, value in settings.items()}

@@ -2,7 +2,7 @@
 
 import click
 
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 
 
 @click.command("pack", cls=Command)

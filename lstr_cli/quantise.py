@@ -4,8 +4,9 @@ from contextlib import closing
 
 import click
 
-from lstr_cli.headings import Command
-from lstr_cli.options import flow_threads_option, runtime_option
+from lstr_cli.command import Command
+from lstr_cli.options import flow_settings, runtime_setting
+from lstr_cli.settings import declared_set_option, setting
 
 
 @click.command("quantise", cls=Command)
@@ -18,15 +19,16 @@ from lstr_cli.options import flow_threads_option, runtime_option
     help="Of the videos, in any form: measure on them what int8 costs in mAP, which takes as long as detecting twice.",
 )
 @click.option("--subset", metavar="NAME", help="Which of the labelled videos.  [default: testing, else validation]")
-@click.option(
-    "--chunks",
+@setting(
+    "chunks",
     type=click.IntRange(min=2),
     default=400,
     show_default=True,
     help="How many quarter seconds of the videos are looked at: half to measure ranges, half to compare.",
 )
-@flow_threads_option
-@runtime_option
+@flow_settings
+@runtime_setting
+@declared_set_option
 @click.option("--json", "as_json", is_flag=True, help="Print what int8 costs as JSON.")
 def command(model, videos, output, as_json, **options):
     """Let the feature networks of a model file compute in whole numbers of 8 bits.

@@ -2,9 +2,10 @@
 
 import click
 
-from lstr_cli.headings import Command
+from lstr_cli.command import Command
 from lstr_cli.next_steps import after_train
-from lstr_cli.options import data_options, device_option, set_option
+from lstr_cli.options import data_settings, device_option
+from lstr_cli.settings import set_option, setting
 
 
 @click.command("train", cls=Command)
@@ -25,14 +26,10 @@ from lstr_cli.options import data_options, device_option, set_option
 @set_option
 @click.option("--print-config", is_flag=True, help="Print all settings as JSON, for --config, and train nothing.")
 @click.option("--subset", default="training", show_default=True, help="Subset of the labels to train on.")
-@data_options
-@click.option("--max-steps", type=click.IntRange(min=1), help="End after so many steps, the schedule too.")
+@data_settings
 @click.option("--eval-every", type=click.IntRange(min=1), metavar="EPOCHS", help="Evaluate, and keep best.pt.")
 @click.option("--eval-subset", default="validation", show_default=True, help="Subset to evaluate on.")
-@click.option("--patience", type=click.IntRange(min=1), help="End after so many evaluations without a better one.")
-@click.option("--seed", type=click.IntRange(min=0), help="Of weights, windows and dropout.")
-@click.option("--deterministic", is_flag=True, help="Only algorithms that give the same bits each time.")
-@click.option("--readers", type=click.IntRange(min=1), help="Threads that read features ahead.  [default: up to 4]")
+@setting("readers", type=click.IntRange(min=1), help="Threads that read features ahead.  [default: up to 4]")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint where no other is named.")
 @device_option
@@ -47,7 +44,7 @@ def command(print_config, make_default, **options):
     \b
     Examples:
       lstr train features --labels labels.json -o run --preset small
-      lstr train features --labels labels.json -o run --eval-every 1 --patience 3
+      lstr train features --labels labels.json -o run --eval-every 1 --set train.patience=3
       lstr train features --labels labels.json -o run --set model.long_length=512 --set train.precision=bf16
       lstr train data/THUMOS --labels data/data_info.json -o run --eval-every 1 --eval-subset testing
       torchrun --nproc-per-node 8 --no-python lstr train features --labels labels.json -o run

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from lstr_cli.headings import Group
+from lstr_cli.command import Group
 
 UNFIT = 4
 DIGITS = 16  # of a SHA-256 on a screen
@@ -37,8 +37,8 @@ def list_command(check_links, as_json):
       lstr weights list --check-links
       lstr weights list --json | jq -r '.[].address'
     """
+    from lstr.extractors.home import home
     from lstr.extractors.weights.published_files import read_manifest
-    from lstr.pipelines.files.home import home
     from lstr.pipelines.weights.links import ask
     from lstr_cli import console
 
@@ -84,7 +84,7 @@ def fetch_command(names, mirror):
     from lstr.pipelines.weights.published import fetch
     from lstr_cli import console
 
-    options = []
+    recipes: list[str] = []
     with console.Bar("MB") as bar:
 
         def show(name: str, done: int, total: int) -> None:
@@ -94,12 +94,11 @@ def fetch_command(names, mirror):
             if entry.sha256_prefix is None:
                 console.warn(f"the authors of {entry.name} published no hash; the SHA-256 of what came is {sha256}.")
             console.show(str(path))
-            if entry.recipe:
-                if entry.recipe != "kinetics" and not options:
-                    options.append(f"--recipe {entry.recipe}")
-                options.append(f"--{entry.stream}-weights {entry.recipe}")
-    if options:
-        console.say_next("lstr", "extract", "VIDEOS", "-o", "features", *options)
+            if entry.recipe and entry.recipe not in recipes:
+                recipes.append(entry.recipe)
+    if recipes:
+        recipe = [] if recipes == ["kinetics"] else ["--recipe", recipes[0]]
+        console.say_next("lstr", "extract", "VIDEOS", "-o", "features", *recipe, "--weights", recipes[0])
 
 
 @command.command("check")

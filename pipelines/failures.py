@@ -13,9 +13,9 @@ from typing import Any
 from lstr.errors import LstrError
 from lstr.extractors.addresses import without_credentials
 from lstr.extractors.errors import ExtractorError, OutputError
+from lstr.extractors.home import home
 from lstr.extractors.stages import WRITE, stage_of
 from lstr.pipelines.files.atomic import write_text
-from lstr.pipelines.files.home import home
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
 from lstr.pipelines.progress import Failed
 
@@ -150,7 +150,7 @@ def entry(source_id: str, source: object, failure: Failure) -> dict[str, Any]:
 class FailureLog:
     """The failures of one run, written to its output folder as they come; `events` has them.
 
-    Without a folder the logs alone are kept, in that of `lstr.pipelines.files.home`. `keeps_list` is false where
+    Without a folder the logs alone are kept, in that of `lstr.extractors.home`. `keeps_list` is false where
     failed.jsonl would say no more than the run does, or has the name of another file of the folder.
     """
 

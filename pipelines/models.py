@@ -8,9 +8,9 @@ from typing import Any
 
 from lstr.cost import cost_of
 from lstr.errors import ConfigError
+from lstr.extractors.home import home
 from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.pipelines.files.home import home
 from lstr.pipelines.files.json_files import write_json
 
 RECORD = Path(__file__).resolve().parents[1] / "benchmarks" / "models.json"
@@ -20,7 +20,7 @@ ABOUT = ("machine", "processor")
 
 
 def own_record() -> Path:
-    """The file of what `lstr bench models` measured on this machine."""
+    """The file of what benchmarks/models.py measured on this machine."""
     return home() / "models.json"
 
 

@@ -5,39 +5,22 @@ import platform
 import resource
 import subprocess
 import sys
-from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
 import torch
 
 from lstr.checkpoints.checkpoint import library_versions
+from lstr.extractors.processor import about_processor
 
-CPU = Path("/proc/cpuinfo")
-NOTED = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
 SOURCE = Path(__file__).resolve().parents[1]
-
-
-def processor_lines() -> list[str]:
-    """Model and instruction sets of the processor, as Linux names them; nothing on another system."""
-    with suppress(OSError):
-        lines = CPU.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
-        return [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
-    return []
-
-
-def _about_processor() -> dict:
-    """The name of the processor, and which instructions it has of those that networks gain by."""
-    lines = dict(line.replace("\t", "").split(":", 1) for line in processor_lines())
-    flags = f"{lines.get('flags', '')} {lines.get('Features', '')}".split()
-    return {"processor": lines.get("model name", "").strip(), "extensions": [name for name in NOTED if name in flags]}
 
 
 def about_machine(**versions: str) -> dict:
     """Where and when a record was made; `versions` are those of other libraries that matter."""
     return {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        **_about_processor(),
+        **about_processor(),
         "platform": platform.platform(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
         "versions": library_versions() | versions,

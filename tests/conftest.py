@@ -16,6 +16,7 @@ import torch
 from tests.support.browser import CHROMIUM, FLAGS, report_on, until, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
+from tests.support.oldest import installed_versions
 
 with suppress(ImportError):  # the tests of a GPU need none of the test extras
     from hypothesis import HealthCheck, settings
@@ -37,6 +38,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """`make test-gpu` is no success where every test would be skipped."""
     if os.environ.get("LSTR_NEEDS_GPU") and not torch.cuda.is_available():
         raise pytest.UsageError("torch finds no GPU here, so that no test of one can run; see `lstr doctor`.")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which versions the run was with; a header is not shown with `-q`."""
+    terminalreporter.write_line(", ".join(installed_versions()))
 
 
 @pytest.fixture(scope="session")

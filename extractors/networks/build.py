@@ -1,19 +1,17 @@
 """One stream's network with its weights: published, a file of one's own, or seeded random ones."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.networks.backbones.backbones import build_backbone, registry
 from lstr.extractors.networks.weights import (
     fingerprint,
-    fingerprint_of_file,
     load_statistics,
     load_weights,
     randomise,
@@ -23,6 +21,7 @@ from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import CHANNELS, FEATURES, NetworkRecipe, Recipe
 from lstr.extractors.weights.model_card import network_file, read_card
 from lstr.extractors.weights.published_files import dataset_of
+from lstr.extractors.weights.sources import WeightSources
 
 SEED = 2021  # of random weights
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -40,22 +39,6 @@ INPUTS = {
     **{("flow", name): FIVE_PIXELS for name in SMALL},
 }
 BLUE_FIRST = (("rgb", "bninception"),)  # trained by Caffe
-
-
-@dataclass(frozen=True)
-class WeightSources:
-    """Where the networks' weights come from: a file, a weights folder, or None for seeded random weights."""
-
-    rgb: str | None = None
-    flow: str | None = None
-    calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """Stored batch-norm statistics by stream, for random weights."""
-    calibrated_on: tuple[str, ...] = ()
-
-    @property
-    def files(self) -> dict[str, str | None]:
-        """Where each stream's weights come from."""
-        return {"rgb": self.rgb, "flow": self.flow}
 
 
 def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
@@ -94,51 +77,6 @@ def build_network(
         calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
         part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on)
     return backbone, replace(part, sha256=fingerprint(backbone))
-
-
-class Networks(Mapping[str, nn.Module]):
-    """Networks by stream, each built when it is first needed: one that was converted before is not needed at all."""
-
-    def __init__(self, make: Mapping[str, Callable[[], nn.Module]]):
-        self._make = dict(make)
-        self._built: dict[str, nn.Module] = {}
-
-    def __getitem__(self, stream: str) -> nn.Module:
-        if stream not in self._built:
-            self._built[stream] = self._make[stream]()
-        return self._built[stream]
-
-    def __contains__(self, stream: object) -> bool:
-        return stream in self._make  # a mapping's own would build it
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._make)
-
-    def __len__(self) -> int:
-        return len(self._make)
-
-
-def at_rest(networks: Mapping[str, nn.Module], stream: str, device: str) -> nn.Module:
-    """The network of a stream in evaluation mode on a device."""
-    network = networks[stream]
-    network.to(device=device).to(memory_format=torch.channels_last)
-    network.eval()  # mmaction2's ResNet returns None here, so it cannot be chained
-    return network
-
-
-def find_network(
-    stream: str, want: NetworkRecipe, sources: WeightSources
-) -> tuple[Callable[[], nn.Module], NetworkRecipe]:
-    """What builds the network of a recipe with the weights of `sources`, and the recipe it then has.
-
-    It is built at once but where the tensors in the file are those that the recipe has the hash of. Raises as
-    `build_network`.
-    """
-    if (source := sources.files[stream]) is not None:
-        if fingerprint_of_file(network_file(source, stream)) == want.sha256:
-            return lambda: build_network(stream, want, sources)[0], want
-    network, found = build_network(stream, want, sources)
-    return lambda: network, found
 
 
 def folds_of(source: str | None, stream: str) -> tuple[str, ...]:

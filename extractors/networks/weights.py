@@ -6,7 +6,6 @@ BN-Inception: the tsn-pytorch, Cadene and mmaction v0 layouts, with their prefix
 batch-norm tensors of torch ≤ 0.1.12. Only `num_batches_tracked` may be missing; nothing may be left over.
 """
 
-import hashlib
 import math
 import re
 import shlex
@@ -20,16 +19,9 @@ from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.backbones.backbones import build_backbone
 from lstr.extractors.recipe import CHANNELS
 from lstr.extractors.weights.content import read_content, read_state_dict
+from lstr.extractors.weights.fingerprint import CLASSIFIERS, bare_name, fingerprint_of
 
-PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
-CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classifier)\.")
 ALIGNMENT = "align"  # of a weights file of `lstr finetune --folds`, beside its state_dict
-
-
-def _bare_name(name: str) -> str:
-    while prefix := next((p for p in PREFIXES if name.startswith(p)), None):
-        name = name.removeprefix(prefix)
-    return name
 
 
 def _resnet_name(name: str) -> str:
@@ -44,7 +36,7 @@ def _renamed(path: str | Path, wanted: Container[str]) -> dict[str, Tensor]:
     rename: Callable[[str], str] = _resnet_name if "conv1.conv.weight" in wanted else str
     tensors = {}
     for name, tensor in read_state_dict(path).items():
-        name = _bare_name(name)
+        name = bare_name(name)
         if CLASSIFIERS.match(name):
             continue
         if "_bn." in name and tensor.dim() == 2 and tensor.shape[0] == 1:
@@ -171,24 +163,9 @@ def randomise(backbone: nn.Module, seed: int) -> None:
 
 def fingerprint(backbone: nn.Module) -> str:
     """16 hex digits of the SHA-256 over the network's tensors in float32, by sorted name; counters left out."""
-    return _fingerprint(backbone.state_dict())
-
-
-def fingerprint_of_file(path: str | Path) -> str:
-    """The fingerprint of the network in a file whose tensors are called as the network's, without building it.
-
-    Of a file of another layout it is that of no network. Raises as `read_content`.
-    """
-    return _fingerprint(_renamed(path, ()))
-
-
-def _fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        if not name.endswith("num_batches_tracked"):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
+    return fingerprint_of(
+        {name: tensor.detach().cpu().float().numpy() for name, tensor in backbone.state_dict().items()}
+    )
 
 
 def statistics(backbone: nn.Module) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,21 +16,22 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A kill leaves the temporary file, and never the lock on it. Raises OSError.
     """
-    # a part of the name, so that a long one stays within what file systems take
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.tmp-")
-    temporary = Path(name)
+    handle, temporary = _created_beside(path)
     try:
         with suppress(OSError):  # some file systems know no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield temporary
-        temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
         os.close(handle)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _created_beside(path: Path) -> tuple[int, Path]:
+    """A new file beside `path`, open for reading and writing. It has the permissions of any new file, as the system
+    gives them: to ask a process for its umask is to change it, and other threads make files too."""
+    while True:
+        # a part of the name, so that a long one stays within what file systems take
+        temporary = path.parent / f".{path.name[:32]}.tmp-{secrets.token_hex(4)}"
+        with suppress(FileExistsError):
+            return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), temporary

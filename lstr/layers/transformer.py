@@ -22,6 +22,18 @@ def sinusoid(length: int, d_model: int) -> Tensor:
     return table
 
 
+def causal_mask(length: int, present: Tensor | None, device: torch.device) -> Tensor:
+    """Who sees whom: each token itself and the present ones before it, (N, N), or (B, 1, N, N) of present (B, N) bool.
+
+    A token sees itself even when absent: its output means nothing, but it must not be NaN.
+    """
+    places = torch.arange(length, device=device)
+    mask = places[:, None] >= places
+    if present is None:
+        return mask
+    return mask & (present[:, None, None, :] | (places[:, None] == places))
+
+
 class Attention(nn.Module):
     """Multi-head attention with packed projections; same numbers and keys as nn.MultiheadAttention.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,22 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.errors import ConfigError, LstrError
+from lstr.errors import ConfigError
 from lstr.models.publication import Publication
 from lstr.models.published import Published
+from lstr.models.stream import Plan, Tensors, as_tensors, keep, needed
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows
 
-Tensors = dict[str, Tensor]
 BRANCHES = ("visual_linear", "motion_linear")
 """Of a feature head that has a layer for each feature, in their order."""
-
-
-class Advance(Protocol):
-    """`Model.advance` of some streams, which are bound to it."""
-
-    def __call__(self, chunks: NDArray[np.int64], features: Tensor, taking: NDArray[np.bool_] | None = None) -> Tensor:
-        """As `Model.advance`, features on any device; `taking` (B,) are the streams that advance, None for all."""
 
 
 @dataclass(frozen=True)
@@ -169,19 +162,36 @@ class Model(nn.Module, ABC):
             raise ConfigError(f"A model of kind {self.config.kind} has no precision {precision!r}.", "Use float32.")
         return None
 
+    def plain_constants(self) -> Any:
+        """As `constants`, with weights and operators that any runtime knows: what a step is exported with."""
+        return self.constants()
+
     @abstractmethod
     def begin(self, n_streams: int) -> Tensors:
         """Tensors of B streams before their first chunk, by name, each (B, ...), of a size that never changes."""
 
     @abstractmethod
-    def advance(self, constants: Any, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D); changes `tensors` in place.
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """What a step needs to know of streams that have seen `chunks` (B,); one at 0 begins anew.
 
-        `chunks` (B,) counts the chunks each stream has seen; a stream at 0 begins anew.
+        Arrays of shapes that follow from B alone. `lstr.models.stream` says what their names mean.
         """
 
-    def capture(self, constants: Any, tensors: Tensors) -> Advance:
-        """`advance` of these streams as CUDA graphs. Raises LstrError where this kind or device has none."""
-        raise LstrError(
-            "Only the steps of an LSTR or a TeSTra on a GPU can be captured.", "Move it first: model.to('cuda')."
-        )
+    @abstractmethod
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """Logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), and their tensors after it.
+
+        It changes nothing that it is given, and looks at no number to choose what to do. `plan` is that of `plan`, as
+        tensors, or what `lstr.models.stream` leaves of it, which gives the same. donate: whether it may write in the
+        memory of `tensors`, to copy less; those that come back as the same objects were changed, by nothing that the
+        same step would not write again.
+        """
+
+    def advance(self, constants: Any, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
+        """`step` of streams that have seen `chunks` (B,), whose `tensors` are changed in place: the logits alone."""
+        plan = as_tensors(needed(self.plan(chunks)), features.device)
+        logits, after = self.step(constants, tensors, plan, features, donate=True)
+        keep(tensors, after)
+        return logits

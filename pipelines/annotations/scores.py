@@ -8,7 +8,7 @@ from lstr.files.arrays import open_array
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.pipelines.files.atomic import replacing
-from lstr.timeline import CHUNK_SECONDS, Thresholds, Timeline
+from lstr.timeline import CHUNK_SECONDS, Thresholds, Timeline, segments_in
 
 
 class Scores(Format):
@@ -45,7 +45,6 @@ def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[st
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AnnotationError(f"The scores cannot be read ({error}).", "run `lstr detect` again.") from error
     timeline = Timeline(classes, thresholds)
-    for k, row in enumerate(scores):
-        timeline.push((k + 1) * CHUNK_SECONDS, row)
-    timeline.finish(len(scores) * CHUNK_SECONDS)
-    return AnnotatedVideo(tuple(timeline.segments), duration=duration, media=source), classes
+    events = [event for k, row in enumerate(scores) for event in timeline.push((k + 1) * CHUNK_SECONDS, row)]
+    events += timeline.finish(len(scores) * CHUNK_SECONDS)
+    return AnnotatedVideo(tuple(segments_in(events)), duration=duration, media=source), classes

@@ -9,9 +9,9 @@ from typing import Any
 
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import CheckpointError
+from lstr.extractors.home import DEFAULTS, default_model, home
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.home import DEFAULTS, default_model, home
 from lstr.pipelines.model_files.description import is_demo
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.opening import assumptions_of, open_checkpoint

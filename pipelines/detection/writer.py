@@ -109,8 +109,6 @@ class SourceWriter:
         self._spool.add(decision.chunk, decision.scores)
         kept = [{"gap": gap.reason, **span(gap)} for gap in gaps]
         self._write(decision.lines(), [*kept, *(event.to_dict() for event in decision.events)])
-        self._timeline.segments.clear()
-        self._timeline.expected.clear()
 
     def finish(
         self,

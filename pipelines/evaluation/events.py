@@ -13,7 +13,7 @@ from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.operating_curves import describe_curves, sweep
 from lstr.pipelines.evaluation.scoring import Evaluation
-from lstr.timeline import Thresholds, Timeline, thresholds_of
+from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 Rules = Thresholds | Mapping[str, Thresholds]
 
@@ -39,10 +39,11 @@ def detect_events(
     """What `lstr detect` announces of a video with scores (L, C), and when, beside its labels."""
     timeline, seconds = Timeline(tuple(classes), rules), len(scores) / FEATURES_PER_SECOND
     events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) / FEATURES_PER_SECOND, row)]
-    timeline.finish(seconds)
+    events += timeline.finish(seconds)
+    segments = segments_in(events)
     started = {(event.label, event.start): event.time for event in events if event.event == "started"}
-    announced = [started[segment.label, segment.start] for segment in timeline.segments]
-    return VideoEvents(truth, timeline.segments, seconds, announced)
+    announced = [started[segment.label, segment.start] for segment in segments]
+    return VideoEvents(truth, segments, seconds, announced)
 
 
 def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
+from lstr.extractors.home import home
 from lstr.extractors.prefetch import ahead, closed_after
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, WRITE
@@ -30,7 +31,6 @@ from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_u
 from lstr.extractors.video.probe import Video
 from lstr.files.arrays import open_array
 from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.home import home
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.files.npy_rows import RowFile
 from lstr.pipelines.progress import Progress

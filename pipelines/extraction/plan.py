@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from lstr.extractors.networks.runtimes.fused import fast_precision
+from lstr.extractors.devices import fast_precision
 from lstr.extractors.presets import FAST, KINETICS, Preset
 from lstr.extractors.recipe import FEATURES, Recipe
 from lstr.extractors.stages import PROBE

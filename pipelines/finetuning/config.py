@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lstr.errors import ConfigError
+from lstr.extractors.devices import fast_precision
 from lstr.extractors.errors import RecipeError
-from lstr.extractors.networks.runtimes.fused import fast_precision
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.extractors.recipe import FEATURES
 from lstr.pipelines.networks.recipes import choose_recipe
@@ -50,7 +50,7 @@ class FinetuneConfig:
     crop: int = 64
     precision: str = FAST
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
-    where the device multiplies it in hardware and the network gains by it, and `float32` never does."""
+    where device and network gain by it, and `float32` never does."""
     eval_every: int = 2
     """Epochs between two evaluations on the validation videos."""
     patience: int = 0

@@ -9,6 +9,7 @@ from time import perf_counter
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import choose_backend, flow_workers
+from lstr.extractors.home import home
 from lstr.extractors.networks.backbones.backbones import registry
 from lstr.extractors.presets import Preset
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
@@ -20,7 +21,6 @@ from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
 from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.failures import FailureLog
-from lstr.pipelines.files.home import home
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import find_sources
 from lstr.pipelines.finetuning.cached_videos import Cached, Made, SoundVideo, chunks_of, fill, find_cached, look_at

@@ -23,6 +23,7 @@ from lstr.checkpoints.entries import is_thresholds
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError
 from lstr.extractors.errors import OutputError, RecipeError, WeightsError
+from lstr.extractors.home import home
 from lstr.extractors.names import is_slug
 from lstr.extractors.networks.build import WeightSources, build_network
 from lstr.extractors.recipe import Recipe
@@ -31,7 +32,6 @@ from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import network_file, read_card
 from lstr.kinds import from_json, make_model
 from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.home import home
 from lstr.pipelines.model_files.description import describe
 from lstr.pipelines.weights.known import find_networks, published_file, published_path
 

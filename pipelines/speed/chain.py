@@ -3,14 +3,13 @@
 Networks and LSTR carry random weights and a full random memory, for speed does not depend on them. The video is real.
 """
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,25 +17,25 @@ from lstr import streaming
 from lstr.config import WindowConfig
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import FlowError, VideoError
-from lstr.extractors.flow import tvl1
-from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers, opencv_flow
+from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers
 from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
-from lstr.extractors.recipe import Recipe
-from lstr.extractors.twostream import FeatureRow, TwoStream, build_twostream
+from lstr.extractors.recipe import STREAMS, Recipe
+from lstr.extractors.run import FeatureRow, TwoStream
+from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import FrameReader, read_chunks
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import Video, probe
+from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine, peak_memory_mb
-from lstr.pipelines.speed.model import build, filled
-from lstr.pipelines.speed.turns import Measured, Measuring, counted, recorded
+from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
 from lstr.streaming import StreamState
 
 PAPER = {
@@ -59,7 +58,6 @@ STAGES = {
 """What the rate of each stage counts, and how many of it a chunk has."""
 SHORTEST_SCENE = 5.0  # seconds
 WARM_UP = 4  # chunks before the clock starts: weights are laid out, the processor wakes
-KERNEL_PAIRS = 10  # of frames, on which the kernel and OpenCV take turns
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,6 @@ class ChainBench:
     flow_backend: str = "auto"
     runtime: str = "auto"
     """What computes the networks"""
-    against_opencv: bool = False
-    """Whether the compiled TV-L1 kernel is compared with OpenCV's"""
 
 
 class Paced(FrameReader):
@@ -122,8 +118,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Measured | 
 
     Serial: one chunk at a time, one stage after the other, each with all of the machine, as in the paper's table.
     Overlapped: as `lstr detect` reads a file. Live: as it would a camera, each frame at its time. Raises VideoError for
-    a video that cannot be read or is too short, FlowError for a recipe without flow, or where the
-    kernel to compare with OpenCV was not built.
+    a video that cannot be read or is too short, FlowError for a recipe without flow.
     """
     algorithm = options.preset.algorithm
     if algorithm is None:
@@ -137,14 +132,11 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Measured | 
         if not inputs:
             yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), options.n_chunks)
-        twostream = build_twostream(options.preset, WeightSources(), device)
-        use_runtime(twostream, options.runtime)
+        twostream = run_on(build_twostream(options.preset, WeightSources(), device), options.runtime)
         twostream.prepare(1, twostream.batch)
-        use_runtime(twostream)
-        model = build(WindowConfig(), len(THUMOS_CLASSES), twostream.device)
+        model = build(sized(configure(), twostream), len(THUMOS_CLASSES), twostream.device)
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))
         total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3
-        kernels = {"tvl1": compare_kernels(inputs, twostream.recipe.long_side)} if options.against_opencv else {}
         about = {
             **about_machine(),
             "device": twostream.device,
@@ -157,7 +149,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Measured | 
         parts: dict = {}
         yield from recorded(counted(measure(chain, inputs, options.n_chunks, parts), total), about, parts)
         memory = {"peak_memory_mb": round(peak_memory_mb())}
-        yield Finished({**about, **parts, **memory, **kernels, "paper": PAPER})
+        yield Finished({**about, **parts, **memory, "paper": PAPER})
 
 
 def about_recipe(recipe: Recipe) -> dict:
@@ -179,8 +171,8 @@ def measure(chain: Chain, inputs: list[Path], n_chunks: int, parts: dict) -> Mea
     overlapped, decisions = 0.0, 0
     for path in inputs:
         stages += yield from serial(chain, path, n_chunks)
-        each = np.mean(stages, axis=0)  # (5,) seconds per chunk
-        parts["stages"] = _stages(each)
+        each = np.mean(stages, axis=0)  # seconds of a chunk, by stage
+        parts["stages"] = _stages(each, chain.twostream.recipe.streams)
         count, seconds = yield from overlap(chain, path, n_chunks)
         decisions, overlapped = decisions + count, overlapped + seconds
         latency += yield from live(chain, path, n_chunks)
@@ -196,8 +188,10 @@ def measure(chain: Chain, inputs: list[Path], n_chunks: int, parts: dict) -> Mea
         }
 
 
-def _stages(each: NDArray[np.float64]) -> dict[str, dict]:
-    """Of the seconds that each stage takes for a chunk."""
+def _stages(each: NDArray[np.float64], streams: Collection[str]) -> dict[str, dict]:
+    """Of the seconds that each stage takes for a chunk; networks that the recipe lacks have none."""
+    absent = {f"{stream}_features" for stream in STREAMS if stream not in streams}
+    there = {name: counts for name, counts in STAGES.items() if name not in absent}
     return {
         name: {
             "per_second": round(amount / seconds, 2),
@@ -205,7 +199,7 @@ def _stages(each: NDArray[np.float64]) -> dict[str, dict]:
             "decisions_per_second": round(1 / seconds, 2),
             "share": round(seconds / each.sum(), 3),
         }
-        for (name, (unit, amount)), seconds in zip(STAGES.items(), each, strict=True)
+        for (name, (unit, amount)), seconds in zip(there.items(), each, strict=True)
     }
 
 
@@ -243,11 +237,12 @@ def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
             marks.append(perf_counter())
             fields = chain.workers.submit(chunk.frames).result()
             marks.append(perf_counter())
-            rgb = twostream.pooled("rgb", twostream.rgb_input(chunk.frames)[None])[0]
-            marks.append(perf_counter())
-            flow = twostream.pooled("flow", twostream.flow_input(fields)[None])[0]
-            marks.append(perf_counter())
-            chain.decide(FeatureRow(chunk.index, chunk.end_time, rgb, flow))
+            rows = {}
+            for stream in twostream.recipe.streams:
+                images = twostream.rgb_input(chunk.frames) if stream == "rgb" else twostream.flow_input(fields)
+                rows[stream] = twostream.pooled(stream, images[None])[0]
+                marks.append(perf_counter())
+            chain.decide(FeatureRow(chunk.index, chunk.end_time, rows.get("rgb"), rows.get("flow")))
             marks.append(perf_counter())
             taken.append([end - start for start, end in pairwise(marks)])
             yield
@@ -285,43 +280,31 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
     return delays[WARM_UP:]
 
 
-def compare_kernels(inputs: list[Path], long_side: int) -> dict:
-    """The compiled TV-L1 kernel and OpenCV's in turn on the same pairs of neighbouring frames, one thread each.
+def sized(config: WindowConfig, twostream: TwoStream) -> WindowConfig:
+    """A model's configuration for the features that networks make."""
+    parts = twostream.recipe.parts
+    rgb, flow = (parts[stream].dim if stream in parts else 0 for stream in STREAMS)
+    return replace(config, rgb_dim=rgb, flow_dim=flow)
 
-    Raises FlowError where the kernel was not compiled.
+
+def build(config: WindowConfig, n_classes: int, device: str) -> Model:
+    """A model with random weights, ready to score."""
+    return make_model(config, n_classes).eval().to(device)
+
+
+def full_age(config: WindowConfig) -> int:
+    """Chunks after which both memories have long been full; a multiple of the stride, so an update comes next."""
+    return 2 * (config.long_length + config.work_length * config.long_stride)
+
+
+def filled(state: StreamState, offset: int = 0) -> StreamState:
+    """The state with its memory full: random numbers in place of thousands of steps.
+
+    Stream b has seen full_age + offset + b chunks, so of several one in `long_stride` updates its long memory at each
+    step. Its scores are finite and mean nothing.
     """
-    if not tvl1.available():
-        raise FlowError("The compiled TV-L1 kernel was not built here.", "see `lstr doctor`; leave --against out.")
-    pairs = []
-    for path in inputs:
-        n = min(probe(path).n_chunks, KERNEL_PAIRS)
-        for chunk in first_chunks(path, long_side, n):
-            pairs.append([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in chunk.frames[:2]])
-    opencv_threads = cv2.getNumThreads()
-    cv2.setNumThreads(1)
-    try:
-        taken = [_both(before, after) for before, after in pairs]
-    finally:
-        cv2.setNumThreads(opencv_threads)
-    native, opencv, apart = np.array(taken).T
-    return {
-        "native_pairs_per_second": round(len(pairs) / native.sum(), 2),
-        "opencv_pairs_per_second": round(len(pairs) / opencv.sum(), 2),
-        "ratio": round(float(np.median(opencv / native)), 2),
-        "mean_epe_px": float(apart.mean()),
-        "worst_pair_epe_px": float(apart.max()),
-        "pairs": len(pairs),
-        "threads": 1,
-        "size": list(pairs[0][0].shape[::-1]),
-    }
-
-
-def _both(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> tuple[float, float, float]:
-    """Seconds of the compiled kernel, of OpenCV, and their mean end-point difference in pixels."""
-    marks = [perf_counter()]
-    fields = []
-    for compute in (tvl1.flow, opencv_flow):
-        fields.append(compute(before, after))
-        marks.append(perf_counter())
-    native, opencv = (end - start for start, end in pairwise(marks))
-    return native, opencv, float(np.hypot(*np.moveaxis(fields[0] - fields[1], -1, 0)).mean())
+    for tensor in state.tensors.values():
+        if tensor.is_floating_point():  # masks stay: everything is visible
+            tensor.normal_()
+    state.chunks[:] = full_age(state.config) + offset + np.arange(len(state.chunks))
+    return state

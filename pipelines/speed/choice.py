@@ -16,25 +16,23 @@ from typing import Any
 import numpy as np
 
 from lstr import streaming
-from lstr.config import WindowConfig
-from lstr.extractors.devices import choose_device
+from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
 from lstr.extractors.networks.build import WeightSources
-from lstr.extractors.networks.runtimes.fused import fast_precision
 from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.twostream import FeatureRow, TwoStream, build_twostream
+from lstr.extractors.run import FeatureRow, TwoStream
+from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 from lstr.kinds import presets
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.pipelines.networks.converted import remember, use_runtime
+from lstr.pipelines.networks.converted import remember, run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.chain import Chain, describe, first_chunks, live, overlap, rendered
-from lstr.pipelines.speed.model import build, filled
-from lstr.pipelines.speed.turns import Measured, Measuring, counted, recorded
+from lstr.pipelines.speed.chain import Chain, build, describe, filled, first_chunks, live, overlap, rendered, sized
+from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
 
 RECIPES = {"live": "small", "fast": "thumos14", "faithful": "thumos14"}
 """What is compared, and the size of the model that is usual with it."""
@@ -129,7 +127,7 @@ def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
             same = [row for row in networks if row["precision"] == precision and "failed" not in row]
             fastest = min(same, key=lambda row: row["network_ms"])
             remember(replace(twostream.recipe, precision=precision), fastest["runtime"])
-        model = build(_config(twostream, RECIPES[name]), len(THUMOS_CLASSES), device)
+        model = build(sized(presets()[RECIPES[name]].model, twostream), len(THUMOS_CLASSES), device)
         chain = Chain(chosen, workers, model, filled(streaming.create(model)))
         count, seconds = yield from overlap(chain, path, RUN_CHUNKS)
         delays = yield from live(chain, path, RUN_CHUNKS)
@@ -161,9 +159,7 @@ def _decoded(path: Path, long_side: int) -> tuple[list[Chunk], float]:
 
 def _with(twostream: TwoStream, runtime: str, precision: str) -> TwoStream:
     """The same networks on another runtime, in another precision."""
-    other = TwoStream(twostream.networks, replace(twostream.recipe, precision=precision), twostream.device)
-    use_runtime(other, runtime)
-    return other
+    return run_on(twostream.again(replace(twostream.recipe, precision=precision)), runtime)
 
 
 def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray]) -> float:
@@ -189,16 +185,9 @@ def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequ
     return float(np.median(taken)) / batch
 
 
-def _config(twostream: TwoStream, preset: str) -> WindowConfig:
-    """The model that is usual with a recipe, for the features it makes."""
-    parts = twostream.recipe.parts
-    dims = {f"{stream}_dim": parts[stream].dim if stream in parts else 0 for stream in ("rgb", "flow")}
-    return replace(presets()[preset].model, rgb_dim=dims["rgb_dim"], flow_dim=dims["flow_dim"])
-
-
 def _step(twostream: TwoStream, preset: str) -> float:
     """Processor seconds of a decision from features."""
-    config = _config(twostream, preset)
+    config = sized(presets()[preset].model, twostream)
     model = build(config, len(THUMOS_CLASSES), twostream.device)
     state = filled(streaming.create(model))
     taken: list[float] = []
@@ -220,7 +209,7 @@ def advice(rows: Mapping[str, Mapping], cores: int) -> str:
     published = {name: rows[name]["best"] for name in ("faithful", "fast") if name in rows}
     for name, best in published.items():  # the one as published first
         if best["real_time"] >= 1:
-            words = f"--recipe {name} --precision {best['precision']} --runtime {best['runtime']}"
+            words = f"--recipe {name} --set recipe.precision={best['precision']} --set runtime={best['runtime']}"
             parts.append(f"with published weights {words}: {best['real_time']:.1f} × real time")
             break
     else:

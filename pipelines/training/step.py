@@ -4,13 +4,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from inspect import unwrap
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 from lstr.config import WindowConfig
 from lstr.errors import LstrError
@@ -24,27 +22,18 @@ from lstr.windows.loss import distillation, totals_of
 
 
 class Adam(torch.optim.Adam):
-    """torch.optim.Adam, to the bit, without the wrappers of its methods that tell a compiler to leave them alone.
-
-    Those import `torch._dynamo` on their first call, a third of the time that a short run takes to begin, and nothing
-    here is compiled. `apart` is the weight decay of AdamW (Loshchilov and Hutter 2019), no part of the gradient.
-    """
+    """torch.optim.Adam; `apart` is the weight decay of AdamW (Loshchilov and Hutter 2019), no part of the gradient."""
 
     def __init__(self, parameters: Iterable[Tensor], apart: float = 0.0, **settings: Any):
         super().__init__(parameters, **settings)
         self.apart = apart
 
-    add_param_group = unwrap(Optimizer.add_param_group)
-    load_state_dict = unwrap(Optimizer.load_state_dict)
-    state_dict = unwrap(Optimizer.state_dict)
-    zero_grad = unwrap(Optimizer.zero_grad)
-
     @torch.no_grad()
     def step(self, closure=None):
-        """Take one step; the wrapper does no more than to switch gradients off."""
+        """Take one step."""
         for group in self.param_groups if self.apart else ():
             torch._foreach_mul_(group["params"], 1 - group["lr"] * self.apart)
-        return unwrap(torch.optim.Adam.step)(self, closure)
+        return super().step(closure)
 
 
 class Average:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.extractors.errors import RecipeError, WeightsError
+from lstr.extractors.home import home
 from lstr.extractors.recipe import STREAMS, NetworkRecipe, Recipe
 from lstr.extractors.weights.archive import Archive, is_archive
 from lstr.extractors.weights.model_card import is_weights_folder
@@ -17,7 +18,6 @@ from lstr.extractors.weights.published_files import PublishedFile, read_manifest
 from lstr.pipelines.features.joined_folders import FeatureFolders
 from lstr.pipelines.features.remote_folder import Features
 from lstr.pipelines.files.atomic import write_text
-from lstr.pipelines.files.home import home
 from lstr.pipelines.files.json_files import to_json
 
 RECORD = "weights.json"  # of a feature folder: where the weights of each stream were, by stream

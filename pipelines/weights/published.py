@@ -1,16 +1,16 @@
 """Published weights on this machine: which are here, how to get them, and whether a file is one of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
+from lstr.extractors.home import home
 from lstr.extractors.networks.weights import identify
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.archive import Archive, is_archive, member_path
 from lstr.extractors.weights.model_card import read_card
 from lstr.extractors.weights.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
-from lstr.pipelines.files.home import home
 from lstr.pipelines.progress import Tell
 from lstr.pipelines.weights.download import download, is_address
 from lstr.pipelines.weights.folder import open_weights
@@ -113,6 +113,39 @@ def find_weights(name: str, stream: str) -> str:
     if not path.is_file():
         raise WeightsError(f"{entry.name} is not on this machine.", f"`lstr weights fetch {entry.name}` brings it.")
     return str(path)
+
+
+def weights_by_stream(named: Iterable[str], streams: Collection[str] = STREAMS) -> dict[str, str | None]:
+    """Paths of weights by stream of what `--weights` names: STREAM=NAME, or NAME for those of `streams` that it has.
+
+    NAME is as for `find_weights`; of a file its content says the stream. Raises WeightsError where it does not, and as
+    `find_weights`.
+    """
+    found: dict[str, str | None] = dict.fromkeys(STREAMS)
+    for text in named:
+        stream, _, name = text.partition("=")
+        if stream in STREAMS and name:
+            found[stream] = find_weights(name, stream)
+            continue
+        held = _streams_in(text)
+        found |= {stream: find_weights(text, stream) for stream in ([s for s in held if s in streams] or held)}
+    return found
+
+
+def _streams_in(name: str) -> list[str]:
+    """The streams that weights are for: a folder, a model file, the name or recipe of published ones, or a file."""
+    if Path(name).is_dir():
+        return list(open_weights(name).streams)
+    if is_archive(name):
+        return [stream for stream in STREAMS if member_path(name, stream).name in Archive(name)]
+    published = [entry.stream for entry in read_manifest() if name in (entry.name, entry.recipe)]
+    if published and not Path(name).exists():
+        return published
+    try:
+        return [identify(name)[1]]
+    except WeightsError as error:
+        hint = f"say it yourself: --weights rgb={name}, or flow={name}."
+        raise WeightsError(f"{name} does not say whether it is for rgb or flow ({error}).", hint) from error
 
 
 def fetched() -> list[Path]:

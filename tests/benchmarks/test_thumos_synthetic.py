@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.metrics import per_frame
+from lstr.metrics.per_frame import per_frame
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 AMBIGUOUS = 21
@@ -46,7 +46,9 @@ def test_an_epoch_is_drawn_anew_and_again_to_the_bit(synthetic):
     for one, same, other in zip(first, again, later, strict=True):
         rows = one.features[:]
         assert rows.shape == (400, 60) and rows.dtype == np.float32 and 0.9 < rows.std() < 1.3
-        assert np.array_equal(rows, same.features[:]) and np.array_equal(rows[5:9], one.features[np.arange(5, 9)])
+        assert np.array_equal(rows, same.features[:])
+        # a product of few rows is summed in another order than one of many, on some processors
+        np.testing.assert_allclose(rows[5:9], one.features[np.arange(5, 9)], rtol=0, atol=1e-6)
         assert one.targets is same.targets is other.targets
         correlation = np.corrcoef(rows.ravel(), other.features[:].ravel())[0, 1]
         assert abs(correlation) < 0.15, "but for its labels a video is another in each epoch"

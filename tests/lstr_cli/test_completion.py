@@ -44,7 +44,8 @@ def test_names_are_those_of_the_program():
 def test_choices_and_names():
     assert values("train", "f", "--preset", "thumos") == ["thumos14", "thumos14-published"]
     assert values("extract", "v", "--recipe", "fa") == ["fast", "faithful"]
-    assert values("extract", "v", "--rgb-weights", "act") == ["activitynet"]
+    assert values("extract", "v", "--weights", "act") == ["activitynet"]
+    assert values("extract", "v", "--weights", "rgb=act") == ["rgb=activitynet"]
     assert values("detect", "v", "-f", "json,vt") == ["json,vtt"]
     assert "json,json" not in values("detect", "v", "-f", "json,")
     assert values("labels", "convert", "a.csv", "--to", "s") == ["srt", "svg"]
@@ -52,6 +53,8 @@ def test_choices_and_names():
     assert values("train", "f", "--set", "train.preci") == ["train.precision="]
     assert values("detect", "v", "--set", "model.n_h") == ["model.n_heads="]
     assert values("detect", "v", "--set", "train.") == []
+    assert values("extract", "v", "--set", "flow_b") == ["flow_backend="]
+    assert values("extract", "v", "--set", "model.") == []
 
 
 def test_names_of_a_label_file(tmp_path):

@@ -59,7 +59,7 @@ def complete(shell: str, *words: str) -> list[str]:
 
 def test_the_shell_completes():
     assert complete("bash", "lstr", "ext") == ["plain,extract"]
-    assert complete("bash", "lstr", "extract", "--flow-b") == ["plain,--flow-backend"]
+    assert complete("bash", "lstr", "extract", "--cal") == ["plain,--calibrate"]
     assert complete("bash", "lstr", "weights", "fe") == ["plain,fetch"]
     assert complete("zsh", "lstr", "") == [line for name, text in COMMANDS.items() for line in ("plain", name, text)]
 
@@ -83,7 +83,7 @@ def test_version(lstr):
 def test_usage(lstr):
     mistake(lstr("extrakt"), 2, "No such command", "lstr --help")
     mistake(lstr("extract"), 2, "Missing option '-o'", "lstr extract --help")
-    mistake(lstr("train", "x", "--labels", "y", "-o", "z", "--set", "epochs"), 2, "KEY=VALUE")
+    mistake(lstr("train", "x", "--labels", "y", "-o", "z", "--set", "epochs"), 2, "NAME=VALUE")
     assert set(cli.list_commands(None)) == set(COMMANDS)
 
 
@@ -131,7 +131,7 @@ def test_extract_of_what_is_no_video(lstr, bad, tmp_path, name):
 @pytest.mark.parametrize("name", IN_EXTRACT)
 def test_detect_of_what_is_no_video(lstr, bad, small_set, tmp_path, name):
     code, words = IN_EXTRACT[name]
-    result = lstr("detect", bad / name, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--flow-threads", "1")
+    result = lstr("detect", bad / name, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--set", "flow_threads=1")
     mistake(result, code, words, name)
     assert not (tmp_path / "out").exists()
 
@@ -202,9 +202,10 @@ def test_checkpoints_that_do_not_fit(lstr, small_set, tmp_path):
 
 def test_weights_that_do_not_fit(lstr, small_set, tmp_path):
     (tmp_path / "text.pth").write_text("hello")
-    extract = ("extract", small_set.videos, "-o", tmp_path / "features", "--workers", "1", "--rgb-weights")
-    mistake(lstr(*extract, tmp_path / "text.pth"), 4, "text.pth")
-    mistake(lstr(*extract, tmp_path / "none.pth"), 2, "none.pth")
+    extract = ("extract", small_set.videos, "-o", tmp_path / "features", "--workers", "1", "--weights")
+    for stream in ("rgb=", ""):
+        mistake(lstr(*extract, f"{stream}{tmp_path / 'text.pth'}"), 4, "text.pth")
+        mistake(lstr(*extract, f"{stream}{tmp_path / 'none.pth'}"), 2, "none.pth")
     assert not (tmp_path / "features").exists()
 
 
@@ -349,7 +350,7 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
         randomise(backbone, seed)
         state = {f"backbone.{key}": value for key, value in backbone.state_dict().items()}
         torch.save({"meta": {}, "state_dict": state}, tmp_path / name)
-    mine, other = (("--rgb-weights", tmp_path / name) for name in ("mine.pth", "other.pth"))
+    mine, other = (("--weights", f"rgb={tmp_path / name}") for name in ("mine.pth", "other.pth"))
     features, run = tmp_path / "features", tmp_path / "run"
     code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *mine)
     assert code == 0 and "flow networks carry random weights" in err and "rgb and flow" not in err
@@ -357,7 +358,7 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     train = ("train", features, "--labels", small_set.labels, "-o", run, "--preset", "lstr-small")
     assert lstr(*train, "--set", "train.epochs=1", "--set", "model.d_model=16")[0] == 0
     detect = ("detect", small_set.videos / "scene_03.mp4", "-c", run / "checkpoint.pt")
-    assert lstr(*detect, *mine)[0] == 0
+    assert lstr(*detect, "--weights", tmp_path / "mine.pth")[0] == 0, "the file says that it is for rgb"
     assert lstr(*detect)[0] == 0, "the run knows where its weights were"
     mistake(lstr(*detect, *other), 4, "rgb.sha256")
     mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")

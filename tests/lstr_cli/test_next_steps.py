@@ -61,11 +61,11 @@ def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):
     assert code == 0 and "preset: small, for 0.0 hours of training video" in err
     words = next_of(err)
     assert words[:3] == ["lstr", "evaluate", str(run / "checkpoint.pt")]
-    code, _, err = lstr(*words[1:], "--resamples", 0)
+    code, _, err = lstr(*words[1:], "--set", "resamples=0")
     assert code == 0 and (run / "evaluation" / "report.html").exists()
     words = next_of(err)
     words[words.index("VIDEO")] = small_set.features
-    code, out, err = lstr(*words[1:], "-f", "json", "--max-chunks", 2)
+    code, out, err = lstr(*words[1:], "-f", "json", "--set", "max_chunks=2")
     assert code == 0 and "next:" not in err and any((tmp_path / "timeline").iterdir())
 
 

@@ -71,7 +71,7 @@ def with_part(recipe: Recipe, **changes) -> dict:
 def test_the_recipe_of_these_tests_is_followed(place, sound, lstr):
     """Or the attacks below would fail for another reason."""
     (place / "recipe.json").write_text(json.dumps(with_part(sound)))
-    arguments = ["--recipe", place / "recipe.json", "--no-cache", "--workers", 1, "--runtime", "torch"]
+    arguments = ["--recipe", place / "recipe.json", "--cache", "none", "--workers", 1, "--set", "runtime=torch"]
     code, _, err = lstr("extract", place / "v.mp4", "-o", place / "f", *arguments)
     assert code == 0 and (place / "f" / "rgb_random_shuffle" / "v.npy").is_file(), err
 
@@ -90,7 +90,7 @@ def test_the_name_in_the_card_of_weights_makes_no_folder_outside(place, lstr, na
     backbone = build_backbone("shufflenetv2", 3)
     card = ModelCard(name, "rgb", "shufflenetv2", CLASSES, {}).to_json()
     torch.save({"state_dict": backbone.state_dict(), "lstr": card}, place / "w.pth")
-    network = ["--streams", "rgb", "--rgb-network", "shufflenetv2", "--rgb-weights", place / "w.pth"]
+    network = ["--stream", "rgb", "--set", "recipe.rgb.network=shufflenetv2", "--weights", f"rgb={place / 'w.pth'}"]
     result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", "fast", "--workers", 1, *network)
     mistake(result, 4, "w.pth: the name in its card is ", "no file name")
     assert left(place) == set() and not (place / "f").exists()
@@ -233,7 +233,16 @@ def test_a_recipe_file_does_not_run_a_config_beside_it(place, planted, lstr, mon
         result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", place / "own.json")
         mistake(result, 4 if name == "net.py" else 2, "net")
     assert not planted.exists()
-    result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", "fast", "--rgb-network", place / "net.py")
+    result = lstr(
+        "extract",
+        place / "v.mp4",
+        "-o",
+        place / "f",
+        "--recipe",
+        "fast",
+        "--set",
+        f"recipe.rgb.network={place / 'net.py'}",
+    )
     assert planted.exists() and result[0] == 4, "a config that the command line names is a program"
 
 

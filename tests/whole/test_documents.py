@@ -45,7 +45,7 @@ PYTHON = DOCS / "how-to" / "python.md"
 @pytest.mark.parametrize(
     ("page", "words"), LINES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
-def test_every_command_line_parses(page, words, tmp_path, monkeypatch):
+def test_every_command_line_parses(page, words, tmp_path, monkeypatch, capsys):
     """The command exists and takes every option written; nothing is run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "videos.txt").write_text("game.mp4\n")  # which is read as it is parsed
@@ -60,6 +60,7 @@ def test_every_command_line_parses(page, words, tmp_path, monkeypatch):
         command.make_context(words[0], rest)
     except click.UsageError as error:
         pytest.fail(f"{page}: {error.format_message()}")
+    assert capsys.readouterr().err == "", "no word of an earlier version"
 
 
 def test_there_are_commands_to_check():

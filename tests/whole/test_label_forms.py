@@ -24,7 +24,7 @@ def table(small_set, tmp_path):
 
 def test_evaluation_scores_alike(small_set, table, lstr):
     """Also where the table lists no classes: those of the checkpoint are meant, in its order."""
-    given = ("evaluate", small_set.checkpoint, small_set.features, "--json", "--resamples", 0, "--labels")
+    given = ("evaluate", small_set.checkpoint, small_set.features, "--json", "--set", "resamples=0", "--labels")
     (code, out, _), (again, csv, err) = lstr(*given, small_set.labels), lstr(*given, table)
     assert (code, again) == (0, 0), err
     first, second = ({**json.loads(text), "seconds": 0, "labels": ""} for text in (out, csv))
@@ -41,7 +41,7 @@ def test_classes_that_nobody_trained_are_said(small_set, tmp_path, lstr):
             video["annotations"].append({"label": "walk", "segment": [0, 1]})
     path = tmp_path / "labels.json"
     path.write_text(json.dumps(content))
-    _, _, err = lstr("evaluate", small_set.checkpoint, small_set.features, "--labels", path, "--resamples", 0)
+    _, _, err = lstr("evaluate", small_set.checkpoint, small_set.features, "--labels", path, "--set", "resamples=0")
     assert "walk: " in err and "none in training" in err
     run = ("--preset", "lstr-small", "--set", "train.epochs=1", "--device", "cpu", "--print-config")
     _, _, err = lstr("train", small_set.features, "--labels", path, "-o", tmp_path / "run", *run)

@@ -45,7 +45,7 @@ def test_one_stream_from_video_to_detection(lstr, two, tmp_path, monkeypatch, st
     features, run, out = tmp_path / "features", tmp_path / "run", tmp_path / "timeline"
     if stream == "rgb":
         monkeypatch.setattr(FlowWorkers, "__init__", lambda *_: pytest.fail("flow is computed"))
-    made = ["--recipe", "fast", "--streams", stream, *(["--flow", "dis"] if stream == "flow" else [])]
+    made = ["--recipe", "fast", "--stream", stream, *(["--flow", "dis"] if stream == "flow" else [])]
     code, _, err = lstr("extract", two.videos, "-o", features, *made, "--calibrate", two.labels, "--workers", "1")
     assert code == 0, err
     folder = open_features(features)
@@ -56,7 +56,7 @@ def test_one_stream_from_video_to_detection(lstr, two, tmp_path, monkeypatch, st
     assert set(record["arrays"]) == {stream} and (record["seconds"]["flow"] > 0) == (stream == "flow")
     assert "2 kept" in lstr("extract", two.videos, "-o", features, *made, "--calibrate", two.labels)[2]
 
-    code, _, err = lstr("train", features, "--labels", two.labels, "-o", run, "--max-steps", "2", *SETTINGS)
+    code, _, err = lstr("train", features, "--labels", two.labels, "-o", run, "--set", "train.max_steps=2", *SETTINGS)
     assert code == 0 and f"one stream, {stream}" in err, err
     code, shown, err = lstr("evaluate", run / "checkpoint.pt", features, "--labels", two.labels, "--json")
     assert code == 0 and json.loads(shown)["chunks"] == 20, err
@@ -80,7 +80,17 @@ def test_one_stream_from_video_to_detection(lstr, two, tmp_path, monkeypatch, st
 def test_a_model_of_one_stream_takes_the_features_of_both(lstr, small_set, tmp_path):
     """And needs the networks of its own stream only; the other stream's recipe does not matter to it."""
     run = tmp_path / "run"
-    train = ["train", small_set.features, "--labels", small_set.labels, "-o", run, "--max-steps", "2", *SETTINGS]
+    train = [
+        "train",
+        small_set.features,
+        "--labels",
+        small_set.labels,
+        "-o",
+        run,
+        "--set",
+        "train.max_steps=2",
+        *SETTINGS,
+    ]
     assert lstr(*train, "--set", "model.flow_dim=0")[0] == 0
     features = tmp_path / "features"
     shutil.copytree(small_set.features, features)

@@ -41,10 +41,19 @@ def test_it_detects_as_the_published_code(lstr, published):
 
 @pytest.mark.parametrize("mode", ["batch", "stream"])
 def test_it_is_evaluated(lstr, published, mode):
-    from lstr.metrics import per_frame
+    from lstr.metrics.per_frame import per_frame
 
     checkpoint, folder, video = published
-    given = (checkpoint, folder / "features", "--labels", folder / "labels.json", *SETTINGS, "--mode", mode, "--json")
+    given = (
+        checkpoint,
+        folder / "features",
+        "--labels",
+        folder / "labels.json",
+        *SETTINGS,
+        "--set",
+        f"mode={mode}",
+        "--json",
+    )
     code, out, _ = lstr("evaluate", *given)
     assert code == 0
     expected = per_frame(video["probabilities"], video["target"], THUMOS_CLASSES, "Ambiguous")
@@ -106,7 +115,8 @@ def test_a_kind_is_known_by_its_tensors(lstr, shared, tmp_path, name, told):
     else:
         expected = scipy.special.softmax(video["stream_logits" if name == "trn" else "logits"], axis=1)
     has = video.get("has_output", np.ones(len(scores), dtype=bool))
-    np.testing.assert_allclose(scores[has], expected[has], atol=1e-5, rtol=0)
+    rounding = 3e-5 if name == "gatehub" else 1e-5  # by which the published single precision is off
+    np.testing.assert_allclose(scores[has], expected[has], atol=rounding, rtol=0)
 
 
 @pytest.mark.parametrize(

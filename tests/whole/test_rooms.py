@@ -34,13 +34,14 @@ ORDER = {
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (
-        ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages"),
+        ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
         ("devices", "weights"),
         ("lanes",),
         ("video", "flow"),
         ("recipe",),
         ("presets", "images"),
         ("networks",),
+        ("run",),
         ("twostream",),
     ),
     "lstr.pipelines": (

@@ -92,10 +92,21 @@ def job_of(name: str, small_set, folder: Path) -> Job:
         return Job([*words, *TINY], checkpoint_of, begun="resume.pt")
     if name == "finetune":
         words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", "--flow", "dis"]
-        words += ["--device", "cpu", "--flow-threads", "1", "--loaders", "1", "--set", "epochs=4", "--set", "draws=24"]
+        words += [
+            "--device",
+            "cpu",
+            "--set",
+            "flow_threads=1",
+            "--workers",
+            "1",
+            "--set",
+            "epochs=4",
+            "--set",
+            "draws=24",
+        ]
         return Job(words, network_of, begun=SETTINGS)
     if name == "learn":
-        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--cache", "FOLDER/chunks", "--device", "cpu"]
+        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--set", "cache=FOLDER/chunks", "--device", "cpu"]
         settings = ("epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
         return Job([*words, *(w for s in settings for w in ("--set", s))], files_of("drawn.lstr"))
     detect = ["-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html", "--device", "cpu"]

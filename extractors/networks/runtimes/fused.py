@@ -17,15 +17,6 @@ DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float3
 """Of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32."""
 
 
-def fast_precision(device: str) -> str:
-    """`bf16` where the device multiplies bfloat16 in hardware, else `float32`."""
-    if device != "cpu":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    # torch's own checks of the processor are not documented, so a version may lack them
-    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return "bf16" if any(check and check() for check in checks) else "float32"
-
-
 def _is_plain(module: "ConvModule") -> bool:
     """Whether a ConvModule is a convolution and its batch norm, with no shift or padding of its own before."""
     plain = isinstance(module.conv, nn.Conv2d) and module.conv.padding_mode == "zeros"

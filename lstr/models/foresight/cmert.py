@@ -19,12 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstr.layers.transformer import DecoderLayer, Stack
+from lstr.layers.transformer import DecoderLayer, Stack, causal_mask
 from lstr.models.foresight.foresight import Foresight, ForesightConfig, PublishedForesight, newest
-from lstr.models.kind import Kind, Preset, Tensors
+from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
 from lstr.models.publication import AHEAD, KINETICS, LISTING, SAME, Publication, Result
 from lstr.models.published import Tables
+from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
 
 WEIGHTS = (0.1, 1.0, 0.5)
@@ -102,20 +103,23 @@ class CMeRT(Foresight):
             for what in ("keys", "values")
         }
 
-    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
+    def remember(
+        self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
+    ) -> Tensors:
         """As `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
         stack = self.enc_modules[0]
         layer = stack.layers[0]
         cross = layer.multihead_attn
         queries = cross.queries(learned["stage1"]).expand(len(keys), -1, -1, -1)
+        mask = keys.new_ones(keys.shape[:2], dtype=torch.bool) if mask is None else mask
         attended = cross.attend(queries, cross.split(keys), cross.split(values), mask[:, None, None, :])
         tokens = stack.norm(layer.after_cross(learned["stage1"], attended))  # (B, n0, d_model)
         memory = _answer(self.enc_modules[1], learned["stage2"], tokens)  # (B, n1, d_model)
         future = _answer(self.gen_layer, learned["future"], memory)  # (B, n_generated, d_model)
         kept = {"future": future}
-        seen = [(str(i), layer, memory) for i, layer in enumerate(self.dec_modules.layers)]
-        seen.append(("refine", self.work_fusions[0].layers[0], torch.cat([memory, future], dim=1)))
-        for name, layer, tokens in seen:
+        looks = [(str(i), layer, memory) for i, layer in enumerate(self.dec_modules.layers)]
+        looks.append(("refine", self.work_fusions[0].layers[0], torch.cat([memory, future], dim=1)))
+        for name, layer, tokens in looks:
             kept[f"keys.{name}"], kept[f"values.{name}"] = layer.multihead_attn.keys_values(tokens)
         return kept
 
@@ -148,14 +152,13 @@ class CMeRT(Foresight):
     def _mask(self, present: Tensor | None, device: torch.device) -> Tensor:
         """Who sees whom among context, work and coming chunks: (N, N), or (B, 1, N, N) with slots that are absent."""
         K, W, ahead = self.config.context, self.config.work_length, self.config.anticipation
-        N = K + W + ahead
-        mask = torch.ones(N, N, dtype=torch.bool, device=device).tril()
-        mask[K + W :, K + W :] = True
-        if present is None:
-            return mask
-        # A slot sees itself even when absent: its output means nothing, but it must not be NaN.
-        shown = nn.functional.pad(nn.functional.pad(present, (K, 0), value=True), (0, ahead), value=True)  # (B, N)
-        return mask & (shown[:, None, None, :] | torch.eye(N, dtype=torch.bool, device=device))
+        if present is not None:
+            present = nn.functional.pad(present, (K, 0), value=True)
+            present = nn.functional.pad(present, (0, ahead), value=True)  # (B, N)
+        mask = causal_mask(K + W + ahead, present, device)
+        places = torch.arange(K + W + ahead, device=device)
+        coming = places >= K + W
+        return mask | (coming[:, None] & coming)
 
 
 def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,10 +22,11 @@ from lstr.errors import ConfigError
 from lstr.layers.heads import PositionalEncoding
 from lstr.layers.packing import pack
 from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, module_list
-from lstr.models.kind import Model, Tensors
+from lstr.models.kind import Model
 from lstr.models.lstr.network import table_length
 from lstr.models.lstr.stream_plan import long_rows, spacing
 from lstr.models.published import Published, Tables
+from lstr.models.stream import CHANGES, Plan, Tensors, put, replace, take
 from lstr.windows import indices as index
 from lstr.windows.windows import Windows
 
@@ -137,8 +138,12 @@ class Foresight(Model):
         """Learned queries after the first self-attention of the stack that they enter, each (n_windows, n, d_model)."""
 
     @abstractmethod
-    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
-        """What long memories come to, from keys and values (B, n_long, d_model) of stage 1 and a mask (B, n_long).
+    def remember(
+        self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
+    ) -> Tensors:
+        """What long memories come to, from keys and values (B, n_long, d_model) of stage 1.
+
+        mask (B, n_long) bool, True = visible, None where all are.
 
         The names that `remembered` has are kept by a stream. together: whether the windows are a batch in a sense that
         matters (`lstr.models.foresight.mat`).
@@ -186,7 +191,7 @@ class Foresight(Model):
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + anticipation, C) of a video's features (L, D): chunk T has the newest output of its window."""
-        return torch.cat(self._of_windows(Prepared(self, self.learned()), features, _blocks(len(features), batch_size)))
+        return torch.cat(self._of_windows(self.plain_constants(), features, _blocks(len(features), batch_size)))
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
         """As `video_logits`, with packed weights."""
@@ -205,7 +210,7 @@ class Foresight(Model):
             seen = np.where(visible, long, -1)
             # windows with the same long memory share it
             new = np.append(True, (seen[1:] != seen[:-1]).any(axis=1) | together)  # (B,)
-            mask = torch.from_numpy(visible[new]).to(work.device)
+            mask = None if visible[new].all() else torch.from_numpy(visible[new]).to(work.device)
             past = model.remember(prepared.learned, keys[long[new]], values[long[new]], mask, together)
             which = torch.from_numpy(np.cumsum(new) - 1).to(work.device)
             past = {name: past[name][which] for name in model.remembered()}
@@ -219,6 +224,10 @@ class Foresight(Model):
         packed = pack(self, precision)
         return Prepared(packed, self.learned())
 
+    def plain_constants(self) -> Prepared:
+        """As `constants`, with the weights as they are."""
+        return Prepared(self, self.learned())
+
     def begin(self, n_streams: int) -> Tensors:
         """Rings of work tokens and of the long memory's keys and values, and what the long memory came to."""
         config, weight = self.config, self.classifier.weight
@@ -227,33 +236,49 @@ class Foresight(Model):
         kept = {**shapes, **self.remembered()}
         return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
 
-    def advance(self, constants: Prepared, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1 + anticipation, C) of the next chunk of B streams, features (B, D)."""
-        model, config = constants.model, self.config
-
-        def at(*places: NDArray[Any]) -> tuple[Tensor, ...]:
-            return tuple(torch.from_numpy(place).to(features.device) for place in places)
-
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `Model.plan`, by the names of `lstr.models.lstr.stream_plan`, but that `rows` are of the rings of all."""
+        config = self.config
+        ring, rows, apart = config.context + config.work_length, long_rows(config) - 1, spacing(config)
         streams = np.arange(len(chunks))
-        ring, rows, apart = tensors["work"].shape[1], tensors[KEYS].shape[1], spacing(config)
-        tensors["work"][at(streams, chunks % ring)] = model.feature_head_work(features)
-        stores = streams[chunks % apart == 0]
-        if len(stores):
-            stored = model.stored(model.feature_head_long(features[at(stores)]))
-            for name, of_chunk in zip((KEYS, VALUES), stored, strict=True):
-                tensors[name][at(stores, chunks[stores] // apart % rows)] = of_chunk
-        changed = streams[_changes(chunks, config)]
-        if len(changed):
-            long, visible = index.long_indices(chunks[changed], config)  # (U, n_long)
-            places = at(changed[:, None], long // apart % rows)
-            mask = torch.from_numpy(visible).to(features.device)
-            past = model.remember(constants.learned, tensors[KEYS][places], tensors[VALUES][places], mask)
-            for name in model.remembered():
-                tensors[name][at(changed)] = past[name]
         slots, present = _short_memory(chunks, config)
-        shown = None if present.all() else at(present)[0]
-        work = tensors["work"][at(streams[:, None], slots % ring)]  # (B, K + W, d_model)
-        return model.decide(constants.learned, work, shown, {name: tensors[name] for name in model.remembered()})
+        long, visible = index.long_indices(chunks, config)  # (B, n_long)
+        return {
+            "work_row": streams * ring + chunks % ring,
+            "work_rows": (streams[:, None] * ring + slots % ring).ravel(),
+            "absent": ~present,
+            "stores": chunks % apart == 0,
+            "stores.streams": streams,
+            "stores.row": streams * rows + chunks // apart % rows,
+            CHANGES: _changes(chunks, config),
+            f"{CHANGES}.streams": streams,
+            f"{CHANGES}.rows": streams[:, None] * rows + long // apart % rows,
+            f"{CHANGES}.hidden": ~visible,
+        }
+
+    def step(
+        self, constants: Prepared, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
+        model, config, after = constants.model, self.config, dict(tensors)
+        after["work"] = put(tensors["work"], plan["work_row"], model.feature_head_work(features), donate)
+        if "stores.row" in plan:
+            row = plan["stores.row"]
+            stored = model.stored(model.feature_head_long(features.index_select(0, plan["stores.streams"])))
+            for name, kept in zip((KEYS, VALUES), stored, strict=True):
+                if "stores" in plan:  # there is no row to spare for the others: they keep what they have
+                    kept = torch.where(plan["stores"][:, None], kept, take(tensors[name], row, 1)[:, 0])
+                after[name] = put(tensors[name], row, kept, donate)
+        if "changes.rows" in plan:
+            rows, hidden = plan["changes.rows"], plan.get("changes.hidden")
+            keys, values = (take(after[name], rows.flatten(), rows.shape[1]) for name in (KEYS, VALUES))
+            past = model.remember(constants.learned, keys, values, None if hidden is None else ~hidden)
+            for name in model.remembered():
+                after[name] = replace(tensors[name], plan["changes.streams"], past[name], donate)
+        work = take(after["work"], plan["work_rows"], config.context + config.work_length)  # (B, K + W, d_model)
+        present = None if "absent" not in plan else ~plan["absent"]
+        past = {name: after[name] for name in model.remembered()}
+        return model.decide(constants.learned, work, present, past), after
 
 
 class PublishedForesight(Published):

@@ -28,10 +28,11 @@ from torch import Tensor
 from lstr.errors import ConfigError
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight, newest
-from lstr.models.kind import Kind, Preset, Tensors
+from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
 from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, SAME, Publication, Result, detection
 from lstr.models.published import Tables, count_layers
+from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
 
 FUTURE_WEIGHT = 0.1
@@ -196,27 +197,24 @@ class MAT(Foresight):
             hidden = hidden.sum().expand(len(mask))
         return hidden < self.config.groups
 
-    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor, together: bool = False) -> Tensors:
+    def remember(
+        self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
+    ) -> Tensors:
         """As `Foresight.remember`."""
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
-        grouped = self.grouped(mask, together)
-        places = torch.arange(n, device=mask.device)
+        grouped = keys.new_full((len(keys),), n_groups > 0, dtype=torch.bool)
+        if mask is not None:
+            grouped = self.grouped(mask, together)
+        places = torch.arange(n, device=keys.device)
         counted = places < torch.where(grouped, n_groups, self.config.n0)[:, None]  # (B, n)
-        if self.training:  # both, rather than wait for a GPU to tell which
-            some, every = n_groups > 0, False
-        elif (
-            mask.is_meta
-        ):  # whose contents cannot be looked at (`lstr.literature.cost`): a full memory has no hidden slot
-            some = every = n_groups > 0
-        else:
-            some, every = bool(grouped.any()), bool(grouped.all())
         whole = runs = None
-        if not every:
+        if mask is not None or not n_groups:  # both, rather than look at the mask to see which
             whole = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
-        if some:
-            shown = mask | ~grouped[:, None]  # a run of nothing but hidden slots is NaN, even where it is not taken
-            parts = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values, shown))
-            runs = self._sum_up(learned, *parts).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
+        if n_groups:
+            keys, values = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values))
+            if mask is not None:  # a run of nothing but hidden slots is NaN, even where it is not taken
+                mask = (mask | ~grouped[:, None]).unflatten(1, (n_groups, -1)).flatten(0, 1)
+            runs = self._sum_up(learned, keys, values, mask).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
             runs = F.pad(runs, (0, 0, 0, n - n_groups))
         if whole is None or runs is None:
             tokens = runs if whole is None else whole
@@ -227,15 +225,15 @@ class MAT(Foresight):
             tokens = layer.look(tokens, counted)
         return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
 
-    def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Stage 1 of runs of slots, keys and values (R, n, D), mask (R, n): (R, n0, D)."""
+    def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Stage 1 of runs of slots, keys and values (R, n, D), mask (R, n) or None: (R, n0, D)."""
         stack = self.enc_modules[0]
         layer = stack.layers[0]
         cross = layer.multihead_attn
         queries, start = cross.queries(learned["stage1"]), learned["stage1"]
         if 1 < len(start) < len(keys):  # those of each window, for each of its runs
             queries, start = (t.repeat_interleave(len(keys) // len(t), dim=0) for t in (queries, start))
-        seen = mask[:, None, None, :]
+        seen = None if mask is None else mask[:, None, None, :]
         attended = attend_to_best_of(cross, queries, cross.split(keys), cross.split(values), seen, None)
         return stack.norm(layer.after_cross(start, attended))
 

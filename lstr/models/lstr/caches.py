@@ -21,33 +21,30 @@ Both stages' first self-attention and stage 2's first queries are constants (`pr
 "joined" is run anew at every chunk, for there each work token meets the whole long memory in every layer.
 
 A stream stores, in floats: for the long memory D + n_heads * n0 per stored chunk (D without stage 1), of which a fixed
-grid keeps (long_length + W) / stride + 2 and another long_length + W + 2; 4 (2 W + 1) D for the work
-memory; 2 n1 D for each decoder layer, and 2 (2 W + 1) D more of a TeSTra; with a GRU (long_length + W + 2) D.
+grid keeps (long_length + W) / stride + 2 and another long_length + W + 2; 4 (W + 1) D for the work
+memory; 2 n1 D for each decoder layer, and 2 (W + 1) D more of a TeSTra; with a GRU (long_length + W + 2) D.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.models.kind import Tensors
+from lstr.layers.transformer import causal_mask
 from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network, mean_token
 from lstr.models.lstr.precomputed import Constants, Stage1, has_stage1, sees_work
-from lstr.models.lstr.stream_plan import Plan, long_rows, make_plan, waiting_rows
+from lstr.models.lstr.stream_plan import long_rows, waiting_rows
+from lstr.models.stream import Tensors, begun, put, replace, take
 
 
 def begin(model: Network, n_streams: int) -> Tensors:
     """Tensors of B streams before their first chunk, by name; the streams are the first dimension."""
     config = model.config
-    N = config.work_length + config.anticipation
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, parts in _work_rings(model).items():
-        shapes[name] = (config.work_length + 1, parts * config.d_model)
-        shapes[f"{name}_by_slot"] = (N, parts * config.d_model)
+    shapes: dict[str, tuple[int, ...]] = {
+        name: (config.work_length + 1, parts * config.d_model) for name, parts in _work_rings(model).items()
+    }
     rows = long_rows(config)
     if has_stage1(config):
         shapes["long_scores"] = (rows, config.n_heads * config.n0)
@@ -70,28 +67,25 @@ def begin(model: Network, n_streams: int) -> Tensors:
     return tensors
 
 
-def advance(constants: Constants, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-    """Logits (B, 1 + anticipation, C) of the next chunk of B streams, features (B, D); changes `tensors` in place.
-
-    `chunks` (B,) counts the chunks each stream has seen.
-    """
-    return run(constants, tensors, make_plan(constants.model.config, chunks).to(features.device), features)
-
-
-def run(constants: Constants, tensors: Tensors, plan: Plan, features: Tensor) -> Tensor:
-    """The arithmetic of `advance`: tensors alone, nothing that waits for a GPU."""
-    model = constants.model
-    token = model.feature_head_work(features)  # (B, D)
-    for name, kept in of_work(model, token).items():
-        _put(tensors, name, plan.work_row, kept)
-    if model.config.gru:
-        _put(tensors, "waiting", plan.waiting_row, model.feature_head_long(features))
-        _sum_up(model, tensors, plan)
-    if len(plan.storing):
-        _store(constants, tensors, plan, features[plan.storing])
-    if len(plan.changed):
-        _update(constants, tensors, plan)
-    return model.classifier(decode(constants, tensors, plan))
+def step(
+    constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+) -> tuple[Tensor, Tensors]:
+    """As `Model.step`, by the plan of `stream_plan.make_plan`."""
+    model, config = constants.model, constants.model.config
+    after = dict(tensors)
+    for name, kept in of_work(model, model.feature_head_work(features)).items():  # (B, ...)
+        after[name] = put(tensors[name], plan["work_row"], kept, donate)
+    if config.gru:
+        after["waiting"] = put(tensors["waiting"], plan["waiting_row"], model.feature_head_long(features), donate)
+        after |= _summed_up(model, after, plan)
+    if "stores.streams" in plan:
+        for name, kept in stored(constants, features.index_select(0, plan["stores.streams"])).items():
+            after[name] = put(tensors[name], plan["stores.row"], kept, donate)
+    if "changes.streams" in plan:
+        after |= _updated(constants, after, plan, donate)
+    N = config.work_length + config.anticipation
+    work = {name: take(after[name], plan["work_rows"], N) for name in _work_rings(model)}
+    return model.classifier(decode(constants, work, after, plan.get("absent"))), after
 
 
 def _work_rings(model: Network) -> dict[str, int]:
@@ -127,64 +121,79 @@ def _memory_length(config: LSTRConfig) -> int:
     return (encoded.get(config.encoder, config.n_long) if config.n_long else 0) + config.gru
 
 
-def _put(tensors: Tensors, name: str, rows: Tensor, values: Tensor) -> None:
-    tensors[name].flatten(0, 1).index_copy_(0, rows, values)
+def _summed_up(model: Network, tensors: Tensors, plan: Tensors) -> Tensors:
+    """The state of the GRU after the chunk that leaves the long memory, and what the decoder takes of it."""
+    if "fresh" not in plan and "leaving" not in plan:
+        return {}
+    history = begun(tensors["history"], plan.get("fresh"))
+    if "leaving" in plan:
+        token = take(tensors["waiting"], plan["leaving_row"], 1)  # (B, 1, D)
+        _, after = model.gru(token, history[None])  # (1, B, D)
+        history = torch.where(plan["leaving"][:, None], after[0], history)
+    given = as_decoded(model, history[:, None])
+    return {"history": history} | {
+        name: torch.cat([tensors[name].narrow(-2, 0, tensors[name].shape[-2] - 1), last], dim=-2)
+        for name, last in given.items()
+    }
 
 
-def _by_slot(tensors: Tensors, name: str, plan: Plan) -> Tensor:
-    """A ring of the work memory in the order of its slots: (B, W + anticipation, ...), in memory of its own.
-
-    Memory that is new at every step costs more than what is done with it.
-    """
-    taken = tensors[f"{name}_by_slot"]
-    torch.index_select(tensors[name].flatten(0, 1), 0, plan.work_rows, out=taken.flatten(0, 1))
-    return taken
-
-
-def _take(tensors: Tensors, name: str, rows: Tensor, length: int) -> Tensor:
-    """Rows (n * length,) of a ring as (n, length, ...)."""
-    return tensors[name].flatten(0, 1).index_select(0, rows).unflatten(0, (-1, length))
-
-
-def _sum_up(model: Network, tensors: Tensors, plan: Plan) -> None:
-    """Let the GRU take the chunk that leaves the long memory, and hand its state to the decoder."""
-    history = tensors["history"]
-    if plan.fresh is not None:
-        history.masked_fill_(plan.fresh[:, None], 0)
-    if plan.leaving is not None:
-        token = tensors["waiting"].flatten(0, 1).index_select(0, plan.leaving_row)  # (B, D)
-        _, after = model.gru(token[:, None], history[None])  # (1, B, D)
-        history.copy_(torch.where(plan.leaving[:, None], after[0], history))
-    if plan.fresh is not None or plan.leaving is not None:
-        _hand_over(model, tensors, history[:, None], slice(None), slice(-1, None))
-
-
-def _store(constants: Constants, tensors: Tensors, plan: Plan, features: Tensor) -> None:
-    """Keep what the encoder will need of this chunk."""
-    token = constants.model.feature_head_long(features)  # (S, D)
+def stored(constants: Constants, features: Tensor) -> Tensors:
+    """What the encoder will need of chunks with features (..., D), by the names of its rings."""
+    token = constants.model.feature_head_long(features)
     if constants.stage1 is None:
-        _put(tensors, "long_tokens", plan.long_row, token)
-    else:
-        _put(tensors, "long_scores", plan.long_row, F.linear(token, constants.stage1.score_weight))
-        _put(tensors, "long_values", plan.long_row, F.linear(token, constants.stage1.value_weight))
+        return {"long_tokens": token}
+    return {
+        "long_scores": F.linear(token, constants.stage1.score_weight),
+        "long_values": F.linear(token, constants.stage1.value_weight),
+    }
 
 
-def _update(constants: Constants, tensors: Tensors, plan: Plan) -> None:
-    """Run the encoder where its input is not what it was, and hand its tokens to the decoder."""
-    tokens, seen = encode(constants, tensors, plan)
+def _updated(constants: Constants, tensors: Tensors, plan: Tensors, donate: bool) -> Tensors:
+    """What the decoder takes of the long memories that are not what they were, in place of what it had."""
+    model, streams = constants.model, plan["changes.streams"]
+    tokens, seen = encode(
+        constants, tensors, streams, plan["changes.held"], plan.get("changes.hidden"), plan.get("changes.positions")
+    )
+    made = as_decoded(model, tokens)
     if seen is not None:
-        tensors["memory_mask"][plan.changed, : seen.shape[1]] = seen
-    _hand_over(constants.model, tensors, tokens, plan.changed, slice(tokens.shape[1]))
+        made["memory_mask"] = seen
+    if model.config.gru:  # whose token is the last
+        for name, form in made.items():
+            along = -1 if name == "memory_mask" else -2
+            last = tensors[name].narrow(along, tensors[name].shape[along] - 1, 1).index_select(0, streams)
+            made[name] = torch.cat([form, last], dim=along)
+    return {name: replace(tensors[name], streams, form, donate) for name, form in made.items()}
 
 
-def encode(constants: Constants, tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:
-    """Encoder tokens (U, M, D) of the changed streams without a GRU's, and their mask (U, M), None for all visible."""
-    model, config = constants.model, constants.model.config
+def encode(
+    constants: Constants,
+    rings: Tensors,
+    streams: Tensor,
+    held: Tensor,
+    hidden: Tensor | None,
+    positions: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Encoder tokens (U, M, D) of some streams' long memories without a GRU's, and their mask (U, M), None for all.
+
+    streams (U,) have held (U, n_long) in rows of their ring, the spare one where hidden (U, n_long), None for none.
+    Rings of one stream are those of all U. positions (U, n_long) are rows of the position table, of distances.
+    """
+    model = constants.model
+    n_rows = next(rings[name].shape[1] for name in ("long_tokens", "long_values") if name in rings)
+    rows = (streams[:, None] * n_rows + held).flatten()
     if constants.stage1 is None:
-        long = _take(tensors, "long_tokens", plan.long_rows, config.n_long)  # (U, n_long, D)
-        visible = long.new_ones(long.shape[:2], dtype=torch.bool) if plan.long_mask is None else plan.long_mask
-        return model.encode(long, visible, plan.positions, None)
-    tokens = _stage1(model, constants.stage1, tensors, plan)  # (U, n0, D)
+        long = take(rings["long_tokens"], rows, held.shape[1])  # (U, n_long, D)
+        visible = long.new_ones(long.shape[:2], dtype=torch.bool) if hidden is None else ~hidden
+        return model.encode(long, visible, positions, None)
+    scores = take(rings["long_scores"], rows, held.shape[1])  # (U, n_long, n_heads * n0)
+    scores += constants.stage1.position_scores if positions is None else constants.stage1.position_scores[positions]
+    if hidden is not None:
+        scores = scores.masked_fill(hidden[..., None], -torch.inf)
+    weights = scores.softmax(dim=1)
+    layer = model.enc_modules[0].layers[0]
+    summed = _weigh(model, constants.stage1, rings["long_values"], streams, held, positions, weights)
+    tokens = layer.after_cross(constants.stage1.tokens, layer.multihead_attn.merge(summed))
+    tokens = model.enc_modules[0].norm(tokens)  # (U, n0, D)
     stack = model.enc_modules[1]
     if constants.stage2 is None:
         return stack(tokens), None
@@ -196,52 +205,37 @@ def encode(constants: Constants, tensors: Tensors, plan: Plan) -> tuple[Tensor, 
     return stack.norm(compressed), None
 
 
-def _stage1(model: Network, stage1: Stage1, tensors: Tensors, plan: Plan) -> Tensor:
-    """Stage 1 from stored scores and values: (U, n0, D)."""
-    config = model.config
-    scores = _take(tensors, "long_scores", plan.long_rows, config.n_long)  # (U, n_long, n_heads * n0)
-    by_slot = config.positions == "slot"
-    scores += stage1.position_scores if by_slot else stage1.position_scores[plan.positions]
-    if plan.long_mask is not None:
-        scores = scores.masked_fill(~plan.long_mask[..., None], -torch.inf)
-    weights = scores.softmax(dim=1)
-    layer = model.enc_modules[0].layers[0]
-    attended = layer.multihead_attn.merge(_weigh(model, stage1, tensors, plan, weights))  # (U, n0, D)
-    return model.enc_modules[0].norm(layer.after_cross(stage1.tokens, attended))
-
-
-def _weigh(model: Network, stage1: Stage1, tensors: Tensors, plan: Plan, weights: Tensor) -> Tensor:
+def _weigh(
+    model: Network,
+    stage1: Stage1,
+    ring: Tensor,
+    streams: Tensor,
+    held: Tensor,
+    positions: Tensor | None,
+    weights: Tensor,
+) -> Tensor:
     """Sums of values and of their positions under weights (U, n_long, n_heads * n0): (U, n_heads, n0, D / n_heads).
 
     The weights are put in the order of the ring: putting the values in that of the slots would move more memory.
     """
-    U, n_long, _ = weights.shape
-    n_streams, n_rows, _ = tensors["long_values"].shape
+    U, n_rows = len(held), ring.shape[1]
     split = model.enc_modules[0].layers[0].multihead_attn.split
-    in_ring = weights.new_zeros(U * n_rows, weights.shape[-1]).index_copy_(0, plan.ring_rows, weights.flatten(0, 1))
-    in_ring = split(in_ring.unflatten(0, (U, n_rows))).transpose(-1, -2)  # (U, n_heads, n0, n_rows)
-    if n_streams == 1:  # the windows of one ring share it
-        heads = in_ring.transpose(0, 1).flatten(1, 2) @ split(tensors["long_values"][0])  # (n_heads, U * n0, ...)
+    rows = (n_rows * torch.arange(U, device=held.device)[:, None] + held).flatten()
+    in_ring = put(weights.new_zeros(U, n_rows, weights.shape[-1]), rows, weights.flatten(0, 1))
+    in_ring = split(in_ring).transpose(-1, -2)  # (U, n_heads, n0, n_rows)
+    if len(ring) == 1:  # the windows of one ring share it
+        heads = in_ring.transpose(0, 1).flatten(1, 2) @ split(ring[0])  # (n_heads, U * n0, D / n_heads)
         heads = heads.unflatten(1, (U, -1)).transpose(0, 1)
     else:
-        streams = range(n_streams) if U == n_streams else plan.changed.tolist()
-        heads = torch.stack([w @ split(tensors["long_values"][b]) for w, b in zip(in_ring, streams, strict=True)])
+        values = ring if U == len(ring) else ring.index_select(0, streams)
+        heads = torch.stack([w @ split(v) for w, v in zip(in_ring, values, strict=True)])
     if len(stage1.position_values) == 1:  # the same for every slot, and the weights sum to 1
         return heads + split(stage1.position_values)
     weights = split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
-    if model.config.positions == "slot":
+    if positions is None:
         return heads + torch.einsum("uhqn,hnd->uhqd", weights, split(stage1.position_values))
-    places = (split(stage1.position_values[rows]) for rows in plan.positions)
+    places = (split(stage1.position_values[rows]) for rows in positions)
     return heads + torch.stack([w @ place for w, place in zip(weights, places, strict=True)])
-
-
-def _hand_over(model: Network, tensors: Tensors, tokens: Tensor, streams: Tensor | slice, places: slice) -> None:
-    """Store encoder tokens (U, M, D) in the form the decoder takes them."""
-    for name, form in as_decoded(model, tokens).items():
-        if name == "memory":
-            tensors[name][streams, places] = form
-        else:
-            tensors[name][streams, :, places] = form
 
 
 def as_decoded(model: Network, tokens: Tensor) -> Tensors:
@@ -254,32 +248,35 @@ def as_decoded(model: Network, tokens: Tensor) -> Tensors:
     return made
 
 
-def decode(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
-    """Decoder output (B, 1 + anticipation, ...) of the newest chunk and the future, and no more than that needs."""
+def decode(constants: Constants, work: Tensors, past: Tensors, absent: Tensor | None) -> Tensor:
+    """Decoder output (B, 1 + anticipation, ...) of the newest chunk and the future, and no more than that needs.
+
+    work: the rings of work tokens by slot, (B, W + anticipation, ...), which are overwritten. past: what `as_decoded`
+    made, and `memory_mask`. absent (B, W) bool, None where no slot is.
+    """
     model, W = constants.model, constants.model.config.work_length
-    memory, memory_mask = tensors.get("memory"), tensors.get("memory_mask")
-    x = _by_slot(tensors, "work", plan)  # (B, W + anticipation, D)
+    memory, memory_mask = past.get("memory"), past.get("memory_mask")
+    x = work["work"]
     if constants.work_qkv is None:
-        return _pick(model.decode(x[:, :W], plan.work_mask, memory, memory_mask), plan, W)
+        present = None if absent is None else ~absent
+        return _pick(model.decode(x[:, :W], present, memory, memory_mask), absent, W)
     B, N, _ = x.shape
     x += constants.work
-    qkv = _by_slot(tensors, "work_qkv", plan)
+    qkv = work["work_qkv"]
     qkv += constants.work_qkv
-    mask = torch.ones(N, N, dtype=torch.bool, device=x.device).tril().expand(B, 1, N, N)
-    if plan.work_mask is not None:
-        itself = torch.eye(N, dtype=torch.bool, device=x.device)
-        mask = mask & (F.pad(plan.work_mask, (0, N - W), value=True)[:, None, None, :] | itself)
+    mask = causal_mask(N, None if absent is None else F.pad(~absent, (0, N - W), value=True), x.device)
+    mask = mask.expand(B, 1, N, N)
     allowed = None if memory_mask is None else memory_mask[:, None, None, :]
     layers = model.dec_modules.layers
-    seen_work = _seen_work(constants, tensors, plan)
+    seen_work = _seen_work(constants, work)
     for i, layer in enumerate(layers):
         last = i == len(layers) - 1
         attention = layer.self_attn
-        asking = _pick(x, plan, W) if last else x
-        seen = _pick(mask.transpose(1, 2), plan, W).transpose(1, 2) if last else mask
+        asking = _pick(x, absent, W) if last else x
+        seen = _pick(mask.transpose(1, 2), absent, W).transpose(1, 2) if last else mask
         if i == 0:
             queries, keys, values = (attention.split(part) for part in qkv.chunk(3, dim=-1))
-            queries = _pick(queries.transpose(1, 2), plan, W).transpose(1, 2) if last else queries
+            queries = _pick(queries.transpose(1, 2), absent, W).transpose(1, 2) if last else queries
             attended = attention.attend(queries, keys, values, seen)
         elif last:
             attended = attention.attend_few(asking, x, seen)
@@ -288,7 +285,7 @@ def decode(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
         x = layer.after_self(asking, attended)
         if model.integration == "cross-attention":
             cross = layer.multihead_attn
-            keys, values = tensors[f"keys.{i}"], tensors[f"values.{i}"]
+            keys, values = past[f"keys.{i}"], past[f"values.{i}"]
             if seen_work:
                 allowed = F.pad(seen, (keys.shape[2], 0), value=True)
                 keys, values = (torch.cat(pair, dim=2) for pair in zip((keys, values), seen_work[i], strict=True))
@@ -298,24 +295,24 @@ def decode(constants: Constants, tensors: Tensors, plan: Plan) -> Tensor:
     return x if memory is None else model.integrate(x, mean_token(memory, memory_mask))
 
 
-def _seen_work(constants: Constants, tensors: Tensors, plan: Plan) -> list[tuple[Tensor, Tensor]]:
+def _seen_work(constants: Constants, work: Tensors) -> list[tuple[Tensor, Tensor]]:
     """Keys and values of the work tokens as they enter the decoder, for each of its layers; empty where none sees them.
 
     Each is (B, n_heads, W + anticipation, D / n_heads).
     """
     if constants.work_seen is None:
         return []
-    both = _by_slot(tensors, "work_seen", plan)
+    both = work["work_seen"]
     both += constants.work_seen
     split = constants.model.dec_modules.layers[0].multihead_attn.split
     parts = [split(part) for part in both.chunk(2 * constants.model.config.l_dec, dim=-1)]
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _pick(x: Tensor, plan: Plan, W: int) -> Tensor:
+def _pick(x: Tensor, absent: Tensor | None, W: int) -> Tensor:
     """Of x (B, W + anticipation, ...) the newest slot and those of the future: (B, 1 + anticipation, ...)."""
-    if plan.work_mask is None:
+    if absent is None:
         return x[:, W - 1 :]
-    newest = plan.work_mask.sum(dim=1) - 1  # (B,)
+    newest = W - 1 - absent.sum(dim=1)  # (B,)
     streams = torch.arange(len(x), device=x.device)
     return torch.cat([x[streams, newest, None], x[:, W:]], dim=1)

@@ -9,7 +9,6 @@ but here many windows are multiplied together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,12 +16,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.models.kind import Tensors
 from lstr.models.lstr import caches
 from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network
 from lstr.models.lstr.precomputed import Constants
-from lstr.models.lstr.stream_plan import Plan, make_plan, spacing
+from lstr.models.lstr.stream_plan import spacing
+from lstr.models.stream import Tensors, take
 from lstr.windows import indices as index
 
 ROWS = 4096
@@ -41,13 +40,12 @@ def video_logits(constants: Constants, features: Tensor, batch_size: int) -> Ten
     buffers: Tensors = {}
     logits = work.new_empty(len(features), 1 + config.anticipation, model.n_classes)
     for ends in _blocks(len(features), batch_size, config):
-        plan = make_plan(config, ends)
         decoded: Tensors = {}
         if config.n_long:
-            decoded = _encode(constants, long, plan, ends, _apart(len(features), config))
+            decoded = _encode(constants, long, ends, _apart(len(features), config))
         if histories is not None:
             decoded = _with_history(model, decoded, histories[index.older_ends(ends, config)])
-        logits[ends] = model.classifier(_decode(constants, work, decoded, buffers, plan, ends))
+        logits[ends] = model.classifier(_decode(constants, work, decoded, buffers, ends))
     return logits
 
 
@@ -81,18 +79,12 @@ def _long_memory(constants: Constants, features: Tensor) -> Tensors:
 
     Every `apart`-th chunk has a row.
     """
-    model, config = constants.model, constants.model.config
+    config = constants.model.config
     if not config.n_long:
         return {}
     apart = _apart(len(features), config)
-    tokens = _by_parts(model.feature_head_long, features[::apart])
-    if constants.stage1 is None:
-        rows = {"long_tokens": tokens}
-    else:
-        rows = {
-            "long_scores": F.linear(tokens, constants.stage1.score_weight),
-            "long_values": F.linear(tokens, constants.stage1.value_weight),
-        }
+    parts = [caches.stored(constants, part) for part in features[::apart].split(ROWS)]
+    rows = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     return {name: F.pad(tensor, (0, 0, 0, 1)) for name, tensor in rows.items()}
 
 
@@ -102,7 +94,7 @@ def _apart(n_chunks: int, config: LSTRConfig) -> int:
     return config.long_stride if until_full else spacing(config)
 
 
-def _encode(constants: Constants, long: Tensors, plan: Plan, ends: NDArray[np.int64], apart: int) -> Tensors:
+def _encode(constants: Constants, long: Tensors, ends: NDArray[np.int64], apart: int) -> Tensors:
     """The long memories of windows that end at `ends` (B,), as the decoder takes them; equal ones are encoded once."""
     config = constants.model.config
     chunks, visible = index.long_indices(ends, config)  # (B, n_long)
@@ -115,17 +107,17 @@ def _encode(constants: Constants, long: Tensors, plan: Plan, ends: NDArray[np.in
     rows, places = np.unique(np.where(visible, chunks // apart, spare)[new], return_inverse=True)  # (R,), (U, n_long)
     places = places.reshape(new.sum(), -1)
     visible = visible[new]
-    positions = np.broadcast_to(np.arange(config.n_long), chunks.shape) if config.positions == "slot" else distances
     rings = {name: tensor[rows][None] for name, tensor in long.items()}  # one stream of R rows
-    plan = replace(
-        plan,
-        changed=torch.arange(len(places)),
-        long_rows=torch.from_numpy(places.ravel()),
-        ring_rows=torch.from_numpy((places + len(rows) * np.arange(len(places))[:, None]).ravel()),
-        positions=torch.from_numpy(positions[new]),
-        long_mask=None if visible.all() else torch.from_numpy(visible),
-    ).to(next(iter(long.values())).device)
-    tokens, mask = caches.encode(constants, rings, plan)  # (U, M, d_model)
+    device = rings[next(iter(rings))].device
+    held, hidden, positions = (torch.from_numpy(a).to(device) for a in (places, ~visible, distances[new]))
+    tokens, mask = caches.encode(
+        constants,
+        rings,
+        torch.zeros_like(held[:, 0]),
+        held,
+        None if visible.all() else hidden,
+        positions if config.positions == "distance" else None,
+    )  # (U, M, d_model)
     decoded = caches.as_decoded(constants.model, tokens)
     if mask is not None:
         decoded["memory_mask"] = mask
@@ -143,9 +135,7 @@ def _with_history(model: Network, decoded: Tensors, history: Tensor) -> Tensors:
     }
 
 
-def _decode(
-    constants: Constants, work: Tensor, decoded: Tensors, buffers: Tensors, plan: Plan, ends: NDArray[np.int64]
-) -> Tensor:
+def _decode(constants: Constants, work: Tensor, decoded: Tensors, buffers: Tensors, ends: NDArray[np.int64]) -> Tensor:
     """Decoder output (B, 1 + anticipation, ...) of the windows that end at `ends` (B,)."""
     model, config = constants.model, constants.model.config
     chunks, present = index.work_indices(ends, config)  # (B, W)
@@ -154,12 +144,12 @@ def _decode(
     places = np.where(present, places.reshape(present.shape), zeros)
     places = np.pad(places, ((0, 0), (0, config.anticipation)), constant_values=zeros)
     tokens = work[chunks]
-    rings = {name: F.pad(kept, (0, 0, 0, 1))[None] for name, kept in caches.of_work(model, tokens).items()}
-    tensors = decoded | rings
-    for name in rings:
-        shape = (*places.shape, tensors[name].shape[-1])
+    rows = torch.from_numpy(places.ravel()).to(work.device)
+    by_slot: Tensors = {}
+    for name, kept in caches.of_work(model, tokens).items():
         if name not in buffers or len(buffers[name]) < len(ends):
-            buffers[name] = tokens.new_empty(shape)
-        tensors[f"{name}_by_slot"] = buffers[name][: len(ends)]
-    rows = torch.from_numpy(places.ravel())
-    return caches.decode(constants, tensors, replace(plan, work_rows=rows).to(work.device))
+            buffers[name] = tokens.new_empty(*places.shape, kept.shape[-1])
+        ring = F.pad(kept, (0, 0, 0, 1))[None]
+        by_slot[name] = take(ring, rows, places.shape[1], out=buffers[name][: len(ends)])
+    absent = None if present.all() else torch.from_numpy(~present).to(work.device)
+    return caches.decode(constants, by_slot, decoded, absent)

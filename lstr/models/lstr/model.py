@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.config import WindowConfig
-from lstr.models.kind import Advance, Kind, Tensors
+from lstr.layers.packing import pack
+from lstr.models.kind import Kind
 from lstr.models.lstr import caches, dense, precomputed
 from lstr.models.lstr.config import PRESETS, PUBLISHED, LSTRConfig
-from lstr.models.lstr.cuda_graphs import CapturedStep
 from lstr.models.lstr.network import Network
 from lstr.models.lstr.precomputed import Constants
+from lstr.models.lstr.stream_plan import make_plan
 from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, SAME, Publication, anticipation, detection
 from lstr.models.published import Published, Tables
+from lstr.models.stream import Plan, Tensors
 
 
 class LSTR(Network):
@@ -29,23 +31,25 @@ class LSTR(Network):
 
     def constants(self, precision: str = "float32") -> Constants:
         """Packed weights, and what queries and positions come to. Precisions are float32 and bf16, else ConfigError."""
-        return precomputed.constants(self, precision)
+        return precomputed.constants(self, pack(self, precision))
+
+    def plain_constants(self) -> Constants:
+        """As `constants`, with the weights as they are."""
+        return precomputed.constants(self, self)
 
     def begin(self, n_streams: int) -> Tensors:
         """The rings and caches of B streams, as `lstr.models.lstr.caches` states them."""
         return caches.begin(self, n_streams)
 
-    def advance(self, constants: Constants, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1 + anticipation, C) of the next chunk of B streams, features (B, D)."""
-        return caches.advance(constants, tensors, chunks, features)
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `Model.plan`: `lstr.models.lstr.stream_plan` states it."""
+        return make_plan(self.config, chunks)
 
-    def capture(self, constants: Constants, tensors: Tensors) -> Advance:
-        """Both kinds of steps, captured. Raises LstrError unless on a GPU."""
-        if self.classifier.weight.device.type != "cuda":
-            return super().capture(constants, tensors)
-        step = CapturedStep(constants, tensors)
-        step.prepare()
-        return step
+    def step(
+        self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
+        return caches.step(constants, tensors, plan, features, donate)
 
 
 class PublishedLSTR(Published):

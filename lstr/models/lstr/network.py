@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lstr.config import WindowConfig
 from lstr.layers.heads import FeatureHead, PositionalEncoding
-from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, causal_mask, module_list
 from lstr.models.kind import Model
 from lstr.models.lstr.config import LSTRConfig
 from lstr.windows import indices as index
@@ -123,19 +123,20 @@ class Network(Model):
         return states[torch.arange(len(older), device=older.device), count]
 
     def encode(
-        self, long: Tensor, mask: Tensor, distances: Tensor, history: Tensor | None
+        self, long: Tensor, mask: Tensor, distances: Tensor | None, history: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Long tokens (B, n_long, d_model) to what the decoder attends to, (B, M, d_model), and its mask (B, M).
 
-        mask (B, n_long) bool, True = visible; distances (B, n_long) int; history (B, d_model), the GRU's state. The
-        mask returned is None when all M are visible (paper, section 3.3).
+        mask (B, n_long) bool, True = visible; distances (B, n_long) int, None where positions are slots; history (B,
+        d_model), the GRU's state. The mask returned is None when all M are visible (paper, section 3.3).
         """
         B = len(long)
         n_long, kernel = self.config.n_long, self.kernel()
         tokens = long
         if kernel is None:
-            by_slot = self.config.positions == "slot"
-            tokens = self.pos_encoding(long, torch.arange(n_long, device=long.device) if by_slot else distances)
+            if distances is None or self.config.positions == "slot":
+                distances = torch.arange(n_long, device=long.device)
+            tokens = self.pos_encoding(long, distances)
         seen: Tensor | None = mask
         if self.config.encoder == "projection" and n_long:
             tokens = self.enc_projection((tokens * mask[..., None]).transpose(1, 2)).transpose(1, 2)  # (B, n1, d_model)
@@ -173,12 +174,8 @@ class Network(Model):
             future = self.pos_encoding.dropout(self.future())
             work = torch.cat([work, future.expand(B, -1, -1)], dim=1)  # (B, W + anticipation, d_model)
         N = work.shape[1]
-        mask = torch.ones(N, N, dtype=torch.bool, device=work.device).tril()
-        if work_mask is not None:
-            # A slot sees itself even when absent: its output means nothing, but it must not be NaN.
-            itself = torch.eye(N, dtype=torch.bool, device=work.device)
-            present = nn.functional.pad(work_mask, (0, N - W), value=True)  # (B, N)
-            mask = mask & (present[:, None, None, :] | itself)  # (B, 1, N, N)
+        present = None if work_mask is None else nn.functional.pad(work_mask, (0, N - W), value=True)  # (B, N)
+        mask = causal_mask(N, present, work.device)
         if self.integration == "joined":
             assert memory is not None
             return self.dec_modules(torch.cat([memory, work], dim=1), mask=_join_masks(memory, memory_mask, mask))[

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr.layers.packing import pack
 from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network
 
@@ -44,7 +43,7 @@ class Constants:
     """What follows from the weights alone; streams of one model may share it."""
 
     model: Network
-    """The model, packed."""
+    """The model, packed where it is for streams here."""
     work: Tensor
     """(W + anticipation, D): positions of the work slots, then the tokens of the future"""
     work_qkv: Tensor | None
@@ -58,8 +57,8 @@ class Constants:
     """None where stage 2 has no queries"""
 
 
-def constants(model: Network, precision: str = "float32") -> Constants:
-    """Compute what never changes. Raises ConfigError for a precision other than float32 and bf16."""
+def constants(model: Network, packed: Network) -> Constants:
+    """Compute what never changes of a model, `packed` or as it is where its layers are to be the usual ones."""
     config = model.config
     W = config.work_length
     work = model.pos_encoding.rows(model.work_positions())  # (W, D)
@@ -75,7 +74,6 @@ def constants(model: Network, precision: str = "float32") -> Constants:
         layers = [layer.multihead_attn for layer in model.dec_modules.layers]
         work_seen = F.linear(work, torch.cat([layer.in_proj_weight[config.d_model :] for layer in layers]))
         work_seen[W:] += torch.cat([layer.in_proj_bias[config.d_model :] for layer in layers])
-    packed = pack(model, precision)
     stage1 = _stage1_constants(model) if has_stage1(config) else None
     stage2 = _stage2_constants(model) if stage1 and config.encoder == "two-stage" else None
     return Constants(packed, work, work_qkv, work_seen, stage1, stage2)

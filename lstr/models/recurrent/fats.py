@@ -17,7 +17,7 @@ at test time; here those are probabilities both times.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,9 +27,10 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.renaming import with_prefixes
-from lstr.models.kind import Kind, Model, Preset, Tensors
+from lstr.models.kind import Kind, Model, Preset
 from lstr.models.publication import OLD_ANET, SAME, Publication, detection
 from lstr.models.published import Published, Tables
+from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows.loss import Supervision, loss_mask
 from lstr.windows.windows import Outputs, Windows
 
@@ -191,27 +192,30 @@ class FATS(Model):
         states = {name: weight.new_zeros(shape) for name in ("ahead", "action")}
         return {**states, "previous": weight.new_zeros(n_streams, self.n_classes)}
 
-    def advance(self, constants: None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1, C) of the next chunk of every stream, features (B, D), changing the states.
-
-        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
-        """
-        W, R, device = self.config.work_length, self.config.runs, features.device
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `Model.plan`: which runs (B, R) begin, which have not yet begun, and where (B,) all are mixed anew."""
+        W = self.config.work_length
+        waiting = ~self.active(chunks)
         place = (chunks[:, None] - self.beginnings) % W  # (B, R) chunks since the run began
-        active = torch.from_numpy(self.active(chunks)).to(device)
-        fresh = torch.from_numpy(place == 0).to(device) | ~active
-        first = torch.from_numpy(chunks % W == 0).to(device)[:, None]
+        return {"fresh": (place == 0) | waiting, "waiting": waiting, "unmixed": chunks % W == 0}
+
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
+        R, before = self.config.runs, dict(tensors)
+        if "fresh" in plan:
+            before |= {name: tensors[name].masked_fill(plan["fresh"][..., None], 0) for name in ("ahead", "action")}
+        waiting = plan["waiting"] if "waiting" in plan else features.new_zeros(len(features), R, dtype=torch.bool)
         rows = self.feature_head_work(features)  # (B, D)
         each = rows.repeat_interleave(R, dim=0)  # (B * R, D)
-        states = (tensors[name].masked_fill(fresh[..., None], 0).flatten(0, 1) for name in ("ahead", "action"))
-        ahead, action = (
-            cell(each, state) for cell, state in zip((self.forward_cell, self.action_cell), states, strict=True)
-        )
+        ahead = self.forward_cell(each, before["ahead"].flatten(0, 1))
+        action = self.action_cell(each, before["action"].flatten(0, 1))
         current = self.decide(ahead, action).unflatten(0, (-1, R))  # (B, R, C)
-        logits, previous = self.scores(rows, tensors["previous"].masked_fill(first, 0), current, active)
-        for name, tensor in (("ahead", ahead), ("action", action), ("previous", previous)):
-            tensors[name].copy_(tensor.view_as(tensors[name]))
-        return logits[:, None]
+        previous = begun(tensors["previous"], plan.get("unmixed"))
+        logits, previous = self.scores(rows, previous, current, ~waiting)
+        after = {"ahead": ahead.view_as(tensors["ahead"]), "action": action.view_as(tensors["action"])}
+        return logits[:, None], after | {"previous": previous}
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
         """Of a prefix of windows, drawn from 1 chunk to half of them: logits (B, C) and both cycles (B, n, D)."""

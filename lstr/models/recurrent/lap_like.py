@@ -17,10 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.models.kind import Kind, Preset, Tensors
+from lstr.models.kind import Kind, Preset
 from lstr.models.publication import DESCRIPTION, Publication
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.trn import TRAINING
+from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
 

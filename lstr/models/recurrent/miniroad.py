@@ -15,15 +15,15 @@ from typing import ClassVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.fewer_bits import linear_of
-from lstr.models.kind import Kind, Preset, Tensors
+from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, SAME, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
+from lstr.models.stream import Tensors, begun
 from lstr.windows.windows import Outputs, Windows
 
 PUBLISHED_NAMES = {
@@ -118,21 +118,20 @@ class MiniROAD(Recurrent):
         layers = ((first.weight, first.bias), (into, into_bias), (back, back_bias))
         return FewerBits(*(linear_of(weight, bias, precision) for weight, bias in layers))
 
-    def advance(
-        self, constants: FewerBits | None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor
-    ) -> Tensor:
-        """As `Recurrent.advance`, by layers with weights of fewer bits where `constants` are those."""
+    def step(
+        self, constants: FewerBits | None, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Recurrent.step`, by layers with weights of fewer bits where `constants` are those."""
         if constants is None:
-            return super().advance(None, tensors, chunks, features)
-        fresh = torch.from_numpy(chunks == 0).to(features.device)[:, None]  # (B, 1)
-        hidden = tensors["hidden"].masked_fill(fresh, 0)
+            return super().step(None, tensors, plan, features)
+        hidden = begun(tensors["hidden"], plan.get("fresh"))
         _, norm, active = self.feature_head_work.input_linear
         gates = constants.into(active(norm(constants.first(features)))).chunk(3, dim=-1)
         back = constants.back(hidden).chunk(3, dim=-1)  # (B, d_model) each, in torch's order of gates
         reset, update = ((ours + theirs).sigmoid() for ours, theirs in zip(gates[:2], back[:2], strict=True))
         new = torch.addcmul(gates[2], reset, back[2]).tanh()
-        tensors["hidden"].copy_(torch.lerp(new, hidden, update))
-        return self._scores(tensors["hidden"])
+        hidden = torch.lerp(new, hidden, update)
+        return self._scores(hidden), {"hidden": hidden}
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """Hidden states (..., d_model) to logits (..., 1 + n_ahead, C)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
-from lstr.models.kind import Kind, Model, Preset, Tensors
+from lstr.models.kind import Kind, Model, Preset
 from lstr.models.lstr.config import SMALL_TRAINING
 from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows.windows import Outputs, Windows
 
 
@@ -65,17 +66,17 @@ class Recurrent(Model):
         weight = self.classifier.weight
         return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
 
-    def advance(self, constants: None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) of the next chunk of every stream, features (B, D), changing the states.
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `Model.plan`: which streams (B,) begin."""
+        return {"fresh": chunks == 0}
 
-        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
-        """
-        fresh = torch.from_numpy(chunks == 0).to(features.device)[:, None]  # (B, 1)
-        state = {name: tensor.masked_fill(fresh, 0) for name, tensor in tensors.items()}
-        logits, state = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
-        for name, tensor in state.items():
-            tensors[name].copy_(tensor)
-        return logits[:, 0]
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
+        state = {name: begun(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
+        logits, after = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
+        return logits[:, 0], after
 
 
 @dataclass(frozen=True)

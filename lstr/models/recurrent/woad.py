@@ -24,11 +24,12 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
-from lstr.models.kind import Kind, Preset, Tensors
+from lstr.models.kind import Kind, Preset
 from lstr.models.publication import SAME, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.woad_labels import pseudo_targets
+from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
 from lstr.windows.windows import Outputs, Windows
 

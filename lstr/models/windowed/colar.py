@@ -30,9 +30,10 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.errors import CheckpointError
 from lstr.layers.blocks import LinearHead
-from lstr.models.kind import Kind, Preset, Tensors
+from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, SAME, Publication, Result
 from lstr.models.published import Published, Tables
+from lstr.models.stream import Plan, Tensors, put, take
 from lstr.models.windowed.fixed_window import FixedWindow, newest_last
 from lstr.models.windowed.oadtr import TRAINING
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
@@ -166,18 +167,25 @@ class Colar(FixedWindow):
             tensors["around"] = tensors["window"].new_zeros(n_streams, self.config.work_length, 2 * self.config.d_model)
         return tensors
 
-    def advance(self, constants: Tensors, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """As `FixedWindow.advance`."""
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `FixedWindow.plan`; also the row (B,) of the chunk two before the newest."""
+        plan = super().plan(chunks)
+        rows = plan["rows"].reshape(len(chunks), -1)
+        return plan | ({"settled": rows[:, -3]} if self.keeps_convolved else {})
+
+    def step(
+        self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
         if not self.keeps_convolved:
-            return super().advance(constants, tensors, chunks, features)
-        window, streams, places = self.take(tensors["window"], chunks, features)
-        ring, fresh = tensors["around"], np.flatnonzero(chunks == 0)
-        if len(fresh):
+            return super().step(constants, tensors, plan, features, donate)
+        ring, window = self.take_in(tensors["window"], plan, features, donate)
+        around = tensors["around"]
+        if "fresh" in plan:
             zeros = self.of_chunk(features.new_zeros(1, 3, features.shape[1]))[..., 3 * self.config.d_model :].relu()
-            ring[torch.from_numpy(fresh).to(ring.device)] = convolved(zeros, constants)[0]
-        logits, settled = self._newest(constants, window, ring[streams[:, None], places])
-        ring[streams, places[:, -3]] = settled
-        return logits
+            around = torch.where(plan["fresh"][:, None, None], convolved(zeros, constants)[0], around)
+        logits, settled = self._newest(constants, window, take(around, plan["rows"], self.config.work_length))
+        return logits, {"window": ring, "around": put(around, plan["settled"], settled, donate)}
 
     def _newest(self, constants: Tensors, kept: Tensor, around: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, 1, C) of the newest chunk, and what the chunk two before it stays to be, (B, 2 * d_model).

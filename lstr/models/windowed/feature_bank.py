@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.layers.transformer import module_list
-from lstr.models.kind import Kind, Model, Tensors
+from lstr.models.kind import Kind, Model
 from lstr.models.publication import ANET, DESCRIPTION, KINETICS, LSTR_TABLES, Publication, detection
+from lstr.models.stream import Plan, Tensors, begun, put
 from lstr.windows import indices as memory
 from lstr.windows.windows import Outputs, Windows
 
@@ -124,21 +125,36 @@ class LFB(Model):
         names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
         return {name: self.classifier.weight.new_zeros(shape) for name in names}
 
-    def advance(self, constants: None, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1, C) of the next chunk of every stream, features (B, D), changing the rings.
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `Model.plan`: which streams (B,) begin, rows of the newest chunk in both rings, and rows to leave out."""
+        streams = np.arange(len(chunks)) * (self.config.work_length + _long_rows(self.config))
+        plan = {
+            "fresh": chunks == 0,
+            "row": streams + chunks % self.config.work_length,
+            "hidden": ~_visible_rows(chunks, self.config),  # (B, R)
+        }
+        if self.config.n_long:
+            stores = chunks % _spacing(self.config) == 0
+            long_row = np.where(stores, streams + _long_row(chunks, self.config), plan["row"])  # or once more
+            plan |= {"stores": stores, "stores.streams": np.arange(len(chunks)), "stores.row": long_row}
+        return plan
 
-        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
-        """
-        device = features.device
-        fresh, streams, rows = (torch.from_numpy(a).to(device) for a in _places(chunks, self.config))
-        kept = [(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(self.config.l_dec)]  # (B, R, d_model)
-        for pair, new in zip(kept, self.keys_values(features), strict=True):
-            for ring, projected in zip(pair, new, strict=True):
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
+        after, bank = {}, []
+        for i, pair in enumerate(self.keys_values(features)):
+            for name, new in zip((f"keys.{i}", f"values.{i}"), pair, strict=True):
                 # A hidden row weighs 0, but 0 times what an earlier video left there need not be 0.
-                ring[fresh] = 0
-                ring[streams, rows] = projected[streams]
-        visible = torch.from_numpy(_visible_rows(chunks, self.config)).to(device)[:, None]  # (B, 1, R)
-        return self.classify(features[:, None], kept, visible)
+                ring = put(begun(tensors[name], plan.get("fresh")), plan["row"], new, donate)
+                if "stores.row" in plan:
+                    ring = put(ring, plan["stores.row"], new.index_select(0, plan["stores.streams"]), donate)
+                after[name] = ring
+            bank.append((after[f"keys.{i}"], after[f"values.{i}"]))  # (B, R, d_model)
+        rows = bank[0][0].shape[1]
+        hidden = plan["hidden"] if "hidden" in plan else features.new_zeros(len(features), rows, dtype=torch.bool)
+        return self.classify(features[:, None], bank, ~hidden[:, None]), after
 
 
 def _bank_chunks(ends: NDArray[np.int64], config: LFBConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -161,14 +177,6 @@ def _long_rows(config: LFBConfig) -> int:
 def _long_row(chunks: NDArray[np.int64], config: LFBConfig) -> NDArray[np.int64]:
     """Rows of chunks in the long memory's ring, counted from the start of both rings."""
     return config.work_length + chunks // _spacing(config) % _long_rows(config)
-
-
-def _places(chunks: NDArray[np.int64], config: LFBConfig) -> tuple[NDArray[np.int64], ...]:
-    """Where chunks (B,) go: the streams to clear first, then the streams and the rows to write."""
-    storing = np.flatnonzero(chunks % _spacing(config) == 0) if config.n_long else np.zeros(0, dtype=np.int64)
-    streams = np.concatenate([np.arange(len(chunks)), storing])
-    rows = np.concatenate([chunks % config.work_length, _long_row(chunks[storing], config)])
-    return np.flatnonzero(chunks == 0), streams, rows
 
 
 def _visible_rows(chunks: NDArray[np.int64], config: LFBConfig) -> NDArray[np.bool_]:

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.models.kind import Model, Tensors
+from lstr.models.kind import Model
+from lstr.models.stream import Plan, Tensors, put, take
 from lstr.windows.windows import Outputs, Windows
 
 
@@ -65,28 +66,26 @@ class FixedWindow(Model):
         shape = (n_streams, self.config.work_length, self.kept_width)
         return {"window": self.classifier.weight.new_zeros(shape)}
 
-    def advance(self, constants: Any, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) of the next chunk of every stream, features (B, D), changing the ring.
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `Model.plan`: which streams (B,) begin, the newest chunk's row (B,), and the window's (B * W,)."""
+        W, streams = self.config.work_length, np.arange(len(chunks))[:, None]
+        rows = streams * W + (chunks[:, None] + 1 + np.arange(W)) % W  # (B, W) oldest first
+        return {"fresh": chunks == 0, "row": rows[:, -1], "rows": rows.ravel()}
 
-        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
-        """
-        window, _, _ = self.take(tensors["window"], chunks, features)
-        return self.score(window, constants)
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
+        ring, window = self.take_in(tensors["window"], plan, features, donate)
+        return self.score(window, constants), {"window": ring}
 
-    def take(self, ring: Tensor, chunks: NDArray[np.int64], features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Take the next chunks, features (B, D), into a ring (B, W, K).
-
-        Returns the windows (B, W, K), oldest first, and where in the ring they are: streams (B,) and places (B, W).
-        """
-        W = self.config.work_length
+    def take_in(self, ring: Tensor, plan: Tensors, features: Tensor, donate: bool) -> tuple[Tensor, Tensor]:
+        """The ring (B, W, K) with the next chunks, features (B, D), and the windows in it (B, W, K), oldest first."""
         kept = self.of_chunk(torch.cat([features, torch.zeros_like(features[:1])]))  # (B + 1, K)
-        fresh = np.flatnonzero(chunks == 0)
-        if len(fresh):
-            ring[torch.from_numpy(fresh).to(ring.device)] = kept[-1]
-        places = torch.from_numpy((chunks[:, None] + 1 + np.arange(W)) % W).to(ring.device)  # the newest last
-        streams = torch.arange(len(chunks), device=ring.device)
-        ring[streams, places[:, -1]] = kept[:-1]
-        return ring[streams[:, None], places], streams, places
+        if "fresh" in plan:
+            ring = torch.where(plan["fresh"][:, None, None], kept[-1], ring)
+        ring = put(ring, plan["row"], kept[:-1], donate)
+        return ring, take(ring, plan["rows"], self.config.work_length)
 
 
 def newest_last(windows: Windows) -> Tensor:

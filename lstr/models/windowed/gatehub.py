@@ -30,7 +30,8 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.blocks import Block, CausalBlock, LinearHead
 from lstr.layers.transformer import module_list
-from lstr.models.kind import Model, Tensors
+from lstr.models.kind import Model
+from lstr.models.stream import Plan, Tensors, begun, put, take
 from lstr.models.windowed.fixed_window import newest_last, of_present
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
@@ -156,14 +157,12 @@ class GateHUB(Model):
 
     def _histories(self, tokens: Tensor, ends: NDArray[np.int64]) -> Tensor:
         """Tokens (B, n_long + W, d_model) of the histories at ends (B,), of a video's (L, d_model)."""
-        chunks, exist = history_chunks(ends, self.config)
-        return self._padded(tokens[torch.from_numpy(chunks).to(tokens.device)], exist)
+        chunks, exist = (torch.from_numpy(a).to(tokens.device) for a in history_chunks(ends, self.config))
+        return self._padded(tokens[chunks], ~exist)
 
-    def _padded(self, tokens: Tensor, exist: NDArray[np.bool_]) -> Tensor:
-        """Tokens (B, N, d_model) with those of rows of zeros where no chunk exists (B, N)."""
-        if exist.all():
-            return tokens
-        return torch.where(torch.from_numpy(exist).to(tokens.device)[..., None], tokens, self.head.bias)
+    def _padded(self, tokens: Tensor, missing: Tensor | None) -> Tensor:
+        """Tokens (B, N, d_model) with those of rows of zeros where no chunk is, missing (B, N), None where all are."""
+        return tokens if missing is None else torch.where(missing[..., None], self.head.bias, tokens)
 
     @property
     def head(self) -> nn.Linear:
@@ -212,32 +211,39 @@ class GateHUB(Model):
             shapes |= {"present": (W, d_model), "qkv": (W, 3 * d_model)}
         return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
 
-    def advance(self, constants: Gates, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1, C) of the next chunk of every stream, features (B, D), changing the rings.
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `Model.plan`: which streams (B,) begin, rows of the newest chunk (B,), of the history, and what is not.
 
-        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
+        `work_row` and `work_rows` are of the rings that are as long as the work memory.
         """
-        device = features.device
-        fresh, streams = torch.from_numpy(chunks == 0).to(device), torch.arange(len(chunks), device=device)
+        W, streams = self.config.work_length, np.arange(len(chunks))
+        held, exist = history_chunks(chunks, self.config)  # (B, n_long + W)
+        plan = {"fresh": chunks == 0, "missing": ~exist}
+        for name, ring, slots in (("", _ring_rows(self.config), held), ("work_", W, held[:, -W:])):
+            plan[f"{name}row"] = streams * ring + chunks % ring
+            plan[f"{name}rows"] = (streams[:, None] * ring + slots % ring).ravel()
+        return plan
+
+    def step(
+        self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
+        W, n_long = self.config.work_length, self.config.n_long
         if self.keeps_parts:
             parts = self._parts(constants, F.linear(features, self.head.weight))
         else:
             # with a row beside it: one alone is multiplied, and rounded, in another order than those of a video
             parts = {"tokens": self.feature_head_work(F.pad(features, (0, 0, 0, 1)))[:-1]}
+        after, kept, missing = {}, {}, plan.get("missing")
         for name, ring in tensors.items():
-            ring[fresh] = 0
-            ring[streams, torch.from_numpy(chunks % ring.shape[1]).to(device)] = parts[name]
-        held, exist = history_chunks(chunks, self.config)  # (B, n_long + W)
-        kept = {}
-        for name, ring in tensors.items():
-            slots = held[:, -self.config.work_length :] if name in ("present", "qkv") else held
-            kept[name] = ring[streams[:, None], torch.from_numpy(slots % ring.shape[1]).to(device)]
-            if name != "tokens" and not exist.all():
-                here = torch.from_numpy(exist[:, -slots.shape[1] :]).to(device)
-                kept[name].masked_fill_(~here[..., None], 0)
-        if not self.keeps_parts:
-            return self.score(self._padded(kept["tokens"], exist))[:, -1:]
-        return self._newest(constants, **kept)
+            part, length = ("work_", W) if name in ("present", "qkv") else ("", n_long + W)
+            after[name] = put(begun(ring, plan.get("fresh")), plan[f"{part}row"], parts[name], donate)
+            kept[name] = take(after[name], plan[f"{part}rows"], length)
+            if name != "tokens" and missing is not None:
+                kept[name] = kept[name].masked_fill(missing[:, -length:, None], 0)
+        if self.keeps_parts:
+            return self._newest(constants, **kept), after
+        return self.score(self._padded(kept["tokens"], missing))[:, -1:], after
 
     def _parts(self, constants: Gates, tokens: Tensor) -> Tensors:
         """What is kept of chunks with tokens (..., d_model) without bias, by the names of `begin`."""

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.models.kind import Model, Tensors
+from lstr.models.kind import Model
+from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows import indices as memory
 
 
@@ -49,18 +50,21 @@ class Windowed(Model):
         """Tokens (B, W, E) of B streams, oldest first; a video's first chunk stands in slot 0."""
         return {"tokens": self.classifier.weight.new_zeros(n_streams, self.config.work_length, self.token_dim)}
 
-    def advance(self, constants: Any, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) of the next chunk of every stream, features (B, D), changing the tokens.
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """As `Model.plan`: which streams (B,) begin and which leave their oldest chunk, and the newest's slot (B,)."""
+        W = self.config.work_length
+        return {"fresh": chunks == 0, "full": chunks >= W, "newest": np.minimum(chunks, W - 1)}
 
-        chunks (B,) counts the chunks each stream saw before; one at 0 begins anew.
-        """
-        W, device = self.config.work_length, features.device
-        fresh, full = (torch.from_numpy(which).to(device)[:, None, None] for which in (chunks == 0, chunks >= W))
-        newest = torch.from_numpy(np.minimum(chunks, W - 1)).to(device)  # (B,)
-        kept = tensors["tokens"]
-        kept.copy_(torch.where(full, kept.roll(-1, dims=1), kept).masked_fill(fresh, 0))
-        kept.scatter_(1, newest[:, None, None].expand(-1, 1, self.token_dim), self.embed(features)[:, None])
-        return self.decide(kept, newest, constants)
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """As `Model.step`."""
+        kept = begun(tensors["tokens"], plan.get("fresh"))
+        if "full" in plan:
+            kept = torch.where(plan["full"][:, None, None], kept.roll(-1, dims=1), kept)
+        here = torch.arange(kept.shape[1], device=kept.device) == plan["newest"][:, None]  # (B, W)
+        kept = torch.where(here[..., None], self.embed(features)[:, None], kept)
+        return self.decide(kept, plan["newest"], constants), {"tokens": kept}
 
 
 def at_slot(states: Tensor, slots: Tensor) -> Tensor:

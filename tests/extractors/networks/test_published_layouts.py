@@ -17,7 +17,8 @@ from lstr.extractors.networks.backbones.backbones import CONFIGS, build_backbone
 from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.twostream import TwoStream, build_twostream
+from lstr.extractors.run import TwoStream
+from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import Chunk
 
 BN_EPSILON = 1e-5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lstr.metrics import per_frame
 from lstr.metrics.bootstrap import draw, interval, resampled_means
+from lstr.metrics.per_frame import per_frame
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from lstr import streaming
+from lstr.cost import product_counter
 from lstr.kinds import configure, make_model
 from lstr.models.lstr.stream_plan import long_rows
 from lstr.windows import indices as memory
@@ -39,7 +39,7 @@ def plain(monkeypatch):
 
 def flops(model, state):
     """Multiplications and additions of the next step's matrix products."""
-    with FlopCounterMode(display=False) as counter:
+    with product_counter() as counter:
         feed(model, state, 1)
     return counter.get_total_flops()
 

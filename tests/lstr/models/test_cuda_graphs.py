@@ -10,8 +10,8 @@ from lstr import streaming
 from lstr.batch import predict_ahead
 from lstr.errors import LstrError
 from lstr.kinds import configure, make_model
+from lstr.models.cuda_graphs import CapturedStep, Together
 from lstr.models.lstr import caches
-from lstr.models.lstr.cuda_graphs import CapturedStep, Together
 from lstr.models.lstr.stream_plan import make_plan
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)

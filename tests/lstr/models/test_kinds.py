@@ -103,7 +103,7 @@ def test_a_new_kind_trains_and_detects_by_the_commands(mean, lstr, small_set, tm
     )
     assert code == 0, err
     for mode in ("batch", "stream"):
-        options = ("--labels", small_set.labels, "--mode", mode, "--allow-seen", "--subset", "training")
+        options = ("--labels", small_set.labels, "--set", f"mode={mode}", "--allow-seen", "--subset", "training")
         code, _, err = lstr("evaluate", run / "checkpoint.pt", small_set.features, *options)
         assert code == 0, err
     code, _, err = lstr("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")

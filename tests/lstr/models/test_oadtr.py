@@ -32,6 +32,8 @@ def test_published_weights_give_the_published_scores(published):
     has = arrays["has_output"]
     logits = np.concatenate([arrays["logits"][:, None], arrays["ahead_logits"]], axis=1)  # (L, 9, C)
     expected = torch.from_numpy(logits).softmax(dim=-1)[has]
+    loaded.model.double()  # in single precision the published code is 6.4e-6 off, and processors differ by as much
+    features = torch.from_numpy(features).double()
     scores = predict_ahead(loaded.model, features)
     assert (scores[has] - expected).abs().max() < 1e-5 and has.sum() == 225
     without = scores[has, 0, :21] / scores[has, 0, :21].sum(dim=1, keepdim=True)  # as published: no ambiguous class

@@ -108,7 +108,9 @@ def test_stored_scores_are_decided_again(small_set, tmp_path, lstr):
     assert scored(again.videos["scene_00"]) == scored(read_annotations(output / "scene_00.json").videos["scene_00"])
     strict = read_annotations(output / "scene_00.scores.npy", ConvertOptions(thresholds=Thresholds(0.99, 0.98)))
     assert scored(strict.videos["scene_00"]) != scored(again.videos["scene_00"])
-    code, out, _ = lstr("labels", "convert", output / "scene_00.scores.npy", "--to", "csv", "--on", 0.99, "--off", 0.98)
+    code, out, _ = lstr(
+        "labels", "convert", output / "scene_00.scores.npy", "--to", "csv", "--set", "on=0.99", "--set", "off=0.98"
+    )
     assert code == 0 and scored(from_csv(out, "").videos["scene_00"]) == scored(strict.videos["scene_00"])
     (output / "scene_00.json").unlink()
     with pytest.raises(AnnotationError, match="not beside it"):
@@ -179,7 +181,7 @@ def test_subsets_and_classes(labels, tmp_path, lstr):
         (["empty", "--to", "vtt"], 2, "holds no annotations"),
         (["mixed", "--to", "csv"], 2, "mixed holds csv, vtt."),
         (["mixed/up.csv", "--to", "vtt", "-o", "out"], 2, "leads out of its folder"),
-        (["bad.json", "--to", "vtt", "--on", "0.2", "--off", "0.5"], 2, "cannot begin"),
+        (["bad.json", "--to", "vtt", "--set", "on=0.2", "--set", "off=0.5"], 2, "cannot begin"),
     ],
 )
 def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, code, words):

@@ -43,7 +43,7 @@ def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features):
     assert code == 4 and out == "", "before anything is scored"
     assert "have seen 1 of 3 videos to score, first 'scene_00'" in err
     assert "lstr finetune --folds" in err and "--allow-seen" in err and len(err.splitlines()) == 2
-    code, out, err = lstr("evaluate", *given, "--subset", "testing", "--json", "--resamples", "0")
+    code, out, err = lstr("evaluate", *given, "--subset", "testing", "--json", "--set", "resamples=0")
     assert code == 0 and "seen" not in err and "seen" not in json.loads(out), err
     split = read_split(features, small_set.labels, "training")
     with pytest.raises(SeenError):
@@ -52,7 +52,7 @@ def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features):
 
 @pytest.mark.long
 def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_path):
-    given = (features, "--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--allow-seen")
+    given = (features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=0", "--allow-seen")
     folder = tmp_path / "evaluation"
     code, out, err = lstr("evaluate", small_set.checkpoint, *given, "-o", folder)
     said = "the feature networks (rgb, flow) have seen 1 of 3 videos to score, first 'scene_00'"
@@ -108,7 +108,7 @@ def test_the_published_set_leaves_out_what_it_does_not_score(lstr, small_set, fe
     for stream in folder.streams:
         path = folder.array(stream, "scene_00")
         np.save(path, np.load(path)[: work - 1])
-    code, out, err = lstr("evaluate", *given, "--resamples", "0", "--json")
+    code, out, err = lstr("evaluate", *given, "--set", "resamples=0", "--json")
     assert code == 0 and json.loads(out)["videos"] == 2, err
 
 
@@ -131,7 +131,17 @@ def test_each_record_is_read_in_the_folder_that_has_the_video(small_set, feature
 def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
     made = write_features(tmp_path / "features")
     settings = [part for name, value in TINY_SETTINGS.items() for part in ("--set", f"{name}={value}")]
-    given = ("train", made.features, "--labels", made.labels, "--preset", "lstr-small", *settings, "--max-steps", "2")
+    given = (
+        "train",
+        made.features,
+        "--labels",
+        made.labels,
+        "--preset",
+        "lstr-small",
+        *settings,
+        "--set",
+        "train.max_steps=2",
+    )
     code, _, err = lstr(*given, "-o", tmp_path / "elsewhere", "--eval-every", "1")
     assert code == 0 and "seen" not in err, "a folder without records"
     say_seen(made.features, {"v0": ["flow"], "v1": [], "v2": ["flow"], "v3": ["flow"], "v4": []})
@@ -147,7 +157,7 @@ def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
     say_seen(made.features, {"v3": []})
     code, out, err = lstr(
         *("evaluate", tmp_path / "run" / "best.pt", made.features, "--labels", made.labels),
-        *("--subset", "validation", "--resamples", "0", "--json"),
+        *("--subset", "validation", "--set", "resamples=0", "--json"),
     )
     assert code == 0 and "feature networks (flow) had seen 2 of its 3 videos" in err
     assert "had seen 2 of its 3" in json.loads(out)["warnings"][0] and "seen" not in json.loads(out)
@@ -169,9 +179,9 @@ def test_what_extraction_says_is_understood(lstr, finetuned, tmp_path):
     """By folds no video is seen; by the networks of all videos two are, of three."""
     weights, videos = finetuned.weights, finetuned.videos["scene_00"].parent
     (tmp_path / "all.json").write_text(weights.recipe.without_folds().to_json())
-    files = ("--rgb-weights", weights.file("rgb"), "--flow-weights", weights.file("flow"))
+    files = ("--weights", f"rgb={weights.file('rgb')}", "--weights", f"flow={weights.file('flow')}")
     for name, how in (("folds", (weights.path,)), ("all", (tmp_path / "all.json", *files))):
-        given = ("extract", videos, "-o", tmp_path / name, "--workers", 1, "--threads", 1)
+        given = ("extract", videos, "-o", tmp_path / name, "--workers", 1, "--set", "threads=1")
         code, _, err = lstr(*given, "--recipe", *how)
         assert code == 0, err
     by_folds, by_all = (count_seen(open_features(tmp_path / name)) for name in ("folds", "all"))

@@ -202,7 +202,18 @@ def whole(folder, name: str) -> dict:
 @pytest.mark.long
 def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp_path, monkeypatch):
     half = streams[0][: len(streams[0]) // 376 * 188]
-    command = ("detect", "-", "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,jsonl,npy", "--timeout", "1.5s")
+    command = (
+        "detect",
+        "-",
+        "-c",
+        small_set.checkpoint,
+        "-o",
+        tmp_path,
+        "-f",
+        "json,jsonl,npy",
+        "--set",
+        "timeout=1.5s",
+    )
     with piped(half, None) as file:
         monkeypatch.setattr("sys.stdin", open(os.dup(file.fileno())))  # noqa: SIM115
         code, out, err = lstr(*command)
@@ -259,7 +270,7 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code
 
 def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     """Of stored features: the parts asked for, at their own times."""
-    options = ("--start", "0:01", "--duration", "2.5s", "--max-chunks", "7", "-f", "json,jsonl,npy")
+    options = ("--start", "0:01", "--duration", "2.5s", "--set", "max_chunks=7", "-f", "json,jsonl,npy")
     code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, *options)
     assert code == 0, err
     timeline = whole(tmp_path, "scene_00")
@@ -282,7 +293,7 @@ def test_several_at_once_on_standard_output(lstr, small_set, streams):
     """Each line says its source; one where nothing is does not stop the other."""
     with served([streams[0]]) as port:
         addresses = (f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1")
-        code, out, err = lstr("detect", *addresses, "-c", small_set.checkpoint, "--max-chunks", "2")
+        code, out, err = lstr("detect", *addresses, "-c", small_set.checkpoint, "--set", "max_chunks=2")
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 3 and {line["source"] for line in lines} == {f"127.0.0.1-{port}"}
     assert [line["chunk"] for line in lines if "chunk" in line] == [0, 1]
@@ -295,6 +306,6 @@ def test_mistakes_about_live_sources(lstr, small_set):
         ("gopher://host/x", 2, "is no source"),
         ("http://me:secret@127.0.0.1:1/x", 3, "cannot be read"),
     ):
-        got, out, err = lstr("detect", address, "-c", small_set.checkpoint, "--flow-threads", "1")
+        got, out, err = lstr("detect", address, "-c", small_set.checkpoint, "--set", "flow_threads=1")
         assert got == code and words in err and err.count("hint: ") == 1 and out == ""
         assert "secret" not in err and "Traceback" not in err

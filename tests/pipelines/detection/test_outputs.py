@@ -132,7 +132,7 @@ def test_an_anticipating_model_says_what_is_expected(small_set, tmp_path):
 def test_ctrl_c_leaves_the_lines_alone(small_set, tmp_path):
     """Sent at the first line of a real run with every format asked for."""
     command = [sys.executable, "-m", "lstr_cli.main", "detect", small_set.videos, "-c", small_set.checkpoint]
-    options = ["-o", tmp_path / "out", "-f", "all", "--flow-threads", "1"]
+    options = ["-o", tmp_path / "out", "-f", "all", "--set", "flow_threads=1"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [*map(str, [*command, *options])],

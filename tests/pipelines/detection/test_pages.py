@@ -35,7 +35,7 @@ def test_the_index_names_what_failed(lstr, small_set, tmp_path):
 @pytest.mark.long
 def test_one_source_gets_no_index_and_its_video_inside(lstr, small_set, tmp_path):
     video = small_set.videos / "scene_03.mp4"
-    arguments = ["-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "html", "--embed", "1MB"]
+    arguments = ["-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "html", "--set", "embed=1MB"]
     assert lstr("detect", video, *arguments)[0] == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["scene_03.html"]
     page = Page(tmp_path / "out" / "scene_03.html")

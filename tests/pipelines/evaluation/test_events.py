@@ -25,7 +25,7 @@ from lstr.pipelines.evaluation.operating_curves import (
     describe_curves,
     sweep,
 )
-from lstr.timeline import DEFAULT, Thresholds, Timeline, thresholds_of
+from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")
 values = st.lists(st.sampled_from([0.1, 0.25, 0.3, 0.35, 0.5, 0.7]), max_size=24)
@@ -55,7 +55,7 @@ def test_they_are_what_detect_announces(lstr, small_set, tmp_path):
     path, given_labels = tmp_path / "a.pt", (small_set.features, "--labels", small_set.labels, "--subset", "training")
     path.write_bytes(small_set.checkpoint.read_bytes())
     assert lstr("evaluate", path, *given_labels, "--choose-thresholds")[0] == 0
-    code, out, err = lstr("evaluate", path, *given_labels, "--resamples", "20", "--json")
+    code, out, err = lstr("evaluate", path, *given_labels, "--set", "resamples=20", "--json")
     assert code == 0, err
     events = json.loads(out)["events"]
     assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "t", "-f", "json,jsonl")[0] == 0
@@ -214,10 +214,10 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
     assert all(
         (rules[label].on, rules[label].off) == (v["on"], v["off"]) for label, v in document["thresholds"].items()
     )
-    again = json.loads(lstr(*where, "--resamples", "0", "--json")[1])["events"]
+    again = json.loads(lstr(*where, "--set", "resamples=0", "--json")[1])["events"]
     assert again["together"] == document["events"]["together"], "what the choice gave is what evaluate finds"
     before = json.loads(
-        lstr("evaluate", small_set.checkpoint, *where[2:], "--resamples", "0", "--json")[1]
+        lstr("evaluate", small_set.checkpoint, *where[2:], "--set", "resamples=0", "--json")[1]
     )["events"]  # fmt: skip
     assert before["together"] == document["default_events"]["together"]
     out = lstr(*where, "--choose-thresholds", "--false-alarms", "1")[1]
@@ -225,7 +225,7 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
 
 
 def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
-    where = (small_set.features, "--labels", small_set.labels, "--subset", "training", "--resamples", "20")
+    where = (small_set.features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=20")
     code, out, err = lstr("evaluate", small_set.checkpoint, *where, "-o", tmp_path)
     assert code == 0, err
     events = json.loads((tmp_path / "evaluation.json").read_text())["events"]
@@ -249,7 +249,5 @@ def test_the_timeline_is_what_decides():
     """The same as pushing every chunk; here so that a change of either is seen."""
     rows = rows_of([0.6, 0.4, 0.2, 0.9], [0.1, 0.8, 0.8, 0.1])
     timeline = Timeline(CLASSES)
-    for k, row in enumerate(rows):
-        timeline.push((k + 1) / 4, row)
-    timeline.finish(1.0)
-    assert detect_events(rows, CLASSES, DEFAULT).detections == timeline.segments
+    events = [event for k, row in enumerate(rows) for event in timeline.push((k + 1) / 4, row)]
+    assert detect_events(rows, CLASSES, DEFAULT).detections == segments_in(events + timeline.finish(1.0))

@@ -14,7 +14,7 @@ import pytest
 from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
-from lstr.metrics import per_frame
+from lstr.metrics.per_frame import per_frame
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.analysis import analyse, compare, resample
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of

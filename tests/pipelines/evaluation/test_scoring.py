@@ -10,7 +10,7 @@ import pytest
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
-from lstr.metrics import per_frame
+from lstr.metrics.per_frame import per_frame
 from lstr.pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
 from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
 from lstr.pipelines.progress import result_of
@@ -89,7 +89,7 @@ def test_a_stream_scores_the_same(small_set):
 
 
 def test_the_command_writes_a_report_and_compares(lstr, small_set, tmp_path):
-    arguments = ("--labels", small_set.labels, "--subset", "training", "--resamples", "20")
+    arguments = ("--labels", small_set.labels, "--subset", "training", "--set", "resamples=20")
     code, out, err = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "-o", tmp_path / "one")
     assert code == 0 and "corrected" in out and "published" in out and "first correct decision" in out
     assert str(tmp_path / "one" / "report.html") in err
@@ -114,7 +114,7 @@ def test_several_feature_roots_are_read_as_one(lstr, small_set, tmp_path):
         for path in (*(tmp_path / root).glob("*/scene_*"),):
             if path.stem not in kept:
                 path.unlink()
-    arguments = ("--labels", small_set.labels, "--subset", "training", "--resamples", "0", "--json")
+    arguments = ("--labels", small_set.labels, "--subset", "training", "--set", "resamples=0", "--json")
     whole = json.loads(lstr("evaluate", small_set.checkpoint, small_set.features, *arguments)[1])
     code, out, err = lstr("evaluate", small_set.checkpoint, tmp_path / "a", tmp_path / "b", *arguments)
     assert code == 0, err

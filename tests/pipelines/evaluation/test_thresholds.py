@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lstr.checkpoints import checkpoint
 from lstr.pipelines.evaluation.hysteresis import hysteresis
 from lstr.pipelines.evaluation.thresholds import MOST_LEVELS, choose_thresholds, f1, levels, write_thresholds
-from lstr.timeline import Thresholds, Timeline, thresholds_of
+from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 
@@ -30,10 +30,8 @@ def test_the_thresholds_separate_what_can_be_separated():
     assert found.keys() == {"kick"}, "punch never happens, background is no event"
     assert 0.22 < found["kick"].on <= 0.4 and 0.15 < found["kick"].off <= 0.2
     timeline = Timeline(CLASSES, found)
-    for k, row in enumerate(scores[0]):
-        timeline.push((k + 1) / 4, row)
-    timeline.finish(2)
-    assert [(s.start, s.end) for s in timeline.segments] == [(0.5, 1.5)]
+    events = [event for k, row in enumerate(scores[0]) for event in timeline.push((k + 1) / 4, row)]
+    assert [(s.start, s.end) for s in segments_in(events + timeline.finish(2))] == [(0.5, 1.5)]
 
 
 def test_ambiguous_chunks_do_not_count():
@@ -57,10 +55,8 @@ def test_hysteresis_is_that_of_the_timeline(videos, on, share):
     expected = np.zeros(len(decided), bool)
     for start, video in zip(starts, videos, strict=True):
         timeline = Timeline(CLASSES, Thresholds(on, on * share))
-        for k, row in enumerate(column(video, 1)):
-            timeline.push((k + 1) / 4, row)
-        timeline.finish(len(video) / 4)
-        for segment in timeline.segments:
+        events = [event for k, row in enumerate(column(video, 1)) for event in timeline.push((k + 1) / 4, row)]
+        for segment in segments_in(events + timeline.finish(len(video) / 4)):
             expected[start + round(segment.start * 4) : start + round(segment.end * 4)] = True
     assert (decided == expected).all()
 

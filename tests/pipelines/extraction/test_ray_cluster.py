@@ -120,7 +120,7 @@ def weights(tmp_path_factory) -> Path:
 
 
 def on_cluster(address: str, *arguments) -> list[str]:
-    return ["extract", *map(str, arguments), *FAST, "--engine", "ray", "--ray-address", address]
+    return ["extract", *map(str, arguments), *FAST, "--set", "engine=ray", "--set", f"ray_address={address}"]
 
 
 def start(*arguments: str) -> subprocess.Popen:
@@ -147,7 +147,7 @@ def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket,
     source, features = place(f"{bucket}/in"), place(f"{bucket}/features")
     for path in scenes.iterdir():
         source.joined("deep", path.name).put(path)
-    command = on_cluster(two_nodes.address, source, "-o", features, "--flow-weights", weights)
+    command = on_cluster(two_nodes.address, source, "-o", features, "--weights", f"flow={weights}")
     process = start(*command)
     lost = wait_for(two_nodes.works_on, process)
     two_nodes.kill_second()
@@ -159,7 +159,7 @@ def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket,
 
     (name,) = lost
     folder = tmp_path / "features"
-    assert lstr("extract", scenes / f"{name}.mp4", "-o", folder, *FAST, "--flow-weights", weights)[0] == 0
+    assert lstr("extract", scenes / f"{name}.mp4", "-o", folder, *FAST, "--weights", f"flow={weights}")[0] == 0
     for path in ("rgb_random_resnet50", "flow_custom_bninception"):
         elsewhere = np.load(io.BytesIO(features.joined(path, "deep", f"{name}.npy").read()))
         assert np.allclose(elsewhere, np.load(folder / path / f"{name}.npy"), atol=1e-4, rtol=1e-3)
@@ -223,8 +223,8 @@ def test_a_signal_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path, sent, co
 
 
 def test_an_address_without_the_engine(lstr, scenes, tmp_path):
-    code, _, err = lstr("extract", scenes, "-o", tmp_path / "features", "--ray-address", "auto")
-    assert code == 2 and "--ray-address is for --engine ray." in err, err
+    code, _, err = lstr("extract", scenes, "-o", tmp_path / "features", "--set", "ray_address=auto")
+    assert code == 2 and "ray_address is for --set engine=ray." in err, err
 
 
 def test_without_ray(lstr, scenes, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from tests.support.processes import heed_interrupts
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-SMALL += ["--device", "cpu", "--flow-threads", "1"]
+SMALL += ["--device", "cpu", "--set", "flow_threads=1"]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
     from lstr.pipelines.finetuning import run_folder
 
-    options = ("--stream", "flow", "--loaders", "0")
+    options = ("--stream", "flow", "--workers", "0")
     saved = run_folder.State.save
 
     def stop(self, *given):
@@ -116,7 +116,7 @@ def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     assert code == 130 and out == "" and "--resume" in err and "Traceback" not in err
     monkeypatch.setattr(run_folder.State, "save", saved)
     mistake(finetune(tmp_path / "run", *options), 4, "was stopped", "--resume")
-    mistake(finetune(tmp_path / "run", *options, "--resume", "--seed", "3"), 4, "flow.seed was 0, is 3")
+    mistake(finetune(tmp_path / "run", *options, "--resume", "--set", "seed=3"), 4, "flow.seed was 0, is 3")
     code, _, err = finetune(tmp_path / "run", *options, "--resume")
     assert code == 0 and "epoch 2/2" in err and "epoch 1/2" not in err, err
 
@@ -141,7 +141,7 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
         finetune(out, "--stream", "flow", "--init", tmp_path / "resnet50.pth"), 4, "holds a resnet50", "bninception"
     )
     mistake(finetune(out, "--stream", "rgb", "--init", tmp_path / "none.pth"), 2, "none.pth is not a file")
-    mistake(finetune(out, "--stream", "rgb", "--flow-init", "random"), 4, "leave out --flow-init")
+    mistake(finetune(out, "--stream", "rgb", "--init", "flow=random"), 4, "leave out --flow-init")
     mistake(finetune(out, "--init", "kinetics"), 4, "is not on this machine", "lstr weights fetch")
     mistake(finetune(out, "--recipe", acted[0]), 4, "no recipe.json")
     mistake(finetune(out, "--set", "epoch=3"), 2, "no setting 'epoch'")
@@ -152,7 +152,7 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
     mistake(lstr("finetune", "--labels", acted[1], "-o", out), 2, "Give a video")
     told = (("one training video", only, acted[1], ()), ("labels no action", acted[0], tmp_path / "nothing.json", ()))
     told += (("--folds 9 of 3", acted[0], acted[1], ("--folds", "9")),)
-    told += (("and the cache may have", acted[0], acted[1], ("--cache-size", "1MB")),)
+    told += (("and the cache may have", acted[0], acted[1], ("--set", "cache_size=1MB")),)
     for words, videos, labels, options in told:
         code, printed, err = finetune(out, *options, videos=videos, labels=labels)
         assert code == 2 and printed == "" and words in err and err.count("hint: ") == 1, err
@@ -199,7 +199,7 @@ def test_a_real_kill(finetune, acted, home, tmp_path, how, code):
         "flow",
         "--flow",
         "dis",
-        "--loaders",
+        "--workers",
         "1",
         *SMALL,
         "--set",

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 from lstr.labels.segment import Segment
 from lstr.pipelines.evaluation.hysteresis import detect_spans
 from lstr.pipelines.learning.thresholds import Scored, by_class, choose_rule, f1_of
-from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline
+from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "hug")
 
@@ -23,10 +23,9 @@ CLASSES = ("Background", "hug")
 def test_spans_are_those_of_the_timeline(curve, on, share, length, gap):
     rule = Thresholds(on, on * share, length, gap)
     timeline = Timeline(CLASSES, rule)
-    for k, score in enumerate(curve):
-        timeline.push((k + 1) * CHUNK_SECONDS, np.array([0, score]))
-    timeline.finish(len(curve) * CHUNK_SECONDS)
-    assert detect_spans(curve, rule).tolist() == [[s.start, s.end] for s in timeline.segments]
+    events = [e for k, s in enumerate(curve) for e in timeline.push((k + 1) * CHUNK_SECONDS, np.array([0, s]))]
+    events += timeline.finish(len(curve) * CHUNK_SECONDS)
+    assert detect_spans(curve, rule).tolist() == [[s.start, s.end] for s in segments_in(events)]
 
 
 def scored(rng, flicker: bool) -> Scored:

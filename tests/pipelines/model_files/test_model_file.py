@@ -253,7 +253,7 @@ def test_commands(lstr, packed, tmp_path):
     code, out, _ = lstr("info", file)
     assert code == 0 and "in this file" in out
     for model in (["-m", file], ["-c", file], []):
-        code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--max-chunks", 2, "--json")
+        code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--set", "max_chunks=2", "--json")
         assert code == 0 and json.loads(out)["decided"] == 2 and err.count("was trained on scene_00") == 1, err
         assert len(json.loads(out)["warnings"]) == 1
     code, _, err = lstr("unpack", file, "-o", tmp_path / "out")
@@ -269,7 +269,7 @@ def test_commands(lstr, packed, tmp_path):
 def test_features_and_training_with_it(lstr, packed, tmp_path):
     """Its networks make features, which it then may score, and begin other networks."""
     features = tmp_path / "features"
-    one = ["--workers", 1, "--threads", 1, "--no-cache"]
+    one = ["--workers", 1, "--set", "threads=1", "--cache", "none"]
     code, _, err = lstr("extract", packed.videos["scene_02"], "-o", features, "--recipe", packed.file, *one)
     assert code == 0, err
     assert set(recorded_weights(features).values()) == {str(packed.file)}

@@ -51,11 +51,13 @@ def test_other_weights_and_other_flow_are_taken_where_that_is_allowed(lstr, smal
     torch.save(build_backbone("resnet50").state_dict(), tmp_path / "own.pth")
     video = next(small_set.videos.rglob("*.mp4"))
     detect = ["detect", video, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "json"]
-    code, _, err = lstr(*detect, "--flow", "dis")
+    code, _, err = lstr(*detect, "--set", "recipe.flow_algorithm=dis")
     assert code == 4 and '"dis-medium" against "tvl1-opencv5"' in err and ALLOW in err and not timelines(tmp_path)
-    code, _, err = lstr(*detect, "--rgb-weights", tmp_path / "own.pth")
+    code, _, err = lstr(*detect, "--weights", f"rgb={tmp_path / 'own.pth'}")
     assert code == 4 and '"custom" against "random"' in err and ALLOW in err and not timelines(tmp_path)
-    code, _, err = lstr(*detect, "--flow", "dis", "--rgb-weights", tmp_path / "own.pth", ALLOW)
+    code, _, err = lstr(
+        *detect, "--set", "recipe.flow_algorithm=dis", "--weights", f"rgb={tmp_path / 'own.pth'}", ALLOW
+    )
     assert code == 0, err
     (timeline,) = timelines(tmp_path / "out")
     for text in ('flow_algorithm: "dis-medium" against "tvl1-opencv5"', "rgb.sha256", 'rgb.weights: "custom" against'):

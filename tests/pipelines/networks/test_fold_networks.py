@@ -25,7 +25,7 @@ from lstr.pipelines.extraction.worker import open_worker
 from lstr.pipelines.features.folder import create_features, open_features
 from lstr.pipelines.networks import fold_networks
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, networks_of
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.fold_networks import FoldNetworks
 from lstr.pipelines.networks.recipes import choose_recipe, find_recipe, weights_for
 from tests.support.extraction import returned
@@ -71,9 +71,7 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
         assert told == [hashes, fold, [], weights.recipe.id, False]
     files = WeightSources(*(str(finetuned.weights.file(stream, 2)) for stream in BOTH))
     with FlowWorkers(1, "dis") as workers:
-        alone = build_twostream(SMALL, files, "cpu", "float32")
-        alone.threads = 1
-        use_runtime(alone)
+        alone = run_on(build_twostream(SMALL, files, "cpu", "float32"), threads=1)
         rows = list(alone.rows(open_chunks(finetuned.videos["scene_01"], SMALL.long_side)[2], workers))
     for stream, array in zip(BOTH, extracted.load("scene_01"), strict=True):
         np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)
@@ -106,7 +104,7 @@ def test_a_copy_of_one_networks_file_still_knows_what_it_has_seen(finetuned, tmp
 
 def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extracted):
     weights = finetuned.weights
-    again = ["extract", finetuned.videos["scene_00"].parent, "-o", extracted.path, "--workers", 1, "--threads", 1]
+    again = ["extract", finetuned.videos["scene_00"].parent, "-o", extracted.path, "--workers", 1, "--set", "threads=1"]
     code, _, err = lstr(*again, "--recipe", weights.path)
     assert code == 0 and "3 kept" in err and "random weights" not in err, err
     of_features = [*again, "--recipe", extracted.path]
@@ -115,7 +113,7 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
     (extracted.path / "weights.json").unlink()
     code, _, err = lstr(*of_features)
     assert code == 4 and "no file was named" in err and err.count("hint: ") == 1
-    code, _, err = lstr(*of_features, "--rgb-weights", weights.path, "--flow-weights", weights.path)
+    code, _, err = lstr(*of_features, "--weights", f"rgb={weights.path}", "--weights", f"flow={weights.path}")
     assert code == 0 and "3 kept" in err, err
     flow = weights.recipe.narrowed(["flow"])
     with pytest.raises(WeightsError, match="has not seen a fold") as caught:
@@ -125,10 +123,10 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
 
 def test_a_plan_and_one_stream(lstr, finetuned, tmp_path):
     videos = finetuned.videos["scene_00"].parent
-    arguments = ["extract", videos, "-o", tmp_path / "rgb", "--recipe", finetuned.weights.path, "--streams", "rgb"]
+    arguments = ["extract", videos, "-o", tmp_path / "rgb", "--recipe", finetuned.weights.path, "--stream", "rgb"]
     code, out, _ = lstr(*arguments, "--dry-run", "--json")
     assert code == 0 and json.loads(out)["to_do"] == 3 and not (tmp_path / "rgb").exists()
-    code, _, err = lstr(*arguments, "--workers", 1, "--threads", 1)
+    code, _, err = lstr(*arguments, "--workers", 1, "--set", "threads=1")
     assert code == 0, err
     folder = open_features(tmp_path / "rgb")
     assert folder.streams == ("rgb",) and folder.recipe.rgb == finetuned.weights.recipe.rgb
@@ -202,9 +200,9 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
     assert check_recipe(loaded, recipe, "features") == check_recipe(loaded, recipe.without_folds(), "features") == []
     assert networks_of(loaded, None, str(weights.path), "cpu")[0].recipe == recipe
     detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy"]
-    detect += ["--flow-threads", 1]
-    code, _, err = lstr(*detect, "--flow-weights", weights.path)
+    detect += ["--set", "flow_threads=1"]
+    code, _, err = lstr(*detect, "--weights", f"flow={weights.path}")
     assert code == 0 and len(np.load(tmp_path / "out" / "scene_02.scores.npy")) == 16, err
-    assert lstr(*detect, "--flow-weights", weights.file("flow"))[0] == 0
-    code, _, err = lstr(*detect, "--flow-weights", weights.file("flow", 1))
+    assert lstr(*detect, "--weights", f"flow={weights.file('flow')}")[0] == 0
+    code, _, err = lstr(*detect, "--weights", f"flow={weights.file('flow', 1)}")
     assert code == 4 and "flow.sha256" in err

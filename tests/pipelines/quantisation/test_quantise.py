@@ -14,7 +14,9 @@ from tests.support.mistakes import mistake
 def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
     model = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path
     mistake(lstr("quantise", model, "-o", tmp_path / "b.lstr"), 2, "VIDEO")
-    mistake(lstr("extract", small_set.videos, "-o", tmp_path / "f", "--precision", "int8"), 2, "lstr quantise")
+    mistake(
+        lstr("extract", small_set.videos, "-o", tmp_path / "f", "--set", "recipe.precision=int8"), 2, "lstr quantise"
+    )
     (tmp_path / "no.mp4").write_text("no video")
     mistake(lstr("quantise", model, tmp_path / "no.mp4", "-o", tmp_path / "b.lstr"), 3, "can be read")
     mistake(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", tmp_path / "b.lstr"), 4, "model file")
@@ -28,7 +30,7 @@ def test_a_model_in_int8(lstr, small_set, tmp_path):
     small, videos = tmp_path / "small.lstr", tmp_path / "videos"
     videos.mkdir()
     shutil.copy(small_set.videos / "scene_00.mp4", videos)
-    command = ["quantise", model, videos, "-o", small, "--chunks", 12, "--labels", small_set.labels]
+    command = ["quantise", model, videos, "-o", small, "--set", "chunks=12", "--labels", small_set.labels]
     code, out, err = lstr(*command, "--subset", "training", "--json")
     assert code == 0 and "both mAPs flatter it" in err and model.read_bytes() == before, err
     record, about = json.loads(out), open_model(small).about

@@ -11,7 +11,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.subtitles import from_vtt
 from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.reports.timeline_page import write_report
-from lstr.timeline import Thresholds, Timeline
+from lstr.timeline import Thresholds, Timeline, segments_in
 from tests.support.browser import click_at, ink, seconds, until
 
 CLASSES = ["Background", "hug", 'kick, "high"']
@@ -25,10 +25,8 @@ TRUTH = [Segment(2.0, 4.0, HUG), Segment(5.0, 6.0, HUG), Segment(0.5, 1.0, KICK)
 def timeline_of(rules: Thresholds) -> dict:
     """What `lstr detect` writes for the scores."""
     timeline = Timeline(tuple(CLASSES), rules)
-    for chunk, scores in enumerate(SCORES):
-        timeline.push((chunk + 1) * 0.25, scores)
-    timeline.finish(CHUNKS * 0.25)
-    segments = [segment.to_dict() for segment in timeline.segments]
+    events = [event for chunk, scores in enumerate(SCORES) for event in timeline.push((chunk + 1) * 0.25, scores)]
+    segments = [segment.to_dict() for segment in segments_in(events + timeline.finish(CHUNKS * 0.25))]
     document = {"source": "clips/a.mp4", "duration": 10.0, "classes": CLASSES, "chunks": CHUNKS, "segments": segments}
     return document | {"id": "clips/a", "thresholds": timeline.describe()}
 

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from lstr.pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encode_scores
-from lstr.timeline import Thresholds, Timeline
+from lstr.timeline import Thresholds, Timeline, segments_in
 
 RULES = [
     Thresholds(),
@@ -27,7 +27,7 @@ def in_python(curve: np.ndarray, rules: Thresholds) -> list[tuple[float, float, 
             events += timeline.push((chunk + 1) * 0.25, np.array([score]))
     events += timeline.finish(len(curve) * 0.25)
     announced = [event.time for event in events if event.event == "started"]
-    return [(s.start, s.end, time, s.score) for s, time in zip(timeline.segments, announced, strict=True)]
+    return [(s.start, s.end, time, s.score) for s, time in zip(segments_in(events), announced, strict=True)]
 
 
 @pytest.mark.parametrize("rules", RULES)

@@ -7,7 +7,6 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from lstr.extractors.flow import tvl1
 from lstr.extractors.video.probe import probe
 from lstr.pipelines.speed.chain import STAGES, Paced, rendered
 
@@ -21,10 +20,9 @@ def video(small_set):
 
 @pytest.mark.long
 def test_the_record(lstr, video, tmp_path):
-    against = ["--against", "opencv"] if tvl1.available() else []
     output = tmp_path / "new" / "record.json"
     code, out, err = lstr(
-        "bench", "--input", video, "--recipe", "fast", "--chunks", CHUNKS, "--json", "-o", output, *against
+        "bench", "--input", video, "--recipe", "fast", "--set", f"chunks={CHUNKS}", "--json", "-o", output
     )
     assert code == 0 and "record.json" in err
     record = json.loads(out)
@@ -44,9 +42,14 @@ def test_the_record(lstr, video, tmp_path):
     assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"]
     assert record["input"] == [{"name": "scene_00.mp4", "width": 96, "height": 64, "fps": 30.0}]
     assert record["paper"]["serial"] == 4.6 and record["peak_memory_mb"] > 100
-    if against:
-        assert record["tvl1"]["mean_epe_px"] < 1e-5 and record["tvl1"]["ratio"] > 1
-        assert record["tvl1"]["size"] == [96, 64]
+
+
+def test_a_recipe_of_one_stream_has_the_stages_of_one(lstr, video):
+    code, out, err = lstr("bench", "chain", "--recipe", "live", "--input", video, "--set", f"chunks={CHUNKS}", "--json")
+    assert code == 0, err
+    stages = json.loads(out)["stages"]
+    assert list(stages) == [name for name in STAGES if name != "rgb_features"]
+    assert sum(stage["share"] for stage in stages.values()) == pytest.approx(1, abs=0.01)
 
 
 def test_the_papers_rates_add_up_to_its_last_row():
@@ -56,11 +59,18 @@ def test_the_papers_rates_add_up_to_its_last_row():
 
 
 def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
+    code, _, err = lstr("bench", "flow")
+    assert code == 2 and "'flow' is neither recipes nor chain" in err
+    code, _, err = lstr("bench", "-o", tmp_path)
+    assert code == 2 and "is a folder" in err
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = lstr("bench", "-o", tmp_path / "file" / "record.json")
+    assert code == 2 and "cannot be written" in err
     code, _, err = lstr("bench", "--input", tmp_path / "none.mp4")
     assert code == 2 and "does not exist" in err and "hint:" in err
     code, _, err = lstr("bench", "--input", sound_only)
     assert code == 3 and "no video stream" in err
-    code, _, err = lstr("bench", "--flow", "dis", "--flow-backend", "native")
+    code, _, err = lstr("bench", "--set", "recipe.flow_algorithm=dis", "--set", "flow_backend=native")
     assert code == 1 and "no native kernel for dis" in err
 
 

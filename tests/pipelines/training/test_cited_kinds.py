@@ -26,7 +26,7 @@ def test_a_peer_trains_and_detects_by_the_commands(kind, lstr, small_set, tmp_pa
     assert code == 0, err
     scored = []
     for mode in ("batch", "stream"):
-        how = ("--mode", mode, "--allow-seen", "--subset", "training", "--json")
+        how = ("--set", f"mode={mode}", "--allow-seen", "--subset", "training", "--json")
         code, out, err = lstr("evaluate", tmp_path / "run" / "checkpoint.pt", small_set.features, *labels, *how)
         assert code == 0, err
         scored.append(json.loads(out)["lstr"]["mAP"])

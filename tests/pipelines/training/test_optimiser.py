@@ -1,28 +1,8 @@
 """The optimiser of training."""
 
-import subprocess
-import sys
-
 import torch
 
 from lstr.pipelines.training.step import Adam, Average
-
-ONE_STEP = """
-import sys, torch
-from lstr.pipelines.training.step import Adam
-weight = torch.nn.Parameter(torch.ones(3))
-optimiser = Adam([weight], lr=0.1, fused=True)
-weight.sum().backward()
-optimiser.step()
-optimiser.zero_grad()
-optimiser.load_state_dict(optimiser.state_dict())
-assert weight.grad is None and not torch.equal(weight, torch.ones(3)) and torch.is_grad_enabled()
-assert "torch._dynamo" not in sys.modules
-"""
-
-
-def test_it_does_not_import_the_compiler():
-    subprocess.run([sys.executable, "-c", ONE_STEP], check=True)
 
 
 def weights_after(optimiser_of, **decay: float) -> list[torch.Tensor]:

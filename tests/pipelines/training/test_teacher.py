@@ -225,5 +225,7 @@ def test_by_the_command_and_it_knows_what_comes(lstr, tmp_path):
         assert (scores.argmax(1)[:116] == torch.from_numpy(one.targets.argmax(1))[:116]).float().mean() > 0.95
     how = ("--allow-seen", "--subset", "training", "--json")
     for mode in ("batch", "stream"):
-        code, out, err = lstr("evaluate", tmp_path / "run" / "checkpoint.pt", features, *labels, "--mode", mode, *how)
+        code, out, err = lstr(
+            "evaluate", tmp_path / "run" / "checkpoint.pt", features, *labels, "--set", f"mode={mode}", *how
+        )
         assert code == 0 and json.loads(out)["lstr"]["mAP"] < 0.8, err

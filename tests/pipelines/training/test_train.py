@@ -269,7 +269,17 @@ def test_settings_travel(lstr, feature_set, tmp_path):
     """--print-config, config.json and the checkpoint say the same, and --config takes it back."""
     command = ("train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "run")
     tiny = [word for name, value in TINY_SETTINGS.items() for word in ("--set", f"{name}={value}")]
-    given = (*tiny, "--set", "train.epochs=1", "--seed", "7", "--deterministic", "--preset", "lstr-small")
+    given = (
+        *tiny,
+        "--set",
+        "train.epochs=1",
+        "--set",
+        "train.seed=7",
+        "--set",
+        "train.deterministic=true",
+        "--preset",
+        "lstr-small",
+    )
     code, out, _ = lstr(*command, *given, "--print-config")
     printed = json.loads(out)
     assert code == 0 and not (tmp_path / "run").exists()
@@ -288,7 +298,7 @@ def test_settings_travel(lstr, feature_set, tmp_path):
     assert {"train.epochs": 1, "train.seed": 7}.items() <= extra["changed"].items()
     assert {"model.rgb_dim", "train.weight_decay"}.isdisjoint(extra["changed"])
     (tmp_path / "printed.json").write_text(json.dumps(printed))
-    code, out, _ = lstr(*command, "--config", tmp_path / "printed.json", "--print-config", "--max-steps", "3")
+    code, out, _ = lstr(*command, "--config", tmp_path / "printed.json", "--print-config", "--set", "train.max_steps=3")
     again = json.loads(out)
     assert again["train"] == printed["train"] | {"max_steps": 3} and again["model"] == printed["model"]
     assert again["preset"] == "lstr-small" and again["changed"] == printed["changed"] | {"train.max_steps": 3}

@@ -86,7 +86,7 @@ def test_fetch_then_check(lstr, published, flow_file, tmp_path):
     code, out, err = lstr("weights", "check")
     assert code == 4 and "No published weights" in err and "lstr weights fetch" in err
     code, out, err = lstr("weights", "fetch")
-    assert code == 0 and out == f"{home / 'flow.pth'}\n" and "--flow-weights kinetics" in err
+    assert code == 0 and out == f"{home / 'flow.pth'}\n" and "-o features --weights kinetics" in err
     assert (home / "flow.pth").read_bytes() == flow_file.read_bytes()
     assert json.loads(lstr("weights", "list", "--json")[1])[0]["here"] is True
 
@@ -151,7 +151,7 @@ def test_fetched_weights_by_name(published, tmp_path):
 
 @pytest.mark.parametrize("command", [("extract", "videos", "-o", "features"), ("detect", "video.mp4")])
 def test_commands_take_a_recipe_for_weights(lstr, published, command):
-    code, _, err = lstr(*command, "--flow-weights", "kinetics")
+    code, _, err = lstr(*command, "--weights", "flow=kinetics")
     assert code == 4 and "not on this machine" in err and "lstr weights fetch flow.pth" in err
 
 

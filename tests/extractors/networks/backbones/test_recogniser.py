@@ -249,11 +249,13 @@ def test_a_recogniser_from_the_command_line_to_a_detection(configs, small_set, t
     from tests.support.feature_set import TINY
 
     features, run = tmp_path / "features", tmp_path / "run"
-    network = ["--rgb-network", configs / "tsn_r18.py", "--rgb-weights", configs / "tsn_r18.pth"]
-    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", "--streams", "rgb", *network)
+    network = ["--set", f"recipe.rgb.network={configs / 'tsn_r18.py'}", "--weights", f"rgb={configs / 'tsn_r18.pth'}"]
+    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", "--stream", "rgb", *network)
     assert code == 0 and "random" not in err, err
     settings = [f"--set=model.{name}={value}" for name, value in TINY.items()]
-    code, _, err = lstr("train", features, "--labels", small_set.labels, "-o", run, "--max-steps", "1", *settings)
+    code, _, err = lstr(
+        "train", features, "--labels", small_set.labels, "-o", run, "--set", "train.max_steps=1", *settings
+    )
     assert code == 0, err
     video = next(small_set.videos.rglob("*.mp4"))
     detect = ["detect", video, "-c", run / "checkpoint.pt", "-o", tmp_path / "out", "-f", "json"]
@@ -265,5 +267,5 @@ def test_a_recogniser_from_the_command_line_to_a_detection(configs, small_set, t
     assert described["recipe"]["rgb"]["width"] == 512
     assert lstr("compare", features, features)[0] == 0
     again = ["extract", small_set.videos, "-o", features, "--recipe", run / "checkpoint.pt"]
-    code, _, err = lstr(*again, "--rgb-weights", configs / "tsn_r18.pth")
+    code, _, err = lstr(*again, "--weights", f"rgb={configs / 'tsn_r18.pth'}")
     assert code == 0 and "4 kept" in err, err

@@ -4,19 +4,16 @@ slow to launch."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.models.kind import Tensors
-from lstr.models.lstr import caches
-from lstr.models.lstr.precomputed import Constants
-from lstr.models.lstr.stream_plan import Plan, make_plan
+from lstr.models.kind import Model
+from lstr.models.stream import CHANGES, Plan, Tensors, keep, of_two_shapes
 
 CAPTURING = Lock()
 """Of a process: PyTorch captures one graph at a time."""
@@ -52,12 +49,13 @@ class Together:
 
 
 class CapturedStep:
-    """`caches.advance` on fixed memory: one CUDA graph for steps that run the encoder, one for those that do not.
+    """`Model.advance` on fixed memory, by CUDA graphs: for steps that sum up a long memory, and for those that do not.
 
-    It belongs to the tensors it was made with, which must not be replaced. `prepare` captures both graphs.
+    It belongs to the tensors it was made with, which must not be replaced. `prepare` captures every graph.
     """
 
-    def __init__(self, constants: Constants, tensors: Tensors) -> None:
+    def __init__(self, model: Model, constants: Any, tensors: Tensors) -> None:
+        self.model = model
         self.constants = constants
         self.tensors = tensors
         self.inputs: dict[bool, Together] = {}
@@ -66,44 +64,39 @@ class CapturedStep:
 
     def prepare(self) -> None:
         """Capture now, while no other thread uses the GPU, what the first steps would."""
-        config, n_streams = self.constants.model.config, len(self.tensors["work"])
+        config, n_streams = self.model.config, len(next(iter(self.tensors.values())))
         features = torch.zeros(n_streams, config.input_dim)
         for chunks in range(config.work_length + config.long_stride + 1):  # by then both kinds of steps came
-            plan = make_plan(config, np.full(n_streams, chunks), whole=True)
-            if (len(plan.changed) > 0) not in self.replays:
-                self._made(plan, features)
+            plan = of_two_shapes(self.model.plan(np.full(n_streams, chunks)))
+            if (CHANGES in plan) not in self.replays:
+                self._made(plan, features, np.ones(n_streams, dtype=np.bool_))
 
     def __call__(self, chunks: NDArray[np.int64], features: Tensor, taking: NDArray[np.bool_] | None = None) -> Tensor:
-        """Logits (B, 1 + anticipation, C) of the next chunk of B streams, features (B, D), for use before the next.
+        """Logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), for use before the next.
 
         taking (B,) bool: the streams that have a next chunk, None for all. What a step leaves of another stream is
-        what its own next step writes anew.
+        what it was, or what its own next step writes anew.
         """
-        plan = make_plan(self.constants.model.config, chunks, whole=True)
-        if taking is not None:  # a GRU's state alone is carried on from what it was
-            there = torch.from_numpy(taking)
-            for mask in (plan.leaving, plan.fresh):
-                assert mask is not None, "a whole plan has every mask"
-                mask &= there
-        encodes = self._made(plan, features)
-        self.replays[encodes]()
-        return self.logits[encodes]
+        taking = np.ones(len(chunks), dtype=np.bool_) if taking is None else taking
+        changes = self._made(of_two_shapes(self.model.plan(chunks)), features, taking)
+        self.replays[changes]()
+        return self.logits[changes]
 
-    def _made(self, plan: Plan, features: Tensor) -> bool:
-        """Bring a step's numbers to where its graph reads them; whether it runs the encoder."""
-        encodes = len(plan.changed) > 0
-        weight = self.constants.model.pos_encoding.pe
-        values = {**vars(plan), "features": features.to("cpu", weight.dtype)}
-        if encodes not in self.inputs:
-            self.inputs[encodes] = Together(values, weight.device)
-        self.inputs[encodes].fill(values)
-        if encodes not in self.replays:
-            self.replays[encodes] = self.capture(lambda: self._run(encodes))
-        return encodes
+    def _made(self, plan: Plan, features: Tensor, taking: NDArray[np.bool_]) -> bool:
+        """Bring a step's numbers to where its graph reads them; whether that is the one for long memories."""
+        changes, weight = CHANGES in plan, self.model.classifier.weight
+        values = {f"plan.{name}": torch.from_numpy(np.array(array)) for name, array in plan.items()}
+        values |= {"features": features.to("cpu", weight.dtype), "taking": torch.from_numpy(taking)}
+        if changes not in self.inputs:
+            self.inputs[changes] = Together(values, weight.device)
+        self.inputs[changes].fill(values)
+        if changes not in self.replays:
+            self.replays[changes] = self.capture(lambda: self._run(changes))
+        return changes
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """A function that does `work` by replaying its kernels. The streams are left as they were."""
-        with CAPTURING, torch.no_grad(), torch.cuda.device(self.constants.model.pos_encoding.pe.device):
+        with CAPTURING, torch.no_grad(), torch.cuda.device(self.model.classifier.weight.device):
             before = {name: tensor.clone() for name, tensor in self.tensors.items()}
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
@@ -120,7 +113,9 @@ class CapturedStep:
                 tensor.copy_(before[name])
         return graph.replay
 
-    def _run(self, encodes: bool) -> None:
-        tensors = self.inputs[encodes].tensors
-        plan = Plan(**cast(dict[str, Any], {field.name: tensors[field.name] for field in fields(Plan)}))
-        self.logits[encodes] = caches.run(self.constants, self.tensors, plan, tensors["features"])
+    def _run(self, changes: bool) -> None:
+        given = self.inputs[changes].tensors
+        plan = {name.removeprefix("plan."): tensor for name, tensor in given.items() if name.startswith("plan.")}
+        logits, after = self.model.step(self.constants, self.tensors, plan, given["features"], donate=True)
+        keep(self.tensors, after, given["taking"])
+        self.logits[changes] = logits

@@ -1,16 +1,23 @@
-"""How fast each kind of model decides at its published size, beside LSTR: what `lstr bench models` records.
+"""How fast each kind of model decides at its published size, beside LSTR: benchmarks/models.json.
 
-Weights, features and memories are random numbers, for speed does not depend on them.
+Weights, features and memories are random numbers, for speed does not depend on them. `lstr models` shows these speeds
+from then on.
+
+    python benchmarks/models.py [RECORD.json] [--kinds rnn miniroad] [--training] [--seconds 5]
 """
 
+import argparse
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
+from pathlib import Path
 from time import perf_counter, process_time
 
 import numpy as np
 import torch
+from lstr_step import stream_row
+from turns import Row, follow, interleave, ratio, summary, whole
 
 from lstr import streaming
 from lstr.config import WindowConfig
@@ -24,8 +31,8 @@ from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.models import keep_speeds
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.model import build, filled, stream_row
-from lstr.pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
+from lstr.pipelines.speed.chain import build, filled
+from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
 from lstr.pipelines.training.batches import PieceMaker, read_ahead
 from lstr.pipelines.training.config import TrainConfig, preset_named
 from lstr.pipelines.training.ranks import ALONE
@@ -184,3 +191,18 @@ def training_speed(config: WindowConfig, train: TrainConfig, seconds: float) -> 
         "steps": steps,
         "threads": torch.get_num_threads(),
     }
+
+
+def main() -> None:
+    """Measure, and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", nargs="?", type=Path, default=Path(__file__).with_name("models.json"))
+    parser.add_argument("--kinds", nargs="*", default=(), help="these alone")
+    parser.add_argument("--training", action="store_true", help="measure steps of training too")
+    parser.add_argument("--seconds", type=float, default=5.0, help="rough time of a row")
+    given = parser.parse_args()
+    follow(bench_kinds(KindsBench(tuple(given.kinds), given.seconds, given.training)), given.record)
+
+
+if __name__ == "__main__":
+    main()

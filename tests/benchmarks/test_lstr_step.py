@@ -12,12 +12,17 @@ import torch
 
 from lstr import streaming
 from lstr.checkpoints import checkpoint
+from lstr.errors import CheckpointError
+from lstr.extractors.errors import MissingPathError
 from lstr.kinds import KINDS, configure, make_model
 from lstr.models.lstr.config import ENCODERS
 from lstr.models.lstr.stream_plan import make_plan
 from lstr.pipelines.progress import Finished, Progress, result_of
-from lstr.pipelines.speed import model as bench
-from lstr.pipelines.speed import turns
+from lstr.pipelines.speed import measuring
+from tests.support.benchmarks import benchmark
+from tests.support.mistakes import mistake
+
+bench, turns = benchmark("lstr_step"), benchmark("turns")
 
 TINY = configure(
     rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4
@@ -104,8 +109,8 @@ def test_a_filled_state_has_its_memory_full(name):
     updates = []
     for _ in range(8):
         plan = make_plan(replace(model.config, kind="lstr"), state.chunks)
-        assert plan.work_mask is None and plan.long_mask is None and plan.fresh is None
-        updates.append(len(plan.changed))
+        assert not plan["absent"].any() and not plan["changes.hidden"].any()
+        updates.append(plan["changes"].sum())
         assert torch.isfinite(streaming.step(model, state, rgb, flow)).all()
     assert updates == [1, 0, 1, 1] * 2
 
@@ -157,20 +162,18 @@ def tiny_checkpoint(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_command(lstr, tiny_checkpoint, tmp_path):
+def test_script(tiny_checkpoint, tmp_path, monkeypatch, capsys):
     path = tmp_path / "new folder" / "record.json"
-    arguments = ("bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--threads", 1, "-o", path)
-    code, out, err = lstr(*arguments, "--json")
-    assert code == 0 and "random weights" in err and str(path) in err
-    record = json.loads(out)
+    run(monkeypatch, path, "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--threads", 1)
+    record = json.loads(path.read_text())
+    assert str(path) in capsys.readouterr().err
     check(record, threads=1)
-    assert json.loads(path.read_text()) == record
     assert record["classes"] == 3 and record["config"]["d_model"] == 16
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
 
 
 @pytest.mark.long
-def test_an_interrupted_command_leaves_what_it_measured(lstr, monkeypatch, tiny_checkpoint, tmp_path):
+def test_an_interrupted_script_leaves_what_it_measured(monkeypatch, tiny_checkpoint, tmp_path):
     """A valid record of the parts that were done, which says that it is not whole."""
     path, design_row = tmp_path / "record.json", bench.design_row
     left = iter(range(2))
@@ -181,13 +184,17 @@ def test_an_interrupted_command_leaves_what_it_measured(lstr, monkeypatch, tiny_
         return design_row(*arguments)
 
     monkeypatch.setattr(bench, "design_row", interrupted)
-    code, out, _ = lstr(
-        "bench", "lstr", "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--device", "cpu", "-o", path
-    )
+    with pytest.raises(KeyboardInterrupt):
+        run(monkeypatch, path, "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--device", "cpu")
     record = json.loads(path.read_text())
-    assert code == 130 and out == "" and record["unfinished"] is True
+    assert record["unfinished"] is True
     assert list(record["designs"]) == list(bench.designs(TINY))[:2] and record["memory_length"] and record["machine"]
     assert record["device"] == "cpu" and record["stream"]["steps"] > 0
+
+
+def run(monkeypatch, *words) -> None:
+    monkeypatch.setattr("sys.argv", ["lstr_step.py", *map(str, words)])
+    bench.main()
 
 
 def test_measured_comes_with_what_is_new():
@@ -203,45 +210,22 @@ def test_measured_comes_with_what_is_new():
         return "end"
 
     def run():
-        returned.append((yield from turns.recorded(events(), {"about": 0}, parts)))
+        returned.append((yield from measuring.recorded(events(), {"about": 0}, parts)))
 
     returned: list = []
-    told = [event.record if isinstance(event, turns.Measured) else event for event in run()]
+    told = [event.record if isinstance(event, measuring.Measured) else event for event in run()]
     whole = {"about": 0, "a": 1, "unfinished": True}
     assert told == [1, whole, 2, 3, whole | {"b": {"c": 2}}, 4] and returned == ["end"]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
-def test_a_device_that_is_not_there(lstr):
-    mistake(lstr("bench", "lstr", "--device", "cuda"), 2, "cuda", "lstr doctor")
-
-
-@pytest.mark.long
-def test_command_prints_tables(lstr, monkeypatch, record):
-    on_gpu = record | {"gpu": {"name": "some GPU", **record}}
-    monkeypatch.setattr(bench, "bench_lstr", lambda _: iter([Finished(on_gpu)]))
-    code, out, err = lstr("bench", "lstr")
-    assert code == 0 and "THUMOS" in err and "some GPU" in out and "2 threads" in out
-    for words in (*HEADLINE, "updates the long memory", "16 streams at once", "bf16", "two-stage", "bytes a stream"):
-        assert words in out
-
-
-def mistake(result, code: int, *words: str) -> None:
-    """One sentence and one hint, nothing on standard output."""
-    got, out, err = result
-    assert got == code and out == "", err
-    assert err.count("error: ") == 1 and err.count("hint: ") == 1 and all(word in err for word in words), err
-
-
-def test_mistakes(lstr, tiny_checkpoint, tmp_path):
-    mistake(lstr("bench", "flow"), 2, "flow", "lstr bench --help")
-    mistake(lstr("bench", "--seconds", 1), 2, "--seconds", "lstr bench lstr")
-    mistake(lstr("bench", "lstr", "--recipe", "fast"), 2, "--recipe", "lstr bench chain")
-    mistake(lstr("bench", "lstr", "--seconds", 0), 2, "--seconds")
-    mistake(lstr("bench", "lstr", "-c", tmp_path / "none.pt"), 4, "none.pt")
-    mistake(lstr("bench", "lstr", "--golden", tmp_path), 2, "lstr_small.pth")
-    mistake(lstr("bench", "lstr", "-o", tmp_path), 2, "is a folder")
-    (tmp_path / "file").write_text("in the way")
-    mistake(lstr("bench", "lstr", "-o", tmp_path / "file" / "record.json"), 2, "cannot be written")
+def test_mistakes(tiny_checkpoint, tmp_path):
+    with pytest.raises(MissingPathError, match="lstr_small.pth"):
+        list(bench.bench_lstr(bench.ModelBench(TINY, golden=tmp_path)))
     for shape in (replace(TINY, kind="rnn"), replace(TINY, long_length=0)):
-        mistake(lstr("bench", "lstr", "-c", tiny_checkpoint(shape)), 4, "no LSTR to measure")
+        with pytest.raises(CheckpointError, match="no LSTR to measure"):
+            list(bench.bench_lstr(bench.ModelBench(shape)))
+
+
+def test_a_command_that_moved_says_where(lstr):
+    mistake(lstr("bench", "lstr"), 2, "no part of lstr any more", "python benchmarks/lstr_step.py")
+    mistake(lstr("bench", "models"), 2, "no part of lstr any more", "python benchmarks/models.py")

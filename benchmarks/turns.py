@@ -1,21 +1,19 @@
 """Rows that are compared take turns in short rounds, so that whatever else the machine does hits all of them alike."""
 
-import json
 import statistics
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
-from typing import Any, TypeVar
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Any
 
 import numpy as np
 import torch
 
-from lstr.pipelines.progress import Progress
+from lstr.pipelines.speed.measuring import Measuring, Result, written
+from lstr_cli import console
 
-Result = TypeVar("Result")
-Measuring = Generator[None, None, Result]
-"""A measurement that yields after each of its parts, and returns its result."""
 Rounds = dict[str, list[list[float]]]
 """Seconds of every step, by row and round."""
 
@@ -27,40 +25,6 @@ class Row:
     step: Callable[[], object]
     burst: int = 1
     """Steps always taken together: a stride of a stream, so that every round has its share of updates"""
-
-
-def counted(parts: Measuring[Result], total: int) -> Generator[Progress, None, Result]:
-    """A measurement of `total` parts as progress."""
-    done = 0
-    while True:
-        try:
-            next(parts)
-        except StopIteration as finished:
-            return finished.value
-        done += 1
-        yield Progress("measuring", done, total)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The record of a measurement as far as it has come; `unfinished` in it says so."""
-
-    record: dict
-
-
-def recorded(events: Generator[Any, None, Result], about: dict, parts: dict) -> Generator[Any, None, Result]:
-    """The same events, each after a Measured of what is new in `parts`, which the measurement fills, and `about` it."""
-    told = ""
-    while True:
-        try:
-            event = next(events)
-        except StopIteration as finished:
-            return finished.value
-        now = json.dumps(parts)
-        if now not in (told, "{}"):
-            told = now
-            yield Measured({**about, **json.loads(now), "unfinished": True})
-        yield event
 
 
 def whole(parts: Measuring[Result]) -> Result:
@@ -117,3 +81,10 @@ def ratio(baseline: list[list[float]], rounds: list[list[float]], n_streams: int
     """How many times as fast as the baseline: the median over rounds, in each of which both met the same machine."""
     each = [statistics.fmean(slow) / statistics.fmean(fast) for slow, fast in zip(baseline, rounds, strict=True)]
     return round(n_streams * statistics.median(each), 2)
+
+
+def follow(events: Iterable[Any], path: Path) -> None:
+    """Run a measurement from a terminal; its record is in the file from the first part on."""
+    start = monotonic()
+    console.follow(written(events, path), "parts")
+    console.say(f"measured in {monotonic() - start:.0f} s; record: {path}")

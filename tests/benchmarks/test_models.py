@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from lstr.errors import ConfigError
-from lstr.kinds import KINDS, configure
+from lstr.kinds import KINDS
 from lstr.pipelines.models import describe_models, keep_speeds, read_speeds
 from lstr.pipelines.progress import Finished, Progress
-from lstr.pipelines.speed import kinds as bench
-from lstr.pipelines.speed.kinds import KindsBench, bench_kinds
-from lstr.pipelines.speed.turns import Measured
+from lstr.pipelines.speed.measuring import Measured
+from tests.support.benchmarks import benchmark
 from tests.support.tiny_models import TINY
+
+bench = benchmark("models")
 
 
 def shapes(kinds):
@@ -31,7 +32,7 @@ def one_round(monkeypatch):
 
 @pytest.mark.parametrize("kinds", [("rnn",), pytest.param(tuple(KINDS), marks=pytest.mark.long)])
 def test_every_kind_has_a_row(kinds):
-    events = list(bench_kinds(KindsBench(kinds, seconds=0.001, shapes=shapes(["lstr", *kinds]))))
+    events = list(bench.bench_kinds(bench.KindsBench(kinds, seconds=0.001, shapes=shapes(["lstr", *kinds]))))
     assert isinstance(events[-1], Finished)
     record = json.loads(json.dumps(events[-1].result))
     assert tuple(record["kinds"]) == kinds
@@ -49,8 +50,8 @@ def test_every_kind_has_a_row(kinds):
     "kind", ["red", *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS if kind != "red")]
 )
 def test_training_is_measured_where_that_is_wanted(kind):
-    options = KindsBench((kind,), 0.001, True, shapes(["lstr", kind]))
-    row = list(bench_kinds(options))[-1].result["kinds"][kind]
+    options = bench.KindsBench((kind,), 0.001, True, shapes(["lstr", kind]))
+    row = list(bench.bench_kinds(options))[-1].result["kinds"][kind]
     assert row["training"]["steps"] >= 1 and 0 <= row["training"]["data_wait"] <= 1
 
 
@@ -66,9 +67,9 @@ def test_speeds_of_this_machine_are_kept_by_kind(monkeypatch, tmp_path):
     assert read_speeds()["kinds"].keys() == {"lfb"}, "another machine's speeds are none of this one"
 
 
-def test_an_unknown_kind_is_an_error():
-    with pytest.raises(ConfigError, match="no kind 'gpt'"):
-        KindsBench(("gpt",))
-    with pytest.raises(ConfigError, match="no kind 'gpt'"):
-        list(describe_models("gpt"))
-    assert configure().kind == "lstr"
+@pytest.mark.parametrize("ask", [lambda kind: bench.KindsBench((kind,)), lambda kind: list(describe_models(kind))])
+def test_an_unknown_kind_is_an_error_that_names_the_known_ones(ask):
+    with pytest.raises(ConfigError, match="no kind 'gpt'") as failed:
+        ask("gpt")
+    assert [kind for kind in KINDS if kind not in failed.value.hint] == []
+    ask("rnn")

@@ -1,9 +1,13 @@
-"""How fast the model decides, measured on this machine: what `lstr bench lstr` records.
+"""How fast the model decides, measured on this machine: benchmarks/lstr-step.json.
 
-Weights, features and memories are random numbers, for speed does not depend on them.
+Weights, features and memories are random numbers, for speed does not depend on them. Every ratio is to the window
+recomputed at each chunk, measured in turns with the stream in the same run. What is measured so far is in the record
+from the first part on.
+
+    python benchmarks/lstr_step.py [RECORD.json] [--device cpu] [--seconds 2] [-c run/checkpoint.pt]
 """
 
-import tempfile
+import argparse
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,22 +15,24 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from turns import Row, follow, interleave, ratio, summary, whole
 
 from lstr import streaming
 from lstr.checkpoints import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import MissingPathError, OutputError
-from lstr.kinds import KINDS, change, make_model
+from lstr.extractors.errors import MissingPathError
+from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.models.lstr.stream_plan import make_plan
-from lstr.pipelines.files.atomic import unwritable
+from lstr.models.stream import CHANGES
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.turns import Measured, Measuring, Row, counted, interleave, ratio, recorded, summary, whole
+from lstr.pipelines.speed.chain import build, filled, full_age
+from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
 from lstr.streaming import StreamState
 from lstr.windows.windows import gather
 
@@ -116,17 +122,6 @@ def measure(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
         yield from measure_on("cuda", options, rows["gpu"])
 
 
-def check_output(path: Path) -> None:
-    """Raise OutputError now, not after minutes of measuring, where a record cannot be written to `path`."""
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder, not a file.", "give -o a file.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
-
-
 def measure_on(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
     """Every row on one device, put into `rows` as it comes."""
     config, n_classes = options.config, options.n_classes
@@ -214,29 +209,6 @@ def design_row(config: WindowConfig, n_classes: int, seconds: float, device: str
     return result | ({"recompute_steps_per_second": speeds["recompute"]} if "recompute" in speeds else {})
 
 
-def build(config: WindowConfig, n_classes: int, device: str) -> Model:
-    """A model with random weights, ready to score."""
-    return make_model(config, n_classes).eval().to(device)
-
-
-def full_age(config: WindowConfig) -> int:
-    """Chunks after which both memories have long been full; a multiple of the stride, so an update comes next."""
-    return 2 * (config.long_length + config.work_length * config.long_stride)
-
-
-def filled(state: StreamState, offset: int = 0) -> StreamState:
-    """The state with its memory full: random numbers in place of thousands of steps.
-
-    Stream b has seen full_age + offset + b chunks, so of several one in `long_stride` updates its long memory at each
-    step. Its scores are finite and mean nothing.
-    """
-    for tensor in state.tensors.values():
-        if tensor.is_floating_point():  # masks stay: everything is visible
-            tensor.normal_()
-    state.chunks[:] = full_age(state.config) + offset + np.arange(len(state.chunks))
-    return state
-
-
 def stream_row(model: Model, state: StreamState) -> Row:
     """A step of every stream of a state."""
     config = model.config
@@ -262,7 +234,7 @@ def by_kind(rounds: list[list[float]], config: WindowConfig) -> dict:
     assert isinstance(config, LSTRConfig), "as `bench_lstr` asks for"
     first = full_age(config)
     plans = (make_plan(config, np.array([first + i])) for i in range(config.long_stride))
-    updates = np.array([len(plan.changed) > 0 for plan in plans])  # (stride,), the same in every burst
+    updates = np.array([CHANGES in plan and plan[CHANGES].any() for plan in plans])  # (stride,), as in every burst
     ms = 1000 * np.concatenate(rounds).reshape(-1, config.long_stride)
     medians = (round(float(np.median(ms[:, which])), 3) if which.any() else None for which in (updates, ~updates))
     return dict(zip(("update_ms", "other_ms"), medians, strict=True))
@@ -304,3 +276,27 @@ def read_golden(folder: Path) -> tuple[Model, Video]:
             raise MissingPathError(f"{path} does not exist.", "give --golden the folder with lstr_small.pth and .npz.")
     with np.load(arrays) as video:
         return checkpoint.load(weights, GOLDEN_SHAPE).model, (video["rgb"], video["flow"])
+
+
+def main() -> None:
+    """Measure, and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", nargs="?", type=Path, default=Path(__file__).with_name("lstr-step.json"))
+    parser.add_argument("-c", "--checkpoint", help="the shape of this model; else the THUMOS'14 size")
+    parser.add_argument("--seconds", type=float, default=5.0, help="rough time of a row; designs take a third")
+    parser.add_argument("--threads", type=int, help="of torch")
+    parser.add_argument("--device", help="cpu or cuda; else both")
+    parser.add_argument("--golden", type=Path, help="compare bf16 on lstr_small.pth and .npz of this folder too")
+    given = parser.parse_args()
+    shape = {}
+    if given.checkpoint:
+        loaded = checkpoint.load(given.checkpoint)
+        shape = {"config": loaded.config, "n_classes": len(loaded.classes)}
+    options = ModelBench(
+        **shape, seconds=given.seconds, threads=given.threads, device=given.device, golden=given.golden
+    )
+    follow(bench_lstr(options), given.record)
+
+
+if __name__ == "__main__":
+    main()

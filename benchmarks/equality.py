@@ -1,0 +1,317 @@
+"""Show that two commits give equal results: features, training, finetuning, learning, detection, evaluation.
+
+    python benchmarks/equality.py record TREE -o before.json       about two minutes on two cores
+    python benchmarks/equality.py compare before.json after.json
+
+TREE is a checkout; its code is run through its commands and `import lstr` alone, so that modules may have moved. What
+is compared is SHA-256 of arrays, tensors and entries (benchmarks/fingerprints.py), on one machine, with one thread of
+torch, fixed seeds, and a fresh folder for all that is kept. What a machine would choose by itself and results depend
+on is chosen here: precisions, and the plan of `lstr learn`, which without --time follows from settings and the one
+thread. `compare` says what differs, and leaves the reason to people.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from equality_inputs import SEEN, write_features, write_videos
+from fingerprints import Parts, file_content, lines_parts
+
+FORMAT = "lstr-equality/1"
+KINDS = Path(__file__).with_name("equality_kinds.py")
+LIBRARIES = ("torch", "torchvision", "numpy", "openvino", "av", "decord", "opencv-contrib-python", "scikit-learn")
+NOT_PASSED_ON = ("LSTR_CHECKPOINT", "LSTR_DECODER", "LSTR_DEBUG", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+NAMED = 4  # parts that differ are named, at most
+WHERE = "import lstr, lstr_cli; print(lstr.__file__); print(lstr_cli.__file__)"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command and what it leaves behind."""
+
+    name: str
+    words: str
+    """Of the command line, below a folder with the inputs; `python FILE …` for a script"""
+    results: str = ""
+    """Patterns of the files that are compared"""
+    apart: str = ""
+    """What is an item of its own: files of a `suffix`, files of a `folder`, or nothing"""
+    piped: str = ""
+    """The file on standard input"""
+    lines: bool = False
+    """Whether standard output is JSON lines, which are compared"""
+    document: str = ""
+    """The file that standard output is kept in, which is compared"""
+
+
+SMALL = "--set model.d_model=32 --set model.n_heads=4 --set model.d_feedforward=32 --set train.batch_size=4"
+LEARNING = "--set train.epochs=6 --set train.lr=0.003 --eval-every 2"
+TRAINED = {
+    "lstr": "--preset lstr-small --set model.long_length=64 --set model.anticipation=2",
+    "rnn": "--preset small",
+    "testra": "--preset testra-thumos14 --set model.long_length=32 --set model.n0=4 --set model.n1=4",
+    "miniroad": "--preset miniroad-thumos14 --set model.work_length=16",
+}
+TINY = "--set epochs=1 --set draws=48 --set precision=float32"
+EVENTS = "--on 0.34 --off 0.335 --min-length 0.5"
+LABELLED = "features --labels features.json"
+
+
+def jobs() -> list[Job]:
+    """All that is compared, in an order in which each finds what it needs."""
+    training = [
+        Job(
+            f"train {kind}",
+            f"train {LABELLED} -o run-{kind} {words} {SMALL} {LEARNING} --seed 5",
+            f"run-{kind}/checkpoint.pt run-{kind}/best.pt run-{kind}/metrics.jsonl",
+        )
+        for kind, words in TRAINED.items()
+    ]
+    best = "evaluate run-lstr/checkpoint.pt"
+    return [
+        Job("features faithful", f"extract videos/{SEEN}.mp4 -o faithful --recipe faithful", "faithful/*/*.npy"),
+        Job("features live", "extract videos -o live --recipe live", "live/*/*.npy live/recipe.json"),
+        Job(
+            "features fast, bf16, torch",
+            f"extract videos/{SEEN}.mp4 -o fast --recipe fast --precision bf16 --runtime torch",
+            "fast/*/*.npy fast/recipe.json",
+        ),
+        *training,
+        Job(
+            "every kind",
+            f"python {KINDS} features features.json kinds",
+            "kinds/*/checkpoint.pt kinds/*/evaluation.json kinds/*/stream.npy",
+            apart="folder",
+        ),
+        Job(
+            "finetune",
+            f"finetune videos --labels videos.json -o weights --recipe own.json --seed 3 {TINY}",
+            "weights/*.pth weights/recipe.json",
+            apart="suffix",
+        ),
+        Job(
+            "features of finetuned networks",
+            f"extract videos/{SEEN}.mp4 -o finetuned --recipe weights",
+            "finetuned/*/*.npy",
+        ),
+        Job(
+            "learn",
+            f"learn videos videos.json -o live.lstr --recipe live --seed 3 {TINY} --set train.epochs=2",
+            "live.lstr live.learn/features/*/*.npy live.learn/run/checkpoint.pt live.learn/report/*.csv",
+            apart="suffix",
+        ),
+        Job(
+            "detect files",
+            f"detect videos -m live.lstr -o timeline -f all --labels videos.json {EVENTS}",
+            "timeline/*",
+            apart="suffix",
+        ),
+        Job("detect pipe", f"detect - -m live.lstr --on-lag wait {EVENTS}", piped="pipe.mkv", lines=True),
+        Job("detect features", "detect features -m run-lstr/checkpoint.pt -o scores -f json,jsonl,npy", "scores/*"),
+        Job(
+            "evaluate batch",
+            f"{best} {LABELLED} --json -o report",
+            "report/**/*",
+            apart="suffix",
+            document="batch.json",
+        ),
+        Job("evaluate stream", f"{best} {LABELLED} --json --mode stream", document="stream.json"),
+        Job(
+            "evaluate, choose thresholds",
+            f"{best} {LABELLED} --subset validation --choose-thresholds --json",
+            "run-lstr/checkpoint.pt",
+            document="chosen.json",
+        ),
+    ]
+
+
+def environment(tree: Path, work: Path) -> dict[str, str]:
+    """Of a command: the code of a tree, one thread of torch, no GPU, and a home of its own."""
+    kept = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
+    fixed = {"CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "COLUMNS": "120"}
+    return {**kept, **threads, **fixed, "PYTHONPATH": str(tree), "LSTR_HOME": str(work / "home")}
+
+
+def check_tree(tree: Path, work: Path) -> None:
+    """Raises SystemExit where another lstr than that of the tree would run."""
+    words = [sys.executable, "-P", "-c", WHERE]
+    told = subprocess.run(words, env=environment(tree, work), cwd=work, capture_output=True, text=True)
+    found = [Path(line).resolve() for line in told.stdout.split()]
+    if told.returncode or not all(path.is_relative_to(tree) for path in found):
+        raise SystemExit(f"{tree} is no checkout of lstr: {told.stderr or told.stdout}")
+
+
+def run(job: Job, tree: Path, work: Path) -> tuple[dict[str, Parts], str]:
+    """The items of a job, {name: parts}, and why it failed, else nothing."""
+    words = job.words.split()
+    command = ["-P", *(words[1:] if words[0] == "python" else ["-m", "lstr_cli.main", *words])]
+    with ExitStack() as stack:
+        source = stack.enter_context((work / job.piped).open("rb")) if job.piped else subprocess.DEVNULL
+        done = subprocess.run(
+            [sys.executable, *command], env=environment(tree, work), cwd=work, stdin=source, capture_output=True
+        )
+    folders = {str(work): "WORK", str(tree): "TREE"}
+    if done.returncode:
+        reason = " ".join(done.stderr.decode(errors="replace").strip().splitlines()[-3:])
+        return found_items(job, work, folders), f"exit code {done.returncode}: {reason}"
+    items: dict[str, Parts] = {}
+    if job.lines:
+        items[job.name] = lines_parts(done.stdout.decode(), folders)
+    if job.document:
+        (work / job.document).write_bytes(done.stdout)
+        items |= {f"{job.name}, printed": file_content(work / job.document, folders)[""]}
+    items |= found_items(job, work, folders)
+    return items, "" if items else f"it left no {job.results}"
+
+
+def found_items(job: Job, work: Path, folders: Mapping[str, str]) -> dict[str, Parts]:
+    """The items in the files that a job has left."""
+    items: dict[str, Parts] = {}
+    found = {path for pattern in job.results.split() for path in work.glob(pattern) if path.is_file()}
+    for path in sorted(found):
+        group = {"suffix": "".join(path.suffixes), "folder": path.parent.name}.get(job.apart, "")
+        for sort, parts in file_content(path, folders).items():
+            item = items.setdefault(" ".join(filter(None, (job.name, group, sort))), {})
+            item |= {f"{path.relative_to(work)} {name}".strip(): part for name, part in parts.items()}
+    return items
+
+
+def record(tree: Path, work: Path, only: str = "") -> dict[str, Any]:
+    """Run all jobs, or those whose name contains `only`, in a folder; the record."""
+    start = perf_counter()
+    check_tree(tree, work)
+    inputs = write_videos(work)
+    write_features(work)
+    items: dict[str, Parts] = {}
+    failed: dict[str, str] = {}
+    for job in jobs():
+        if only in job.name:
+            before = perf_counter()
+            left, reason = run(job, tree, work)
+            items |= left
+            if reason:
+                failed[job.name] = reason
+            print(f"{job.name}: {reason or f'{perf_counter() - before:.1f} s'}", flush=True)
+    return {
+        "format": FORMAT,
+        "about": {"inputs": inputs, **about()},
+        "tree": str(tree),
+        "commit": commit(tree),
+        "seconds": round(perf_counter() - start),
+        "failed": failed,
+        "items": items,
+    }
+
+
+def about() -> dict[str, Any]:
+    """What results may depend on beside the code."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    versions = {name: version(name) for name in LIBRARIES}
+    return {"machine": f"{platform.machine()} {processor}", "python": platform.python_version(), **versions}
+
+
+def commit(tree: Path) -> str:
+    """The commit of a checkout, with a + where files differ from it."""
+    told = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=tree, capture_output=True, text=True)
+    return told.stdout.strip()
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """One line an item, and whether all are equal; a job that failed in either is not."""
+    lines = [f"before: {before['commit']}, after: {after['commit']}"]
+    for name, value in before["about"].items():
+        if after["about"].get(name) != value:
+            lines.append(f"note: {name} was {value} and is {after['about'].get(name)}, so results may differ by it.")
+    equal = True
+    for when, one in (("before", before), ("after", after)):
+        for job, reason in one["failed"].items():
+            lines.append(f"failed   {job}, {when}: {reason}")
+            equal = False
+    for name in dict.fromkeys([*before["items"], *after["items"]]):
+        old, new = before["items"].get(name), after["items"].get(name)
+        if old == new:
+            lines.append(f"equal    {name} ({counted(old or {})})")
+            continue
+        equal = False
+        if old is None or new is None:
+            lines.append(f"differs  {name}: only {'after' if old is None else 'before'}")
+        else:
+            lines.append(f"differs  {name}: {difference(old, new)}")
+    return lines, equal
+
+
+def counted(parts: Parts) -> str:
+    """As in "3 parts"."""
+    return f"{len(parts)} part{'s' * (len(parts) != 1)}"
+
+
+def difference(old: Parts, new: Parts) -> str:
+    """Which parts differ, are gone or are new."""
+    kept = [name for name in old if name in new]
+    told = {
+        f"of {counted(old)} differ": [name for name in kept if old[name] != new[name]],
+        "gone": [name for name in old if name not in new],
+        "new": [name for name in new if name not in old],
+    }
+    return "; ".join(f"{len(names)} {what}{named(names)}" for what, names in told.items() if names)
+
+
+def named(names: Iterable[str]) -> str:
+    """The first names, as in " (a, b, …)"; nothing for a part without a name."""
+    known = [name for name in names if name]
+    shown = [*known[:NAMED], *(["…"] if len(known) > NAMED else [])]
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record. Raises SystemExit for another file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise SystemExit(f"{path} is no record of benchmarks/equality.py.")
+    return content
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Record or compare; 1 where a job failed or an item differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    recording = commands.add_parser("record", help="run everything with the code of a checkout")
+    recording.add_argument("tree", type=Path)
+    recording.add_argument("-o", "--output", type=Path, required=True)
+    recording.add_argument("--work", type=Path, help="new folder that is kept; a temporary one by default")
+    recording.add_argument("--only", default="", help="jobs whose name contains this; each needs those before it")
+    comparing = commands.add_parser("compare", help="say what differs; exit code 1 where anything does")
+    comparing.add_argument("before", type=Path)
+    comparing.add_argument("after", type=Path)
+    options = parser.parse_args(words)
+    if options.command == "compare":
+        lines, equal = compare(read_record(options.before), read_record(options.after))
+        print(*lines, sep="\n")
+        return 0 if equal else 1
+    with ExitStack() as stack:
+        work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lstr-equality-")))
+        work.mkdir(parents=True, exist_ok=not options.work)
+        result = record(options.tree.resolve(), work.resolve(), options.only)
+    options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(result['items'])} items in {result['seconds']} s: {options.output}")
+    return 1 if result["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

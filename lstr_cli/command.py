@@ -1,0 +1,62 @@
+"""Commands whose help shows first what is used most, and whose values a shell can complete."""
+
+import click
+
+from lstr_cli.completion import Words, completer_of
+from lstr_cli.earlier import in_new_words
+from lstr_cli.settings import join_settings, settings_of
+
+ORDER = (
+    "checkpoint output time format labels preset config to from init recipe stream flow weights calibrate subset "
+    "eval-subset classes folds eval-every choose-thresholds false-alarms on off min-length merge-gap start duration "
+    "published list features frames input video as-labels plot metrics title resume allow-damaged "
+    "allow-recipe-mismatch allow-seen cache min-cosine max-shift check-links workers device set dry-run print-config "
+    "make-default json"
+)
+"""Options of all commands as their help shows them: what is used most comes first."""
+
+SETTINGS = "Settings, each as --set NAME=VALUE"
+RANK = {f"--{name}": rank for rank, name in enumerate(ORDER.split())}
+
+
+def name_of(param: click.Parameter) -> str:
+    """The long name of an option."""
+    return max(param.opts, key=len)
+
+
+class Command(click.Command):
+    """A command of `lstr`, whose options stand in ORDER, and below them the settings that `--set` changes."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.params.sort(key=lambda param: RANK.get(name_of(param), -1))
+        for param in self.params:
+            complete = completer_of(param)
+            if complete:
+                param.type = Words(complete)
+            if isinstance(param.type, click.IntRange | click.FloatRange) and not param.metavar:
+                param.metavar = "N" if isinstance(param.type, click.IntRange) else "X"  # not INTEGER RANGE
+        if settings := settings_of(self):
+            rows = [": ".join(one.help_row(click.Context(self))) for one in settings]
+            self.epilog = "\n\n".join((f"{SETTINGS}:", *rows))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As Click, of words of the version before too, and of declared settings."""
+        words = list(in_new_words(self.name or "", args, ctx.resilient_parsing))
+        return super().parse_args(ctx, join_settings(self, words))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and the settings below them."""
+        super().format_options(ctx, formatter)
+        if settings := settings_of(self):
+            with formatter.section(SETTINGS):
+                formatter.write_dl([one.help_row(ctx) for one in settings])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write nothing: what the documentation takes from here is written above."""
+
+
+class Group(click.Group):
+    """A command of several, each a `Command`."""
+
+    command_class = Command

@@ -1,0 +1,90 @@
+"""`--set NAME=VALUE`: what a command lets one change and few people do, so that it is no option of its own."""
+
+from collections.abc import Sequence
+from copy import copy
+
+import click
+
+
+class Setting(click.Option):
+    """A named setting of one command, checked as an option is; its help stands below the options."""
+
+    @property
+    def key(self) -> str:
+        """The NAME."""
+        return self.opts[0].removeprefix("--set ")
+
+    def help_row(self, ctx: click.Context) -> tuple[str, str]:
+        """NAME=VALUE and what it is, for the help."""
+        shown = copy(self)
+        shown.hidden = False
+        words, text = shown.get_help_record(ctx) or (self.opts[0], "")
+        return words.removeprefix("--set ").replace(" ", "=", 1), text
+
+
+def setting(key: str, argument: str | None = None, **about):
+    """Declare a setting, which is passed as `argument`; `about` is what click.option takes."""
+    return click.option(f"--set {key}", argument or key, cls=Setting, hidden=True, **about)
+
+
+def settings_of(command: click.Command) -> list[Setting]:
+    """Those that a command declares."""
+    return [param for param in command.params if isinstance(param, Setting)]
+
+
+def join_settings(command: click.Command, args: list[str]) -> list[str]:
+    """The words of a command line, `--set NAME=VALUE` as one word where NAME is declared, which Click then checks."""
+    declared, words, joined = {one.opts[0] for one in settings_of(command)}, iter(args), []
+    for word in words:
+        if word == "--":
+            return [*joined, word, *words]
+        taken = [word]
+        if word == "--set":
+            taken += [value for value in (next(words, None),) if value is not None]
+        text = taken[-1].removeprefix("--set=")
+        name, equals, _ = text.partition("=")
+        is_setting = word.startswith("--set") and equals and f"--set {name}" in declared
+        joined += [f"--set {text}"] if is_setting else taken
+    return joined
+
+
+def set_option(command):
+    """`--set NAME=VALUE` of any NAME that the command does not declare, passed as the dict `settings`."""
+    return _set(command, _parse, "Change one setting; repeatable.")
+
+
+def model_set_option(command):
+    """The same of `model.NAME` alone, passed without that prefix."""
+    return _set(command, _parse_model, "Change one setting, such as model.n_heads=8; repeatable.")
+
+
+def declared_set_option(command):
+    """`--set NAME=VALUE` of the settings alone that the command declares."""
+    return _set(command, _refuse, "Change one of the settings below; repeatable.", expose_value=False)
+
+
+def _set(command, callback, text: str, **about):
+    about |= {"metavar": "NAME=VALUE", "multiple": True, "help": text}
+    return click.option("--set", "settings", callback=callback, **about)(command)
+
+
+def _parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE, as in model.n_heads=8.")
+        settings[key] = text
+    return settings
+
+
+def _parse_model(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = _parse(ctx, param, values)
+    _refuse(ctx, param, tuple(key for key in settings if not key.startswith("model.")), ["model.NAME"])
+    return {key.removeprefix("model."): value for key, value in settings.items()}
+
+
+def _refuse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...], others: Sequence[str] = ()) -> None:
+    for value in values:
+        known = ", ".join([*others, *(one.key for one in settings_of(ctx.command))])
+        raise click.BadParameter(f"{value!r} is no setting; write NAME=VALUE with one of: {known}.")

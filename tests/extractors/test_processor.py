@@ -1,0 +1,37 @@
+"""What a processor gains by, of the words that Linux has for it."""
+
+import pytest
+
+from lstr.extractors import processor
+from lstr.extractors.devices import fast_precision
+
+AVX512 = "fpu avx2 avx512f avx512_vnni avx512_bf16"
+CORES = "processor\t: 0\n{}\n\nprocessor\t: 1\nvendor_id\t: another\nflags\t\t: amx_bf16\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "precision"),
+    [
+        (f"vendor_id\t: GenuineIntel\nflags\t\t: {AVX512} amx_tile amx_bf16", "bf16"),
+        (f"vendor_id\t: GenuineIntel\nflags\t\t: {AVX512}", "float32"),
+        (f"vendor_id\t: AuthenticAMD\nflags\t\t: {AVX512}", "bf16"),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2 avx512f", "float32"),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx2 amx_bf16_of_another_name", "float32"),
+        ("Features\t: asimd bf16 i8mm", "float32"),
+        ("", "float32"),
+    ],
+)
+def test_fast_is_bfloat16_where_it_is_faster(monkeypatch, tmp_path, told, precision):
+    monkeypatch.setattr(processor, "CPU", tmp_path / "cpuinfo")
+    assert fast_precision("cpu") == "float32", "of another system nothing is known"
+    processor.CPU.write_text(CORES.format(told))
+    assert fast_precision("cpu") == precision
+
+
+def test_a_record_names_the_processor_and_what_networks_gain_by(monkeypatch, tmp_path):
+    monkeypatch.setattr(processor, "CPU", tmp_path / "cpuinfo")
+    assert processor.about_processor() == {"processor": "", "extensions": []} and processor.processor_lines() == []
+    lines = [f"flags\t\t: {AVX512}", "model name\t: Xeon: a name"]
+    processor.CPU.write_text(CORES.format("\n".join(["stepping\t: 1", *lines])))
+    assert processor.about_processor() == {"processor": "Xeon: a name", "extensions": AVX512.split()[1:]}
+    assert processor.processor_lines() == lines
