@@ -13,13 +13,18 @@ from lstr.models.kind import Model
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather
 from lstr_cli.detect import command as detect
+from tests.support.documents import ROOT, block_with
 from tests.support.tiny_models import TINY, tiny, video
+
+PAGE = ROOT / "docs" / "how-to" / "own-kind.md"
 
 
 @pytest.fixture
-def mean(monkeypatch) -> Model:
+def mean(monkeypatch, tmp_path) -> Model:
     """A model of the new kind."""
-    monkeypatch.setitem(kinds.OURS, "mean", "tests.support.mean_kind:KIND")
+    (tmp_path / "mean_kind.py").write_text(block_with(PAGE, "python", "class MeanConfig"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(kinds.OURS, "mean", "mean_kind:KIND")
     return tiny(kind="mean")
 
 
