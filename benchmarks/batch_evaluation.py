@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from lstr.batch import predict_ahead, shared_constants
-from lstr.config import PRESETS
-from lstr.kinds import make_model
+from lstr.kinds import make_model, presets
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 from lstr.windows.windows import gather
@@ -36,7 +35,7 @@ def recompute(model, features: torch.Tensor, ends: np.ndarray) -> tuple[torch.Te
 def measure(preset: str, lengths: list[int]) -> dict:
     """Milliseconds per chunk of both ways, on a video of each length."""
     torch.manual_seed(0)
-    model = make_model(PRESETS[preset], 22).eval()
+    model = make_model(presets()[preset].model, 22).eval()
     constants = shared_constants(model)
     rng = np.random.default_rng(0)
     recompute(model, torch.randn(100, model.config.input_dim), np.full(WINDOWS, 99))  # the first is slower

@@ -40,8 +40,8 @@ from recall_task import NOTHING
 
 from lstr.batch import predict
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.config import PRESETS as MODELS
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
+from lstr.kinds import change, presets
 from lstr.labels.label_set import read_labels
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
@@ -77,9 +77,9 @@ class Row:
     seeds: int = 3
     """at most"""
 
-    def configs(self, seed: int) -> tuple[LSTRConfig, TrainConfig]:
+    def configs(self, seed: int) -> tuple[WindowConfig, TrainConfig]:
         """Model and training."""
-        model = replace(MODELS[PRESET], rgb_dim=0, flow_dim=WIDTH, **self.model)
+        model = change(presets()[PRESET].model, {"rgb_dim": 0, "flow_dim": WIDTH, **self.model})
         return model, replace(TRAINING, seed=seed, **self.train)
 
 
@@ -126,7 +126,7 @@ def seams(data: Path, features: Path, work: Path) -> dict:
     return json.loads(kept.read_text())
 
 
-def train_on(fold: Fold, model: LSTRConfig, config: TrainConfig) -> Model:
+def train_on(fold: Fold, model: WindowConfig, config: TrainConfig) -> Model:
     """A model after `config.max_steps` steps, each on new videos of a fold's training clips.
 
     The videos follow from the seed alone: every row sees the same.
@@ -247,7 +247,9 @@ def judge(tests: Tests, row: Row, runs: Mapping[int, list[list[np.ndarray]]], se
         "seeds": list(runs),
         "processor_seconds": round(float(np.mean(seconds)), 1),
         "steps": train.max_steps,
-        "model": {key: value for key, value in asdict(model).items() if value != getattr(MODELS[PRESET], key)},
+        "model": {
+            key: value for key, value in asdict(model).items() if value != getattr(presets()[PRESET].model, key, None)
+        },
         "train": dict(row.train),
     }
 

@@ -19,12 +19,14 @@ from turns import Row, follow, interleave, ratio, summary, whole
 
 from lstr import streaming
 from lstr.checkpoints import checkpoint
-from lstr.config import ENCODERS, INTEGRATIONS, KINDS, LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import MissingPathError
+from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
+from lstr.models.lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.models.lstr.stream_plan import make_plan
 from lstr.models.stream import CHANGES
 from lstr.pipelines.progress import Finished, Progress
@@ -53,7 +55,7 @@ Video = tuple[NDArray[np.float32], NDArray[np.float32]]
 class ModelBench:
     """Which model is measured, and for how long."""
 
-    config: LSTRConfig = LSTRConfig()
+    config: WindowConfig = LSTRConfig()
     n_classes: int = len(THUMOS_CLASSES)
     seconds: float = 5.0
     """Rough time of a headline row; a third of it for the others"""
@@ -138,7 +140,7 @@ def measure_on(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
         yield
 
 
-def headline(config: LSTRConfig, n_classes: int, seconds: float, device: str) -> Measuring[dict]:
+def headline(config: WindowConfig, n_classes: int, seconds: float, device: str) -> Measuring[dict]:
     """The window recomputed, and the streams that replace it, in the same rounds."""
     fixed = build(replace(config, grid="fixed"), n_classes, device)
     sliding = build(replace(config, grid="sliding"), n_classes, device)
@@ -172,7 +174,7 @@ def headline(config: LSTRConfig, n_classes: int, seconds: float, device: str) ->
     return result
 
 
-def memory_row(config: LSTRConfig, n_classes: int, seconds: float, device: str) -> dict:
+def memory_row(config: WindowConfig, n_classes: int, seconds: float, device: str) -> dict:
     """A stream with a long memory of config.long_length chunks: what grows with it, and what does not."""
     model = build(config, n_classes, device)
     state = filled(streaming.create(model))
@@ -185,16 +187,17 @@ def memory_row(config: LSTRConfig, n_classes: int, seconds: float, device: str) 
     }
 
 
-def designs(config: LSTRConfig) -> dict[str, LSTRConfig]:
+def designs(config: WindowConfig) -> dict[str, WindowConfig]:
     """The designs that the paper compares, by name; the first is the proposed."""
-    proposed = replace(config, grid="fixed", encoder="two-stage", integration="cross-attention", anticipation=0)
-    encoders = {name: replace(proposed, encoder=name) for name in ENCODERS}
-    integrations = {name: replace(proposed, integration=name) for name in INTEGRATIONS[1:]}
-    kinds = {name: replace(proposed, kind=name) for name in KINDS if name != proposed.kind}
+    plain = {"grid": "fixed", "encoder": "two-stage", "integration": "cross-attention", "anticipation": 0}
+    proposed = change(config, plain)
+    encoders = {name: change(proposed, {"encoder": name}) for name in ENCODERS}
+    integrations = {name: change(proposed, {"integration": name}) for name in INTEGRATIONS[1:]}
+    kinds = {name: change(proposed, {"kind": name}) for name in KINDS if name != proposed.kind}
     return encoders | integrations | kinds
 
 
-def design_row(config: LSTRConfig, n_classes: int, seconds: float, device: str) -> dict:
+def design_row(config: WindowConfig, n_classes: int, seconds: float, device: str) -> dict:
     """A design as a stream and, where it is an LSTR, as windows recomputed."""
     model = build(config, n_classes, device)
     rows = {"stream": stream_row(model, filled(streaming.create(model)))}
@@ -226,8 +229,9 @@ def recompute_row(model: Model) -> Row:
     return Row(step)
 
 
-def by_kind(rounds: list[list[float]], config: LSTRConfig) -> dict:
+def by_kind(rounds: list[list[float]], config: WindowConfig) -> dict:
     """Median milliseconds of the steps that update the long memory and of the others; None without such steps."""
+    assert isinstance(config, LSTRConfig), "as `bench_lstr` asks for"
     first = full_age(config)
     plans = (make_plan(config, np.array([first + i])) for i in range(config.long_stride))
     updates = np.array([CHANGES in plan and plan[CHANGES].any() for plan in plans])  # (stride,), as in every burst
@@ -236,18 +240,18 @@ def by_kind(rounds: list[list[float]], config: LSTRConfig) -> dict:
     return dict(zip(("update_ms", "other_ms"), medians, strict=True))
 
 
-def _lengths(config: LSTRConfig) -> list[int]:
+def _lengths(config: WindowConfig) -> list[int]:
     """Long memories to compare, in chunks: multiples of the stride from an eighth to four times the model's own."""
     stride = config.long_stride
     return sorted({max(1, int(config.n_long * share)) * stride for share in LENGTHS})
 
 
-def random_video(config: LSTRConfig, n_chunks: int) -> Video:
+def random_video(config: WindowConfig, n_chunks: int) -> Video:
     """Random features of a video, rgb (L, rgb_dim) and flow (L, flow_dim)."""
     return torch.randn(n_chunks, config.rgb_dim).numpy(), torch.randn(n_chunks, config.flow_dim).numpy()
 
 
-def decided_model(config: LSTRConfig, n_classes: int, device: str) -> Model:
+def decided_model(config: WindowConfig, n_classes: int, device: str) -> Model:
     """A model with random weights whose scores favour few classes; fresh ones score all classes nearly alike."""
     model = build(replace(config, grid="fixed"), n_classes, device)
     weight = model.classifier.weight

@@ -28,12 +28,11 @@ import torch
 from playing import Film, Server, make_film, playing
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.weights.sources import WeightSources
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import rendered
@@ -61,7 +60,7 @@ def random_checkpoint(recipe: str, path: Path) -> Path:
     """A model of the paper's size and networks of a recipe, all with random weights: they cost what trained ones do."""
     torch.manual_seed(0)
     twostream = build_twostream(PRESETS[recipe], WeightSources(), "cpu")
-    model = make_model(LSTRConfig(), N_CLASSES)
+    model = make_model(configure(), N_CLASSES)
     classes = ["Background", *(f"action {c}" for c in range(1, N_CLASSES))]
     checkpoint.save(path, model, classes, twostream.recipe.to_dict(), {})
     return path

@@ -20,12 +20,12 @@ from lstr_step import stream_row
 from turns import Row, follow, interleave, ratio, summary, whole
 
 from lstr import streaming
-from lstr.config import KINDS, LSTRConfig
+from lstr.config import WindowConfig
+from lstr.cost import cost_of
 from lstr.errors import ConfigError
+from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.layers.fewer_bits import PRECISIONS
-from lstr.literature.cost import cost_of
-from lstr.literature.publications import published_preset, published_size
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.models import keep_speeds
@@ -34,7 +34,7 @@ from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import build, filled
 from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
 from lstr.pipelines.training.batches import PieceMaker, read_ahead
-from lstr.pipelines.training.config import PRESETS, TrainConfig
+from lstr.pipelines.training.config import TrainConfig, preset_named
 from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.sampling import draw_windows
 from lstr.pipelines.training.step import Learner
@@ -55,7 +55,7 @@ class KindsBench:
     """Rough time of a row"""
     training: bool = False
     """Whether steps of training are measured too"""
-    shapes: tuple[tuple[str, LSTRConfig], ...] = ()
+    shapes: tuple[tuple[str, WindowConfig], ...] = ()
     """Sizes by kind in place of the published ones"""
 
     def __post_init__(self) -> None:
@@ -64,10 +64,10 @@ class KindsBench:
                 raise ConfigError(f"There is no kind {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")
 
     @property
-    def measured(self) -> dict[str, LSTRConfig]:
+    def measured(self) -> dict[str, WindowConfig]:
         """The size of each kind that is measured."""
         own = dict(self.shapes)
-        return {kind: own.get(kind, published_size(kind)) for kind in self.kinds or KINDS}
+        return {kind: own.get(kind, KINDS[kind].published_size) for kind in self.kinds or KINDS}
 
 
 def bench_kinds(options: KindsBench) -> Iterator[Progress | Measured | Finished[dict]]:
@@ -96,10 +96,10 @@ def bench_kinds(options: KindsBench) -> Iterator[Progress | Measured | Finished[
 def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None]:
     """The row of each kind into `rows`, one model after the other beside the one LSTR."""
     found = rows["kinds"] = {}
-    lstr = build(dict(options.shapes).get("lstr", published_size("lstr")), len(THUMOS_CLASSES), "cpu")
+    lstr = build(dict(options.shapes).get("lstr", KINDS["lstr"].published_size), len(THUMOS_CLASSES), "cpu")
     for kind, config in options.measured.items():
         model = build(config, len(THUMOS_CLASSES), "cpu")
-        row: dict = {"preset": published_preset(kind), "date": date.today().isoformat()}
+        row: dict = {"preset": KINDS[kind].published_preset, "date": date.today().isoformat()}
         row |= {**asdict(cost_of(config, len(THUMOS_CLASSES))), "stream": {}}
         for n in cores:
             torch.set_num_threads(n)
@@ -107,8 +107,8 @@ def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None
         row["precisions"] = whole(precision_speeds(model, lstr, options.seconds))
         del model
         if options.training:
-            preset = row["preset"]
-            row["training"] = training_speed(config, PRESETS.get(preset, TrainConfig()), options.seconds)
+            train = preset_named(row["preset"])[1] if row["preset"] else TrainConfig()
+            row["training"] = training_speed(config, train, options.seconds)
             yield
         found[kind] = row
 
@@ -150,7 +150,7 @@ def stream_speed(model: Model, lstr: Model, seconds: float, precision: str = "fl
     return {**summary(taken["own"]), "processor_ms": processor, "ratio_to_lstr": ratio(taken["lstr"], taken["own"])}
 
 
-def random_videos(config: LSTRConfig, n_chunks: int) -> list[LabelledVideo]:
+def random_videos(config: WindowConfig, n_chunks: int) -> list[LabelledVideo]:
     """Videos of random features, each chunk of one random class."""
     random = np.random.default_rng(0)
     videos = []
@@ -162,7 +162,7 @@ def random_videos(config: LSTRConfig, n_chunks: int) -> list[LabelledVideo]:
     return videos
 
 
-def training_speed(config: LSTRConfig, train: TrainConfig, seconds: float) -> dict:
+def training_speed(config: WindowConfig, train: TrainConfig, seconds: float) -> dict:
     """Steps of training a second, with one thread that reads ahead, and the share of the time that is waited for it."""
     videos = random_videos(config, CHUNKS)
     statistics = torch.zeros(1), torch.ones(1)

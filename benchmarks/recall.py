@@ -23,8 +23,8 @@ import torch
 from recall_task import WIDTH, CueTask, accuracy, carries, train_carrying, train_on
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.config import KINDS, LSTRConfig
-from lstr.literature.publications import published_size
+from lstr.config import WindowConfig
+from lstr.kinds import KINDS, change, configure
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import TrainConfig
@@ -55,16 +55,16 @@ class Row:
     carried: bool = False
     """Whether a window of training begins with the state that the one before it left"""
 
-    def config(self) -> LSTRConfig:
+    def config(self) -> WindowConfig:
         """The kind's published settings, with what this row names."""
         sizes = {**SMALL, "long_length": round(self.memory * FEATURES_PER_SECOND), **self.model}
-        return replace(published_size(self.kind), **sizes)
+        return change(KINDS[self.kind].published_size, sizes)
 
 
 def of_kind(kind: str, task: CueTask = ONE) -> Row:
     """A row of a kind as it is trained by default; some take longer than LSTR to find what a cue is for."""
     span = "128 s"
-    if not KINDS[kind].long_memory:
+    if not KINDS[kind].uses.long_memory:
         span = f"windows of {Row('', kind).config().work_length / FEATURES_PER_SECOND:g} s"
     return Row(f"{kind}, {span}", kind, task=task, steps=1600)
 
@@ -82,7 +82,7 @@ def with_carried_state(cell: str) -> Row:
 
 
 LAPLACE = Row("testra, Laplace kernel, 128 s", "testra", model={"decay": 0.97}, steps=1600)
-WITH_MEMORY = [kind for kind, uses in KINDS.items() if uses.long_memory]
+WITH_MEMORY = [name for name, kind in KINDS.items() if kind.uses.long_memory]
 ROWS = {
     **{f"memory-{s}": Row(f"{s} s, stride 4" if s else "none", memory=s) for s in (0, 8, 32, 128, 512)},
     **{f"stride-{n}": Row(f"128 s, stride {n}", model={"long_stride": n}) for n in (1, 2, 8, 16)},
@@ -100,10 +100,10 @@ ONE_CUE = [name for name, row in ROWS.items() if row.kind != "lstr" and row.task
 PANELS = {
     "LSTR by length of the long memory": [name for name in ROWS if name.startswith("memory-")],
     "LSTR by stride": ["stride-1", "stride-2", "memory-128", "stride-8", "stride-16"],
-    "other kinds with a long memory": [name for name in ONE_CUE if KINDS[ROWS[name].kind].long_memory],
+    "other kinds with a long memory": [name for name in ONE_CUE if KINDS[ROWS[name].kind].uses.long_memory],
     "kinds that carry a state on": [name for name in ONE_CUE if carries(ROWS[name].kind)],
     "kinds of windows": [
-        name for name in ONE_CUE if not carries(ROWS[name].kind) and not KINDS[ROWS[name].kind].long_memory
+        name for name in ONE_CUE if not carries(ROWS[name].kind) and not KINDS[ROWS[name].kind].uses.long_memory
     ],
     "two cues, of which the later counts": [name for name, row in ROWS.items() if row.task.cues == 2],
 }
@@ -142,10 +142,10 @@ def denormals_as_zeros() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-def changed(config: LSTRConfig) -> dict:
+def changed(config: WindowConfig) -> dict:
     """What a model has otherwise than by default."""
-    plain = asdict(LSTRConfig())
-    return {name: value for name, value in asdict(config).items() if value != plain[name]}
+    plain = asdict(configure())
+    return {name: value for name, value in asdict(config).items() if value != plain.get(name)}
 
 
 def interval(share: float, n: int, z: float = 1.96) -> tuple[float, float]:

@@ -15,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr import kinds, streaming
+from lstr import streaming
 from lstr.batch import predict
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.config import KINDS, LSTRConfig
+from lstr.config import WindowConfig
+from lstr.kinds import KINDS
 from lstr.labels.label_set import BACKGROUND
 from lstr.models.kind import Model
 from lstr.models.recurrent.fats import FATS
@@ -79,7 +80,7 @@ class CueTask:
             rows += self.strength * np.linalg.qr(drawn)[0][direction]
         return rows
 
-    def sees(self, config: LSTRConfig, gap: float) -> bool | None:
+    def sees(self, config: WindowConfig, gap: float) -> bool | None:
         """Whether all of the later cue is in a window at the action's last chunk, None where it is in part.
 
         What a model carries on from chunk to chunk has no such bound: it is then always True.
@@ -87,7 +88,7 @@ class CueTask:
         if carries(config.kind):
             return True
         newest = chunks_of(gap) + chunks_of(self.action)  # chunks from the cue's last one to the window's newest
-        reach = config.work_length + (config.long_length if KINDS[config.kind].long_memory else 0)
+        reach = config.work_length + (config.long_length if config.uses.long_memory else 0)
         if newest >= reach:
             return False
         return True if newest + chunks_of(self.cue) <= reach else None
@@ -95,7 +96,7 @@ class CueTask:
 
 def carries(kind: str) -> bool:
     """Whether a model of this kind hands a state on from chunk to chunk, so that no length bounds what it knows."""
-    return issubclass(kinds.CLASSES[kind], Recurrent | FATS)
+    return issubclass(KINDS[kind].model, Recurrent | FATS)
 
 
 def chunks_of(seconds: float) -> int:
@@ -107,7 +108,7 @@ def _log_uniform(random: np.random.Generator, bounds: tuple[float, float]) -> fl
     return float(np.exp(random.uniform(*np.log(bounds))))
 
 
-def train_on(task: CueTask, model: LSTRConfig, config: TrainConfig) -> tuple[Model, list[float]]:
+def train_on(task: CueTask, model: WindowConfig, config: TrainConfig) -> tuple[Model, list[float]]:
     """A model after `config.max_steps` steps, each on new videos and windows that end in their actions; and its losses.
 
     The videos follow from the seed alone: every model sees the same.
@@ -125,7 +126,7 @@ def train_on(task: CueTask, model: LSTRConfig, config: TrainConfig) -> tuple[Mod
     return learner.model.eval(), losses
 
 
-def train_carrying(task: CueTask, model: LSTRConfig, config: TrainConfig) -> tuple[Model, list[float]]:
+def train_carrying(task: CueTask, model: WindowConfig, config: TrainConfig) -> tuple[Model, list[float]]:
     """An RNN after `config.max_steps` steps in which each window goes on from the state that the window before left.
 
     `config.batch_size` streams show one video after the other, each in windows of the work memory, and no gradient
@@ -172,7 +173,7 @@ def windows_in_order(task: CueTask, random: np.random.Generator, length: int) ->
 @torch.no_grad()
 def last_scores(model: Model, videos: Sequence[LabelledVideo]) -> Tensor:
     """Scores (B, C) of the last chunk of each video, as a stream has them."""
-    if KINDS[model.config.kind].long_memory:  # they depend on one window alone
+    if model.config.uses.long_memory:  # they depend on one window alone
         windows = join([gather(video.features[:], [len(video.features) - 1], model.config) for video in videos])
         outputs = model.outputs()
         newest = (outputs.slots == -1) | (outputs.slots == model.config.work_length - 1)

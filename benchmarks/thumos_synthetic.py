@@ -26,7 +26,7 @@ from regularised import plain, regularised_by
 from synthetic_features import Generator, read_targets
 
 from lstr.batch import predict
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
@@ -139,7 +139,7 @@ def make_videos(published: Path, generator: Generator) -> Videos:
     return Videos(generator, trained, *drawn)
 
 
-def settings(row: str, seed: int, size: Size) -> tuple[LSTRConfig, TrainConfig]:
+def settings(row: str, seed: int, size: Size) -> tuple[WindowConfig, TrainConfig]:
     """Model and training of a row."""
     changes = {name if "." in name else f"model.{name}": value for name, value in EVERY[row].items()}
     return resolve("thumos14", {**size.changes(), "train.seed": str(seed), **plain(changes)}, (size.rgb, size.flow))
@@ -166,7 +166,7 @@ def run_row(row: str, seed: int, size: Size, videos: Videos, device: str, reader
 
 
 def train_row(
-    model: LSTRConfig, config: TrainConfig, patience: int, videos: Videos, device: str, readers: int
+    model: WindowConfig, config: TrainConfig, patience: int, videos: Videos, device: str, readers: int
 ) -> tuple[Model, list[dict]]:
     """The weights of the epoch that is best on the videos held out, and what each epoch came to."""
     learner = Learner(model, config, THUMOS_CLASSES, NOTHING, device, ALONE)

@@ -5,8 +5,11 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+
+from lstr.config import WindowConfig
+from lstr.models.kind import Kind
 
 ROOM = "lstr"
 """With its links extractors and pipelines."""
@@ -51,12 +54,13 @@ def _auto(name: str) -> str:
 
 def presets_page() -> str:
     """A table per dataclass of settings, with a column for each of its presets."""
-    from lstr import config as model
+    from lstr import kinds
     from lstr.extractors import presets as recipes
     from lstr.extractors.backbones.networks import NETWORKS
     from lstr.pipelines.finetuning import config as finetuning
     from lstr.pipelines.training import config as training
 
+    models = {name: preset.model for name, preset in kinds.presets().items()}
     finetune = {"flow, random": finetuning.RANDOM["flow"], "RGB, random": finetuning.RANDOM["rgb"]}
     small = finetuning.defaults("flow", False, NETWORKS["shufflenetv2"])
     finetune |= {"flow, random, small networks": small, "trained weights": finetuning.PUBLISHED}
@@ -65,10 +69,11 @@ def presets_page() -> str:
         (
             "## Model\n",
             "`model.NAME` of `lstr train`. Lengths are in chunks of 0.25 s.\n",
-            table(model.LSTRConfig, model.PRESETS),
+            table(WindowConfig, models),
+            *(part for kind in kinds.KINDS.values() for part in own_settings(kind)),
             "## Training\n",
             "`train.NAME` of `lstr train`.\n",
-            table(training.TrainConfig, training.PRESETS),
+            table(training.TrainConfig, {name: train for name, (_, train) in training.presets().items()}),
             "## Training of the feature networks\n",
             "`NAME` of `lstr finetune`; by the stream, and by whether the network begins with random weights.\n",
             table(finetuning.FinetuneConfig, finetune),
@@ -77,6 +82,16 @@ def presets_page() -> str:
             table(recipes.Preset, streams),
         )
     )
+
+
+def own_settings(kind: Kind) -> Iterator[str]:
+    """A table of the settings that a kind adds, where it adds some."""
+    names = {field.name for field in dataclasses.fields(kind.config)} - {
+        f.name for f in dataclasses.fields(WindowConfig)
+    }
+    if names:
+        yield f"### Of kind {kind.name} alone\n"
+        yield table(kind.config, {name: preset.model for name, preset in kind.presets.items()}, names)
 
 
 def models_page() -> str:
@@ -107,9 +122,10 @@ def models_page() -> str:
     return "\n".join(parts)
 
 
-def table(config: type, presets: Mapping[str, object]) -> str:
-    """Rows of a dataclass: name, the value in each preset, what it is."""
-    about, fields = comments(config), dataclasses.fields(config)
+def table(config: type, presets: Mapping[str, object], names: Collection[str] = ()) -> str:
+    """Rows of a dataclass, of all fields or of some: name, the value in each preset, what it is."""
+    about = {name: told for one in reversed(config.__mro__[:-1]) for name, told in comments(one).items()}
+    fields = [field for field in dataclasses.fields(config) if not names or field.name in names]
     columns: dict[str, list[str]] = {}  # presets with the same values share a column
     for name, preset in presets.items():
         values = [_shown(getattr(preset, field.name)) for field in fields]

@@ -1,54 +1,171 @@
-"""The kinds of model by name."""
+"""The kinds of model by name. Each is imported when it is asked for, so that one does not bring all."""
 
 from __future__ import annotations
 
-from lstr.config import LSTRConfig
-from lstr.models.foresight.cmert import CMeRT
-from lstr.models.foresight.mat import MAT
-from lstr.models.kind import Model
-from lstr.models.lstr.model import LSTR
-from lstr.models.lstr.testra import TeSTra
-from lstr.models.recurrent.fats import FATS
-from lstr.models.recurrent.lap_like import LapLike
-from lstr.models.recurrent.miniroad import MiniROAD
-from lstr.models.recurrent.recurrent import RNN, TRN
-from lstr.models.recurrent.woad import WOAD
-from lstr.models.windowed.colar import Colar
-from lstr.models.windowed.conv_deconv import ConvDeconv
-from lstr.models.windowed.encoder_decoder import EncoderDecoder
-from lstr.models.windowed.feature_bank import LFB
-from lstr.models.windowed.gatehub import GateHUB
-from lstr.models.windowed.idn import IDN
-from lstr.models.windowed.oadtr import OadTR
-from lstr.models.windowed.tfn_like import TfnLike
-from lstr.models.windowed.ttpp import TTPP
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
 
-CLASSES: dict[str, type[Model]] = {
-    "lstr": LSTR,
-    "rnn": RNN,
-    "trn": TRN,
-    "lfb": LFB,
-    "miniroad": MiniROAD,
-    "testra": TeSTra,
-    "gatehub": GateHUB,
-    "oadtr": OadTR,
-    "colar": Colar,
-    "cmert": CMeRT,
-    "mat": MAT,
-    "idn": IDN,
-    "fats": FATS,
-    "woad": WOAD,
-    "efc": EncoderDecoder,
-    "ed": EncoderDecoder,
-    "red": EncoderDecoder,
-    "ttm": TTPP,
-    "lap-like": LapLike,
-    "tfn-like": TfnLike,
-    "conv-deconv": ConvDeconv,
+from lstr.config import WindowConfig
+from lstr.errors import ConfigError
+from lstr.settings import override, typed
+
+if TYPE_CHECKING:
+    from lstr.models.kind import Kind, Model, Preset
+
+GROUP = "lstr.kinds"
+"""Entry points of other packages, by which their kinds are kinds here; each names a `lstr.models.kind.Kind`."""
+OURS = {
+    "lstr": "lstr.models.lstr.model:KIND",
+    "rnn": "lstr.models.recurrent.recurrent:KIND",
+    "trn": "lstr.models.recurrent.trn:KIND",
+    "lfb": "lstr.models.windowed.feature_bank:KIND",
+    "miniroad": "lstr.models.recurrent.miniroad:KIND",
+    "testra": "lstr.models.lstr.testra:KIND",
+    "gatehub": "lstr.models.windowed.published_gatehub:KIND",
+    "oadtr": "lstr.models.windowed.oadtr:KIND",
+    "colar": "lstr.models.windowed.colar:KIND",
+    "cmert": "lstr.models.foresight.cmert:KIND",
+    "mat": "lstr.models.foresight.mat:KIND",
+    "idn": "lstr.models.windowed.idn:KIND",
+    "fats": "lstr.models.recurrent.fats:KIND",
+    "woad": "lstr.models.recurrent.woad:KIND",
+    "efc": "lstr.models.windowed.encoder_decoder:EFC_KIND",
+    "ed": "lstr.models.windowed.encoder_decoder:ED_KIND",
+    "red": "lstr.models.windowed.encoder_decoder:RED_KIND",
+    "ttm": "lstr.models.windowed.ttpp:KIND",
+    "lap-like": "lstr.models.recurrent.lap_like:KIND",
+    "tfn-like": "lstr.models.windowed.tfn_like:KIND",
+    "conv-deconv": "lstr.models.windowed.conv_deconv:KIND",
 }
-"""By the names of `lstr.config.KINDS`."""
+"""Where the kinds of this package are."""
+ONCE_EVERYWHERE = frozenset(
+    "positions encoder integration gru decay cell d_token shared_classifier decoder_from exemplars decoder_heads "
+    "decoder_feedforward context future n_generated l_gen refinements groups grouping generated runs unroll "
+    "supervision".split()
+)
+"""Settings of some kinds that stored configurations of every kind once had; elsewhere they never meant anything."""
 
 
-def make_model(config: LSTRConfig, n_classes: int) -> Model:
+class Kinds(Mapping[str, "Kind"]):
+    """Kinds by name: those of this package, then those of others by name. To go through the names imports none."""
+
+    @cached_property
+    def _others(self) -> dict[str, EntryPoint]:
+        found = sorted(entry_points(group=GROUP), key=lambda place: place.name)
+        return {place.name: place for place in found if place.name not in OURS}
+
+    def __getitem__(self, name: str) -> Kind:
+        """The kind. Raises KeyError for an unknown one, ConfigError for another package's that is none."""
+        if name in OURS:
+            return EntryPoint(name, OURS[name], GROUP).load()
+        place = self._others[name]
+        try:
+            kind = place.load()
+        except Exception as error:  # the code is another's, so anything may be
+            raise ConfigError(
+                f"The kind {name} of another package cannot be imported ({place.value}: {error}).",
+                "Install that package anew, or remove it.",
+            ) from error
+        if getattr(kind, "name", None) != name:
+            raise ConfigError(
+                f"The kind {name} of another package is none ({place.value}).",
+                "Let it be a lstr.models.kind.Kind whose configuration has that name as `kind`.",
+            )
+        return kind
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*OURS, *self._others))
+
+    def __len__(self) -> int:
+        return len(OURS) + len(self._others)
+
+    def __contains__(self, name: object) -> bool:
+        return name in OURS or name in self._others
+
+
+KINDS = Kinds()
+
+
+def kind_named(name: Any) -> Kind:
+    """The kind of a name. Raises ConfigError that lists all where there is none."""
+    if not isinstance(name, str) or name not in KINDS:
+        raise ConfigError(f"kind is {name!r}.", f"Choose one of: {', '.join(KINDS)}.")
+    return KINDS[name]
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """The presets of all kinds by name, which imports all; those for little video come last."""
+    found: dict[str, Preset] = {}
+    for name in KINDS:
+        try:
+            found = {**KINDS[name].presets, **found}
+        except ConfigError as error:  # one that is not used may be broken
+            warnings.warn(f"{error} {error.hint}", stacklevel=2)
+    return dict(sorted(found.items(), key=lambda item: item[1].for_little_video))
+
+
+def make_model(config: WindowConfig, n_classes: int) -> Model:
     """A model of the kind the configuration names, with fresh weights."""
-    return CLASSES[config.kind](config, n_classes)
+    return KINDS[config.kind].model(config, n_classes)
+
+
+def configure(kind: str = "lstr", **settings: Any) -> WindowConfig:
+    """The configuration of a kind, its other settings by default. Raises ConfigError."""
+    target = kind_named(kind).config
+    known = _defaults(target)
+    own = _without_foreign(settings, kind)
+    typed(known, {name: value for name, value in own.items() if name not in known})
+    return target(**{**own, "kind": kind})
+
+
+def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
+    """As `lstr.settings.override`, where the kind may be changed too: the new one takes the settings that it has."""
+    kind = changes.get("kind", config.kind)
+    target = kind_named(kind).config
+    own = _without_foreign(changes, kind)
+    if target is type(config):
+        return override(config, own)
+    kept = _without_foreign({name: value for name, value in asdict(config).items() if name not in changes}, kind)
+    return target(**{**kept, **typed(_defaults(target), own)})
+
+
+def from_json(text: str) -> WindowConfig:
+    """A configuration from its JSON. Fields it lacks keep their defaults. Raises ConfigError."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"The model configuration is not JSON ({error}).", "Save the checkpoint again.") from error
+    if not isinstance(values, dict):
+        raise ConfigError("The model configuration is not a JSON object.", "Save the checkpoint again.")
+    return override(configure(values.get("kind", "lstr")), stored(values))
+
+
+def stored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a stored configuration without those that its kind has not, and once had like every other."""
+    known = _defaults(kind_named(values.get("kind", "lstr")).config)
+    return {name: value for name, value in values.items() if name in known or name not in ONCE_EVERYWHERE}
+
+
+def _defaults(config: type[WindowConfig]) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(config)}
+
+
+def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Settings without those that other kinds alone have, whose default says nothing. Raises ConfigError at another."""
+    known = _defaults(KINDS[kind].config)
+    kept = {name: value for name, value in values.items() if name in known}
+    for name in values.keys() - kept.keys():
+        having = {other: all_of[name] for other in OURS if name in (all_of := _defaults(KINDS[other].config))}
+        for plain in having.values():
+            if typed({name: plain}, {name: values[name]})[name] != plain:
+                shown = str(values[name]).lower() if isinstance(values[name], bool) else repr(values[name])
+                raise ConfigError(f"{name} is {shown} and kind is {kind}.", f"Only kind {' or '.join(having)} has it.")
+        if not having:
+            kept[name] = values[name]  # nobody's, which is refused as such
+    return kept

@@ -53,13 +53,18 @@ def override(config: Settings, changes: Mapping[str, Any]) -> Settings:
 
     Raises ConfigError for an unknown name (listing the known ones) and for text of the wrong type.
     """
-    names = [field.name for field in dataclasses.fields(config) if field.init]  # type: ignore[arg-type]
-    typed = {}
+    current = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.init}  # type: ignore[arg-type]
+    return dataclasses.replace(config, **typed(current, changes))  # type: ignore[type-var]
+
+
+def typed(current: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes of settings, as the types that their current values have. Raises ConfigError as `override`."""
+    made = {}
     for name, value in changes.items():
-        if name not in names:
-            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(names)}.")
-        typed[name] = _typed(name, value, getattr(config, name))
-    return dataclasses.replace(config, **typed)  # type: ignore[type-var]
+        if name not in current:
+            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(current)}.")
+        made[name] = _typed(name, value, current[name])
+    return made
 
 
 def to_json(config: Any) -> str:

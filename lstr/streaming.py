@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig, from_json
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
+from lstr.kinds import from_json
 from lstr.models.cuda_graphs import CapturedStep
 from lstr.models.kind import Model
 from lstr.models.stream import Tensors
@@ -40,7 +41,7 @@ class StreamState:
     It belongs to the weights the model had then.
     """
 
-    config: LSTRConfig
+    config: WindowConfig
     constants: Any
     """What follows from the weights alone; states of one model may share it."""
     tensors: Tensors
@@ -200,7 +201,7 @@ def restore(path: str | Path, model: Model) -> StreamState:
     return state
 
 
-def _check_model(model: Model, config: LSTRConfig) -> None:
+def _check_model(model: Model, config: WindowConfig) -> None:
     if model.training:
         raise LstrError("The model is in training mode, so its scores are random.", "Call model.eval() first.")
     if model.config != config:

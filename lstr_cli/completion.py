@@ -87,10 +87,10 @@ def _settings(ctx: click.Context, incomplete: str) -> Iterator[str]:
         or ctx.info_name == "finetune"
     ):
         return  # no others, or such as bring torch
-    from lstr.config import LSTRConfig
+    from lstr.config import WindowConfig
     from lstr.pipelines.training.config import TrainConfig
 
-    yield from (f"model.{field.name}=" for field in fields(LSTRConfig))
+    yield from (f"model.{field.name}=" for field in fields(WindowConfig))
     if ctx.info_name == "train":
         yield from (f"train.{field.name}=" for field in fields(TrainConfig))
 

@@ -16,28 +16,9 @@ from lstr_cli.settings import set_option, setting
 @click.option("-o", "--output", required=True, metavar="RUN", help="Folder for the checkpoint and the log.")
 @click.option(
     "--preset",
-    type=click.Choice(
-        ["thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published"]
-        + ["miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"]
-        + ["small", "lstr-small"]
-        + ["gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"]
-        + ["cmert-thumos14", "mat-thumos14", "mat-tvseries"]
-        + ["idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14"]
-        + ["efc-thumos14", "ed-thumos14", "red-thumos14", "ttm-thumos14"]
-        + ["lap-like-thumos14", "tfn-like-thumos14", "conv-deconv-thumos14"]
-        + ["trn-small", "lfb-small", "miniroad-small", "testra-small", "gatehub-small", "oadtr-small", "colar-small"]
-        + ["cmert-small", "mat-small", "idn-small", "fats-small", "woad-small", "efc-small", "ed-small", "red-small"]
-        + ["ttm-small", "lap-like-small", "tfn-like-small", "conv-deconv-small"]
-    ),
     metavar="NAME",
-    help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
-    "published code. miniroad-thumos14, miniroad-tvseries: of MiniROAD's. "
-    "testra-thumos14, testra-laplace-thumos14: of TeSTra's, with its two kernels. "
-    "gatehub-thumos14, oadtr-thumos14, colar-thumos14, trn-thumos14: of those models' published code. "
-    "cmert-thumos14: of CMeRT's. mat-thumos14, mat-tvseries: of MAT's. "
-    "idn-thumos14, fats-thumos14, woad-thumos14, woad-video-thumos14: of IDN's, FATS' and WOAD's. "
-    "efc-thumos14, ed-thumos14, red-thumos14, ttm-thumos14: sizes of those papers. "
-    "lap-like-thumos14, tfn-like-thumos14, conv-deconv-thumos14: sizes of our own. "
+    help="thumos14, tvseries, hacs: the paper's settings. thumos14-published: those of the published code. "
+    "Those of other kinds of model, such as miniroad-thumos14: `lstr models KIND`. "
     "small: for little video, an RNN. KIND-small: another kind of that size.  [default: small up to an hour of "
     "training video, else thumos14; where model.kind is set, those of that kind]",
 )

@@ -6,12 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lstr.config import KINDS
+from lstr.cost import cost_of
 from lstr.errors import ConfigError
 from lstr.extractors.home import home
+from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.literature.cost import cost_of
-from lstr.literature.publications import PUBLICATIONS, presets_of, published_size
 from lstr.pipelines.files.json_files import write_json
 
 RECORD = Path(__file__).resolve().parents[1] / "benchmarks" / "models.json"
@@ -58,8 +57,8 @@ def describe_models(kind: str | None = None, record: Mapping[str, Any] | None = 
         speed = record.get("kinds", {}).get(name)
         yield {
             "kind": name,
-            **asdict(PUBLICATIONS[name]),
-            "presets": list(presets_of(name)),
-            **asdict(cost_of(published_size(name), len(THUMOS_CLASSES))),
+            **asdict(KINDS[name].publication),
+            "presets": list(KINDS[name].presets),
+            **asdict(cost_of(KINDS[name].published_size, len(THUMOS_CLASSES))),
             "speed": speed and {**{key: record[key] for key in ABOUT if key in record}, **speed},
         }

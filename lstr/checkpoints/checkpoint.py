@@ -19,27 +19,17 @@ from torch import Tensor
 from lstr import __version__
 from lstr.checkpoints.entries import check_entries, is_tables, is_tensor
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
-from lstr.checkpoints.published import (
-    published_classes,
-    published_config,
-    renamed,
-    shapes_of,
-    tables_of,
-    told_by_names,
-    unknown_of,
-)
-from lstr.config import LSTRConfig, from_json, override
+from lstr.checkpoints.published import published_classes, read_published, tables_of
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.files.atomic import replacing
-from lstr.kinds import make_model
+from lstr.kinds import KINDS, change, from_json, make_model
 from lstr.models.kind import Model
 from lstr.settings import to_json
 
 PUBLISHED = "published"
 TABLE = "pos_encoding.pe"
 LIKELY = 4  # times the numbers in a file: a layer of more is looked at before it is made
-TOLD_BY_TENSORS = {"miniroad", "testra", "gatehub", "oadtr", "colar", "cmert", "mat", "idn", "fats", "woad"}
-"""Kinds other than lstr whose tensors tell their settings."""
 
 
 def save(
@@ -107,8 +97,8 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
     """Read a checkpoint of ours, or of the published code ({epoch, model_state_dict, ...}).
 
     A published one is read with grid "sliding" and positions "slot"; its shapes give what they can, and
-    `overrides` (LSTRConfig field to value) the rest: n_heads, long_length, long_stride; kind "testra", whose tensors
-    are named as LSTR's, and its decay. Raises CheckpointError when
+    `overrides` (setting to value) the rest: n_heads, long_length, long_stride; kind "testra", whose tensors are named
+    as LSTR's, and its decay. Raises CheckpointError when
     the file is missing, damaged, unsafe, or contradicts its configuration, and ConfigError on a bad override.
     """
     return interpret(path, read(path), overrides)
@@ -129,7 +119,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     found = content.get("format", PUBLISHED)
     if found == FORMAT:
         trained = from_json(_text(path, content, "config"))
-        config = override(trained, overrides)
+        config = change(trained, overrides)
         if {config.kind, trained.kind} == {"lstr", "testra"}:  # the same tensors, with another meaning
             raise CheckpointError(
                 f"{path} is of kind {trained.kind}, not {config.kind}.", "Leave model.kind as it was trained."
@@ -142,11 +132,10 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         if not is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
     elif found == PUBLISHED:
-        told, tensors = told_by_names(tensors), renamed(tensors)
-        config = published_config(path, tensors, told | overrides)
+        reading = read_published(path, tensors, overrides)
+        tensors, config, assumed = reading.tensors, reading.config, reading.assumed
         classes = published_classes(tensors)
         calibration = {}
-        assumed = {name: getattr(config, name) for name in unknown_of(config) if name not in overrides}
         epoch = content.get("epoch")
         parts = {"recipe": None, "metrics": {}, "extra": {} if epoch is None else {"epoch": epoch}, "versions": {}}
     else:
@@ -205,12 +194,12 @@ def read(path: str | Path) -> Any:
         raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", again) from error
 
 
-def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig) -> None:
-    """Refuse a configuration that the tensors contradict, naming both values. Only the proposed design shows both."""
-    proposed = (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
-    if not proposed and config.kind not in TOLD_BY_TENSORS:
+def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: WindowConfig) -> None:
+    """Refuse a configuration that the tensors contradict, naming both values."""
+    published = KINDS[config.kind].published
+    if published is None or not config.told_by_tensors:
         return
-    for name, value in shapes_of(tensors).items():
+    for name, value in published.shapes(tensors).items():
         if name == "n_classes":
             continue
         wanted = int(config.n_long > 0) if name == "long_memory" else getattr(config, name)
@@ -221,7 +210,7 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig)
             )
 
 
-def _check_claims(path: Path, tensors: Mapping[str, Tensor], config: LSTRConfig, n_classes: int) -> None:
+def _check_claims(path: Path, tensors: Mapping[str, Tensor], config: WindowConfig, n_classes: int) -> None:
     """Raise CheckpointError where a model of the configuration would be far larger than the tensors are."""
     layers = max(config.l_enc, config.l_dec)
     if layers > len(tensors):

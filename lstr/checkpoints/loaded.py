@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ class Checkpoint:
 
     model: Model
     """In eval mode, on the CPU."""
-    config: LSTRConfig
+    config: WindowConfig
     classes: tuple[str, ...]
     recipe: dict[str, Any] | None
     """The feature recipe it was trained on; None when not recorded."""
@@ -36,7 +36,7 @@ class Checkpoint:
     versions: dict[str, str]
     format: str
     path: Path
-    assumed: dict[str, int]
+    assumed: dict[str, Any]
     """Configuration that neither the file nor the caller states."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the model file states that it is from; empty for a checkpoint."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.labels.label_set import AMBIGUOUS
 
 
@@ -37,7 +37,7 @@ class ScoringRule:
     n_ahead: int = 0
     """Chunks ahead of the newest that the model predicts"""
 
-    def of(self, config: LSTRConfig) -> ScoringRule:
+    def of(self, config: WindowConfig) -> ScoringRule:
         """The rule with the lengths of a model."""
         return replace(self, work_length=config.work_length, n_ahead=config.n_ahead)
 

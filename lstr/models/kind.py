@@ -1,35 +1,90 @@
-"""What every kind of model answers: to training, for the scores of a whole video, and in a stream."""
+"""What a kind of model is, and what every model answers: to training, for a whole video's scores, and in a stream."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.publication import Publication
+from lstr.models.published import Published
 from lstr.models.stream import Plan, Tensors, as_tensors, keep, needed
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows
 
+BRANCHES = ("visual_linear", "motion_linear")
+"""Of a feature head that has a layer for each feature, in their order."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings that have a name: what a model is made of, and how it is trained."""
+
+    model: WindowConfig
+    train: Mapping[str, Any] = field(default_factory=dict)
+    """What is set otherwise than by default in `lstr.pipelines.training.config.TrainConfig`"""
+    for_little_video: bool = False
+    """Whether it is for minutes of video; no kind was published at such sizes"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model: all that is known of it. `lstr.kinds.KINDS` has them by name."""
+
+    model: type[Model]
+    config: type[WindowConfig]
+    """Its settings, with its name as the default of `kind`"""
+    publication: Publication
+    presets: Mapping[str, Preset] = field(default_factory=dict)
+    """By name, the published size first"""
+    published: Published | None = None
+    """How checkpoints of its published code are read; None where there are none"""
+
+    @property
+    def name(self) -> str:
+        """As `--set model.kind=NAME` has it."""
+        return self.config.kind
+
+    @property
+    def uses(self) -> Uses:
+        """What it uses of a configuration."""
+        return self.config.uses
+
+    @property
+    def published_preset(self) -> str | None:
+        """The preset that has the settings it was published with; None without one."""
+        return next((name for name, preset in self.presets.items() if not preset.for_little_video), None)
+
+    @property
+    def published_size(self) -> WindowConfig:
+        """The configuration that it was published with, the defaults where no preset has it."""
+        name = self.published_preset
+        return self.config() if name is None else self.presets[name].model
+
 
 class Model(nn.Module, ABC):
-    """One kind of model. A new kind is a subclass, its entry in `lstr.config.KINDS` and in `lstr.kinds.CLASSES`.
+    """A model of one kind. A new kind is a subclass, and what `Kind` states of it, in a module that `lstr.kinds` names.
 
     Features enter through layers named `feature_head_work` and `feature_head_long` (`lstr.layers.heads.FeatureHead`):
     training folds the mean and variance of the features into them.
     """
 
+    config: WindowConfig
     classifier: nn.Linear
     """The last layer; the model's device and dtype are those of its weight."""
     scoring_rule: ClassVar[ScoringRule | None] = None
     """Which chunks its published code scores; None where no code says so."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__()
         self.config = config
         self.n_classes = n_classes
@@ -37,7 +92,7 @@ class Model(nn.Module, ABC):
     @property
     def has_idle_parameters(self) -> bool:
         """Whether some may have no part in the loss of a batch, which training by several processes has to know."""
-        return self.config.gru
+        return False
 
     @abstractmethod
     def outputs(self) -> Outputs:
@@ -62,6 +117,33 @@ class Model(nn.Module, ABC):
     def logits_of(self, forwarded: Any) -> Tensor:
         """The logits (B, N, C) in what `forward` gave, which a teacher's scores are compared with."""
         return forwarded if isinstance(forwarded, Tensor) else forwarded[0]
+
+    @torch.no_grad()
+    def absorb(self, mean: Tensor, std: Tensor) -> None:
+        """Take raw features from now on, after training on features less mean (D,) over std (D,): W/σ and b − (W/σ)·μ.
+
+        A kind that keeps features overrides this, so that those become raw too.
+        """
+        modules = dict(self.named_modules())
+        for head in ("feature_head_long", "feature_head_work"):
+            names = [f"{head}.{branch}.0" for branch in BRANCHES if f"{head}.{branch}" in modules]
+            start = 0
+            for name in names or [f"{head}.input_linear.0"]:
+                if name not in modules:
+                    continue
+                weight, bias = (getattr(modules[name], part).data for part in ("weight", "bias"))
+                part = slice(start, start + weight.shape[-1])
+                shift, scale = (of_all if len(of_all) == 1 else of_all[part] for of_all in (mean, std))
+                weight.div_(scale)
+                bias.sub_(weight * shift if weight.ndim == 1 else (weight * shift).sum(1))  # FATS has a number each
+                start = part.stop
+
+    def prepare(self, features_of: Callable[[int], Tensor], seed: int) -> None:
+        """Take from the training videos what the model is to know before its first step; of most kinds nothing.
+
+        `features_of` gives features (N, D) of chunks of a class, as the model is trained on them. It is asked once a
+        class, in order, so that every process of a run takes the same.
+        """
 
     @abstractmethod
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import LstrError
 
 Indices = NDArray[np.int64]
 
 
-def work_start(T: ArrayLike, config: LSTRConfig) -> Indices:
+def work_start(T: ArrayLike, config: WindowConfig) -> Indices:
     """First chunk of the work memory of the window(s) at T; 0 while the work memory is filling.
 
     T is an int or an array (B,). Raises LstrError when T is negative.
@@ -27,7 +27,7 @@ def work_start(T: ArrayLike, config: LSTRConfig) -> Indices:
     return np.maximum(ends - config.work_length + 1, 0)
 
 
-def long_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
+def long_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the long memory at T, oldest first, left-padded.
 
     T is an int or an array (B,); the results are indices (n_long,) or (B, n_long), 0 in hidden slots, and a mask
@@ -51,7 +51,7 @@ def long_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
     return np.where(mask, indices, 0), mask
 
 
-def stretched_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
+def stretched_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the long memory at T as published training samples them; shapes as `long_indices`.
 
     The slots are spread evenly over what exists of the range, so a short past fills them all with repeats, which
@@ -76,12 +76,12 @@ def stretched_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArra
     return np.where(mask, indices, 0), mask
 
 
-def older_ends(T: ArrayLike, config: LSTRConfig) -> Indices:
+def older_ends(T: ArrayLike, config: WindowConfig) -> Indices:
     """How many chunks are older than both memories at T (int or (B,)): those are chunks 0 to that, exclusive."""
     return np.maximum(work_start(T, config) - config.long_length, 0)
 
 
-def long_distances(T: ArrayLike, config: LSTRConfig, stretched: bool = False) -> Indices:
+def long_distances(T: ArrayLike, config: WindowConfig, stretched: bool = False) -> Indices:
     """Chunks from each long slot to the newest work slot, shape of `long_indices`; 0 in hidden slots.
 
     The newest work slot belongs to chunk T, or to chunk `work_length - 1` while the work memory is filling:
@@ -93,7 +93,7 @@ def long_distances(T: ArrayLike, config: LSTRConfig, stretched: bool = False) ->
     return np.where(mask, start + config.work_length - 1 - indices, 0)
 
 
-def work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.bool_]]:
+def work_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the work memory at T, oldest first, with a fixed shape.
 
     T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not present yet, and a mask,
@@ -105,7 +105,7 @@ def work_indices(T: ArrayLike, config: LSTRConfig) -> tuple[Indices, NDArray[np.
     return np.where(mask, indices, 0), mask
 
 
-def context_indices(T: ArrayLike, config: LSTRConfig) -> Indices:
+def context_indices(T: ArrayLike, config: WindowConfig) -> Indices:
     """Chunks of the context before the work memory at T, oldest first: (context,) or (B, context).
 
     What is before the video is chunk 0, which is visible (published code of CMeRT).
@@ -114,17 +114,7 @@ def context_indices(T: ArrayLike, config: LSTRConfig) -> Indices:
     return np.maximum(work_start(T, config)[..., None] + before, 0)
 
 
-def tile(config: LSTRConfig) -> int:
-    """Chunks from one tiled training window to the next: in TeSTra and MAT a window's future belongs to it."""
-    return config.work_length + (config.anticipation if config.kind in ("testra", "mat") else 0)
-
-
-def offsets(config: LSTRConfig) -> int:
-    """How many offsets of the first tiled window there are, from 0 on: those of the work memory alone in MAT."""
-    return config.work_length if config.kind == "mat" else tile(config)
-
-
-def window_ends(n_chunks: int, offset: int, config: LSTRConfig, tails: bool = True) -> Indices:
+def window_ends(n_chunks: int, offset: int, config: WindowConfig, tails: bool = True) -> Indices:
     """Ends T of the training windows of one video: back to back, the first starting at chunk `offset`.
 
     With `tails` the chunks left over at the end get a window of their own that overlaps the one before, and a video
@@ -135,11 +125,10 @@ def window_ends(n_chunks: int, offset: int, config: LSTRConfig, tails: bool = Tr
         return np.zeros(0, dtype=np.int64)
     width = config.work_length
     if not tails:
-        after = 2 * config.anticipation if config.kind == "cmert" else tile(config) - width  # chunks that must follow
-        return np.arange(offset + width - 1, n_chunks - 1 - after, tile(config), dtype=np.int64)
+        return np.arange(offset + width - 1, n_chunks - 1 - config.following, config.tile, dtype=np.int64)
     if n_chunks <= width:
         return np.array([n_chunks - 1], dtype=np.int64)
-    ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, tile(config), dtype=np.int64)
+    ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, config.tile, dtype=np.int64)
     if ends[-1] != n_chunks - 1:
         ends = np.append(ends, n_chunks - 1)
     return ends

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from lstr.config import KINDS, LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.files.arrays import tensor_of
 from lstr.windows import indices as memory
@@ -88,7 +88,7 @@ class Windows:
 
 
 def gather(
-    features: Tensor | NDArray[np.float32], ends: ArrayLike, config: LSTRConfig, stretched: bool = False
+    features: Tensor | NDArray[np.float32], ends: ArrayLike, config: WindowConfig, stretched: bool = False
 ) -> Windows:
     """Windows of one video, features (L, D), that end at chunks `ends` (B,).
 
@@ -152,10 +152,10 @@ class WindowIndices:
         return made
 
 
-def window_indices(ends: NDArray[np.int64], config: LSTRConfig, stretched: bool = False) -> WindowIndices:
+def window_indices(ends: NDArray[np.int64], config: WindowConfig, stretched: bool = False) -> WindowIndices:
     """The indices of windows that end at chunks `ends` (B,), each of its own video; `stretched` as for `gather`."""
     long, long_mask = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
-    if KINDS[config.kind].padded:  # chunk 0 is in no history before it leaves the work memory
+    if config.uses.padded:  # chunk 0 is in no history before it leaves the work memory
         long_mask = long_mask & (memory.work_start(ends, config) > 0)[:, None]
     work, work_mask = memory.work_indices(ends, config)
     older, older_count = _older_indices(ends, config)
@@ -178,7 +178,7 @@ def join(batches: Sequence[Windows]) -> Windows:
     return Windows(*(torch.cat([padded(windows, field.name) for windows in batches]) for field in fields(Windows)))
 
 
-def _older_indices(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _older_indices(ends: NDArray[np.int64], config: WindowConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Chunks (B, K) for the GRU, 0 after the last, and how many they are (B,)."""
     if not config.gru:
         return np.zeros((len(ends), 0), dtype=np.int64), np.zeros(len(ends), dtype=np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LabelsError
 from lstr.extractors.errors import RecipeError
 from lstr.labels.check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
@@ -68,7 +68,7 @@ class Split:
         first = self.videos[0].features
         return first.rgb.shape[1], first.flow.shape[1]
 
-    def narrowed(self, config: LSTRConfig) -> "Split":
+    def narrowed(self, config: WindowConfig) -> "Split":
         """The same videos with the streams a model takes. Raises CheckpointError where a stream has another width."""
         wanted = (config.rgb_dim, config.flow_dim)
         if any(want not in (0, has) for want, has in zip(wanted, self.dims, strict=True)):

@@ -6,7 +6,7 @@ what they have seen, as the published ones, count as not seen.
 """
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.extractors.recipe import STREAMS
 from lstr.pipelines.datasets.dataset import Split
@@ -22,7 +22,7 @@ class SeenError(LstrError):
     exit_code = 4
 
 
-def seen_in(split: Split, config: LSTRConfig) -> Seen:
+def seen_in(split: Split, config: WindowConfig) -> Seen:
     """The videos of a split that networks have seen whose streams a model takes."""
     found = {}
     for video in split.videos:

@@ -47,7 +47,7 @@ class DetectOptions:
     checkpoint: Checkpoint | str | Path | None = None
     """A model file, a checkpoint, or one that is loaded; None is $LSTR_CHECKPOINT, else the default model."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the model, for a published checkpoint, which does not say all: LSTRConfig field to value."""
+    """Of the model, for a published checkpoint, which does not say all: setting to value."""
     device: str | None = None
     """Of model and networks; None is a GPU when there is one."""
     model_precision: str = "float32"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 
 LATENCIES = 1000  # newest ones that are kept
 
@@ -44,7 +44,7 @@ class Status:
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     """Of the newest decisions: from the frame that closed the chunk, of a recorded source from its features."""
 
-    def decide(self, time: float, latency_ms: float, chunks: int, config: LSTRConfig) -> None:
+    def decide(self, time: float, latency_ms: float, chunks: int, config: WindowConfig) -> None:
         """Count a decision, made at the end of a chunk at `time`, by a stream that has now seen so many chunks."""
         self.time, self.decided = time, self.decided + 1
         self.latencies_ms.append(latency_ms)

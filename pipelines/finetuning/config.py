@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lstr.config import check_range, override
 from lstr.errors import ConfigError
 from lstr.extractors.backbones.network import SMALLEST, Network
 from lstr.extractors.backbones.networks import RESNET50, known_network
@@ -12,6 +11,7 @@ from lstr.extractors.devices import fast_precision
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.networks.recipes import choose_recipe
+from lstr.settings import check_range, override
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lstr.config import KINDS
 from lstr.errors import ConfigError
 from lstr.extractors.presets import Preset
+from lstr.kinds import KINDS
 
 OF_THE_MODEL = ("model", "train")
 Features = tuple[str | Preset, str, str | None]
@@ -39,7 +39,7 @@ class LearnOptions:
     algorithm: str | None = None
     """Algorithm of optical flow; None for that of a named recipe."""
     kind: str | None = None
-    """Kind of the model that sees the features, one of `lstr.config.KINDS`; None for that of the preset."""
+    """Kind of the model that sees the features, one of `lstr.kinds.KINDS`; None for that of the preset."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """`model.NAME` and `train.NAME` of that model; NAME, rgb.NAME and flow.NAME of the feature networks."""
     init: str | None = None

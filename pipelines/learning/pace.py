@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
@@ -104,7 +104,7 @@ def _step_seconds(
 
 
 def measure_model(
-    model: LSTRConfig, config: TrainConfig, lengths: Sequence[int], classes: Sequence[str], device: str
+    model: WindowConfig, config: TrainConfig, lengths: Sequence[int], classes: Sequence[str], device: str
 ) -> float:
     """Seconds that the steps of training a model take, on videos of so many chunks, with what teachers it has.
 
@@ -127,7 +127,7 @@ def measure_model(
     return (1 + teachers) * steps * seconds
 
 
-def _blank_video(n_chunks: int, model: LSTRConfig, classes: Sequence[str]) -> LabelledVideo:
+def _blank_video(n_chunks: int, model: WindowConfig, classes: Sequence[str]) -> LabelledVideo:
     """One of zeros without memory of its own; all of it is background."""
     rgb, flow = (np.broadcast_to(np.float32(0), (n_chunks, width)) for width in (model.rgb_dim, model.flow_dim))
     targets = np.array([name == BACKGROUND for name in classes], np.uint8)

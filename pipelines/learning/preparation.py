@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.flow.workers import choose_backend
@@ -181,7 +181,7 @@ def _request(options: LearnOptions, labels: Labels, videos: Mapping[str, Place])
     }
 
 
-def _model(settings: Mapping[str, str], preset: Preset, lengths: list[int]) -> tuple[LSTRConfig, TrainConfig]:
+def _model(settings: Mapping[str, str], preset: Preset, lengths: list[int]) -> tuple[WindowConfig, TrainConfig]:
     """The model that is trained on videos of so many chunks, and how. Raises ConfigError for what cannot be."""
     widths = widths_of(preset)
     name = preset_for(sum(lengths), settings)

@@ -8,10 +8,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from lstr.checkpoints.loaded import TENSORS
-from lstr.config import from_json
 from lstr.errors import CheckpointError
 from lstr.extractors.weights.archive import AGAIN
-from lstr.kinds import make_model
+from lstr.kinds import from_json, make_model
 
 LONGEST = 1 << 20  # chunks, or the width of a layer: three days, and a thousand times what is usual
 

@@ -25,7 +25,7 @@ def open_checkpoint(
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
     """Read a checkpoint of ours or of the published code, or a model file; its model is on the CPU.
 
-    `overrides` (LSTRConfig field to value) are what a published checkpoint does not say: n_heads, long_length,
+    `overrides` (setting to value) are what a published checkpoint does not say: n_heads, long_length,
     long_stride. Raises CheckpointError when the file is missing, damaged, unsafe, or contradicts its configuration, and
     ConfigError on a bad override.
     """

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr import streaming
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import FlowError, VideoError
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers
@@ -28,7 +28,7 @@ from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFram
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import Video, probe
 from lstr.extractors.weights.sources import WeightSources
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
@@ -134,7 +134,7 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Measured | 
             inputs = rendered(Path(folder), options.n_chunks)
         twostream = run_on(build_twostream(options.preset, WeightSources(), device), options.runtime)
         twostream.prepare(1, twostream.batch)
-        model = build(sized(LSTRConfig(), twostream), len(THUMOS_CLASSES), twostream.device)
+        model = build(sized(configure(), twostream), len(THUMOS_CLASSES), twostream.device)
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))
         total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3
         about = {
@@ -280,19 +280,19 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
     return delays[WARM_UP:]
 
 
-def sized(config: LSTRConfig, twostream: TwoStream) -> LSTRConfig:
+def sized(config: WindowConfig, twostream: TwoStream) -> WindowConfig:
     """A model's configuration for the features that networks make."""
     parts = twostream.recipe.parts
     rgb, flow = (parts[stream].dim if stream in parts else 0 for stream in STREAMS)
     return replace(config, rgb_dim=rgb, flow_dim=flow)
 
 
-def build(config: LSTRConfig, n_classes: int, device: str) -> Model:
+def build(config: WindowConfig, n_classes: int, device: str) -> Model:
     """A model with random weights, ready to score."""
     return make_model(config, n_classes).eval().to(device)
 
 
-def full_age(config: LSTRConfig) -> int:
+def full_age(config: WindowConfig) -> int:
     """Chunks after which both memories have long been full; a multiple of the stride, so an update comes next."""
     return 2 * (config.long_length + config.work_length * config.long_stride)
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from lstr import streaming
-from lstr.config import PRESETS as MODELS
 from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
@@ -27,6 +26,7 @@ from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 from lstr.extractors.weights.sources import WeightSources
+from lstr.kinds import presets
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.pipelines.networks.converted import remember, run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
@@ -127,7 +127,7 @@ def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
             same = [row for row in networks if row["precision"] == precision and "failed" not in row]
             fastest = min(same, key=lambda row: row["network_ms"])
             remember(replace(twostream.recipe, precision=precision), fastest["runtime"])
-        model = build(sized(MODELS[RECIPES[name]], twostream), len(THUMOS_CLASSES), device)
+        model = build(sized(presets()[RECIPES[name]].model, twostream), len(THUMOS_CLASSES), device)
         chain = Chain(chosen, workers, model, filled(streaming.create(model)))
         count, seconds = yield from overlap(chain, path, RUN_CHUNKS)
         delays = yield from live(chain, path, RUN_CHUNKS)
@@ -187,7 +187,7 @@ def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequ
 
 def _step(twostream: TwoStream, preset: str) -> float:
     """Processor seconds of a decision from features."""
-    config = sized(MODELS[preset], twostream)
+    config = sized(presets()[preset].model, twostream)
     model = build(config, len(THUMOS_CLASSES), twostream.device)
     state = filled(streaming.create(model))
     taken: list[float] = []

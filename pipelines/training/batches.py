@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.kept_features import KeptFeatures, KeptPiece, supervision_on
@@ -76,7 +76,7 @@ class PieceMaker:
     """Makes the batches of a run, in as many threads as call it."""
 
     videos: list[LabelledVideo]
-    model: LSTRConfig
+    model: WindowConfig
     train: TrainConfig
     outputs: Outputs
     ranks: Ranks

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from lstr.config import FOR_LITTLE_VIDEO, KINDS, LSTRConfig, check_range, override
-from lstr.config import PRESETS as MODELS
+from lstr import kinds
+from lstr.config import WindowConfig
 from lstr.errors import ConfigError
+from lstr.kinds import KINDS, change, stored
+from lstr.settings import check_range, override
 
 
 @dataclass(frozen=True)
@@ -121,88 +123,26 @@ CHOICES = {
     "precision": ("float32", "bf16"),
     "metric": ("mAP", "mcAP"),
 }
-MINIROAD = TrainConfig(
-    epochs=10,
-    lr=1e-4,
-    weight_decay=0.05,
-    optimiser="adamw",
-    schedule="constant",
-    windows="every",
-    targets="unit",
-    ambiguous="class",
-)
-PUBLISHED = TrainConfig(
-    lr=7e-5, schedule="published", warmup_epochs=10, windows="tiled", tails=False, long_sampling="stretched"
-)
-GATEHUB = TrainConfig(
-    epochs=10,
-    batch_size=50,
-    lr=1.2e-4,
-    warmup=0.25,
-    schedule="onecycle",
-    windows="every",
-    stride=1,
-    clip=1.0,
-)
-OADTR = TrainConfig(
-    epochs=4,
-    batch_size=128,
-    lr=1e-4,
-    weight_decay=1e-4,
-    schedule="tenths",
-    windows="every",
-    stride=1,
-    clip=1.0,
-)
-TRN = TrainConfig(
-    epochs=21,
-    batch_size=32,
-    lr=5e-4,
-    weight_decay=5e-4,
-    schedule="constant",
-    windows="tiled",
-    tails=False,
-)
-CMERT = replace(PUBLISHED, lr=2e-4, batch_size=32, epochs=16, average=0.999)
-MAT = replace(PUBLISHED, average=0.999, seed=123456)
-AHEAD = TrainConfig(lr=1e-4, weight_decay=0.0, schedule="constant")  # what EFC, ED, RED and TTPP had is not known
-IDN = TrainConfig(lr=1e-4, weight_decay=0.0, batch_size=128, schedule="constant", windows="every", stride=1)
-WOAD = TrainConfig(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
-SMALL = TrainConfig(epochs=40, lr=5e-4, weight_decay=1e-4, warmup=0.1, standardise=True)
-PRESETS = {
-    "thumos14": TrainConfig(),
-    "tvseries": TrainConfig(metric="mcAP"),
-    "hacs": TrainConfig(),
-    "thumos14-published": PUBLISHED,
-    "tvseries-published": replace(PUBLISHED, metric="mcAP"),
-    "miniroad-thumos14": MINIROAD,
-    "miniroad-tvseries": replace(MINIROAD, batch_size=64, metric="mcAP"),
-    "testra-thumos14": PUBLISHED,
-    "testra-laplace-thumos14": PUBLISHED,
-    "gatehub-thumos14": GATEHUB,
-    "oadtr-thumos14": OADTR,
-    "colar-thumos14": replace(OADTR, lr=3e-4),
-    "trn-thumos14": TRN,
-    "cmert-thumos14": CMERT,
-    "mat-thumos14": MAT,
-    "mat-tvseries": replace(MAT, epochs=20, warmup_epochs=8, metric="mcAP"),
-    "idn-thumos14": IDN,
-    "fats-thumos14": TrainConfig(epochs=200, lr=5e-5, weight_decay=0.0, batch_size=32, schedule="constant"),
-    "woad-thumos14": WOAD,
-    "woad-video-thumos14": WOAD,
-    "efc-thumos14": AHEAD,
-    "ed-thumos14": AHEAD,
-    "red-thumos14": AHEAD,
-    "ttm-thumos14": AHEAD,
-    "lap-like-thumos14": TRN,
-    "tfn-like-thumos14": IDN,
-    "conv-deconv-thumos14": AHEAD,
-    "small": SMALL,
-    "lstr-small": replace(SMALL, hide_long=0.8),
-}
+
+
+def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:
+    """What a model is made of and how it is trained, by the names of the presets of all kinds."""
+    return {name: (preset.model, TrainConfig(**preset.train)) for name, preset in kinds.presets().items()}
+
+
+def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
+    """Both configurations of a preset, which may be the small one of a kind. Raises ConfigError for an unknown one."""
+    known = presets()
+    if name in known:
+        return known[name]
+    kind = name.removesuffix("-small")
+    if kind == name or kind not in KINDS:
+        raise ConfigError(f"There is no preset {name!r}.", f"use KIND-small, or one of {', '.join(known)}.")
+    return small_preset(kind)
 
 
 SMALL_UP_TO = 14_400  # chunks: one hour
+OF_SMALL_KIND = "rnn"
 OF_SMALL = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
 """What `small` uses of a model's settings."""
 
@@ -229,57 +169,44 @@ def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})
     long memory, are about `lstr-small`.
     """
     foreign = any(name.startswith("model.") and name[6:] not in OF_SMALL for name in settings)
-    kind = settings.get("model.kind", "lstr" if foreign else MODELS["small"].kind)
+    kind = settings.get("model.kind", "lstr" if foreign else OF_SMALL_KIND)
     if n_chunks > SMALL_UP_TO:
-        return published_preset(kind) or "thumos14"
-    small = "small" if kind == MODELS["small"].kind else f"{kind}-small"
+        return (KINDS[kind].published_preset if kind in KINDS else None) or "thumos14"
+    small = "small" if kind == OF_SMALL_KIND else f"{kind}-small"
     return small if kind in KINDS else "lstr-small"
 
 
-def published_preset(kind: str) -> str | None:
-    """The first preset that has the published settings of a kind; None where it has none."""
-    names = (name for name, model in MODELS.items() if model.kind == kind and name not in FOR_LITTLE_VIDEO)
-    return next(names, None)
-
-
-def preset_named(name: str) -> tuple[LSTRConfig, TrainConfig]:
-    """Both configurations of a preset, which may be the small one of a kind. Raises ConfigError for an unknown one."""
-    if name in PRESETS:
-        return MODELS[name], PRESETS[name]
-    kind = name.removesuffix("-small")
-    if kind == name or kind not in KINDS:
-        raise ConfigError(f"There is no preset {name!r}.", f"use KIND-small, or one of {', '.join(PRESETS)}.")
-    return small_preset(kind)
-
-
-def small_preset(kind: str) -> tuple[LSTRConfig, TrainConfig]:
+def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
     """A kind for minutes of video: as published but for SMALL_SIZES, and trained as `lstr-small` but for OWN_TRAINING.
 
     Nothing of it was measured. Without published settings it has those of `thumos14`. Dropout is that of `small`, and
     there are no groups of long-memory slots (MAT), for slots are hidden in training until no window has any. Of
     windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
     """
-    published = published_preset(kind)
-    model, train = (MODELS[published], PRESETS[published]) if published else (LSTRConfig(kind=kind), TrainConfig())
-    sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items()}
-    if not KINDS[kind].long_memory:
-        sizes["long_length"] = 0
-    small = replace(PRESETS["lstr-small"], **{name: getattr(train, name) for name in OWN_TRAINING})
+    one, published = KINDS[kind], KINDS[kind].published_preset
+    model, train = one.published_size, TrainConfig(**one.presets[published].train if published else {})
+    known = {field.name for field in fields(model)}
+    sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items() if name in known}
+    sizes |= {name: 0 for name in ("groups",) if name in known} | ({} if one.uses.long_memory else {"long_length": 0})
+    small = replace(
+        TrainConfig(**KINDS["lstr"].presets["lstr-small"].train),
+        **{name: getattr(train, name) for name in OWN_TRAINING},
+    )
     if train.windows == "every":
         small = replace(small, epochs=small.epochs // 4, stride=max(4, train.stride))
-    return replace(model, **sizes, dropout=MODELS["small"].dropout, groups=0), small
+    return replace(model, **sizes, dropout=KINDS[OF_SMALL_KIND].presets["small"].model.dropout), small
 
 
 def resolve(
     preset: str, changes: Mapping[str, str], dims: tuple[int, int], file: Mapping[str, Mapping] | None = None
-) -> tuple[LSTRConfig, TrainConfig]:
+) -> tuple[WindowConfig, TrainConfig]:
     """Both configurations of a preset, with those of a file (`read_config`) and `model.x`, `train.x` changes on top.
 
     dims: widths of the features. A width of 0 among the changes leaves that stream out. With another kind that looks
     back on a long memory, a preset without one has LONG_MEMORY, unless its length is set.
     Raises ConfigError for an unknown preset, an unknown name or a value of the wrong type.
     """
-    plain, training = preset_named(preset)
+    plain, train = preset_named(preset)
     parts: dict[str, dict[str, str]] = {"model": {}, "train": {}}
     for key, value in changes.items():
         part, _, name = key.partition(".")
@@ -288,18 +215,18 @@ def resolve(
         parts[part][name] = value
     file = file or {"model": {}, "train": {}}
     kind = {**file["model"], **parts["model"]}.get("kind", plain.kind)
-    if not plain.long_length and kind not in (plain.kind, "lstr") and kind in KINDS and KINDS[kind].long_memory:
-        plain = replace(plain, kind=kind, long_length=LONG_MEMORY)
-    model = override(replace(plain, rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
-    train = override(training, file["train"])
-    return override(model, parts["model"]), override(train, parts["train"])
+    if not plain.long_length and kind not in (plain.kind, "lstr") and kind in KINDS and KINDS[kind].uses.long_memory:
+        plain = change(plain, {"kind": kind, "long_length": LONG_MEMORY})
+    model = change(replace(plain, rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
+    return change(model, parts["model"]), override(override(train, file["train"]), parts["train"])
 
 
-def changes_from(preset: str, model: LSTRConfig, train: TrainConfig) -> dict[str, object]:
+def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[str, object]:
     """What is set otherwise than by a preset, as {"model.NAME" or "train.NAME": value}; widths of features aside."""
     plain, training = preset_named(preset)
     plain = replace(plain, rgb_dim=model.rgb_dim, flow_dim=model.flow_dim)
-    pairs = (("model", asdict(plain), asdict(model)), ("train", asdict(training), asdict(train)))
+    made_of = {**asdict(type(model)()), **asdict(plain)}  # of what the preset's kind has not, the defaults
+    pairs = (("model", made_of, asdict(model)), ("train", asdict(training), asdict(train)))
     return {f"{part}.{name}": ours[name] for part, theirs, ours in pairs for name in ours if ours[name] != theirs[name]}
 
 
@@ -319,4 +246,4 @@ def read_config(path: str | Path) -> dict:
         preset_named(preset := str(content.get("preset")))
     except ConfigError:
         preset = None
-    return {**parts, "preset": preset}
+    return {"model": stored(parts["model"]), "train": parts["train"], "preset": preset}

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import WindowIndices, Windows, window_indices
@@ -25,7 +25,7 @@ class KeptFeatures:
         for start, video in zip(self.starts, videos, strict=False):
             self.rows[start : start + len(video.features)] = torch.from_numpy(video.features[:])
 
-    def indices(self, drawn: list[tuple[int, int]], config: LSTRConfig, stretched: bool) -> WindowIndices:
+    def indices(self, drawn: list[tuple[int, int]], config: WindowConfig, stretched: bool) -> WindowIndices:
         """Which rows the windows (video, end chunk) are made of; on the CPU."""
         which, ends = np.array(drawn, np.int64).reshape(-1, 2).T
         return window_indices(ends, config, stretched).after(torch.from_numpy(self.starts[which]))

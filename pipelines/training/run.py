@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.progress import result_of
@@ -17,7 +17,7 @@ from lstr.pipelines.provenance import make_reproducible, provenance
 from lstr.pipelines.training.batches import Batch, PieceMaker, default_readers, read_ahead
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.curves import draw_curves
-from lstr.pipelines.training.exemplars import give_exemplars
+from lstr.pipelines.training.examples import features_of_classes
 from lstr.pipelines.training.kept_features import KeptFeatures, fit_on
 from lstr.pipelines.training.log import Step, TrainLog, summary_of
 from lstr.pipelines.training.loop import Plan, Position, train_steps
@@ -34,7 +34,7 @@ class Task:
     """Which model learns from which videos, and how."""
 
     split: Split
-    model: LSTRConfig
+    model: WindowConfig
     config: TrainConfig
     validation: Split | None = None
     """Videos that choose best.pt, and end the run early by `config.patience`."""
@@ -95,7 +95,7 @@ def train_model(
     with deterministic(config.deterministic):
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
         if not state:
-            give_exemplars(learner, split.videos)
+            learner.model.prepare(features_of_classes(learner, split.videos), config.seed)
             if task.lesson and task.lesson.before:
                 learner.begin_with(checkpoint.read(task.lesson.before / "resume.pt")["model"])
         position = restore(state, learner) if state else Position()

@@ -12,8 +12,9 @@ import torch
 
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
+from lstr.kinds import configure, stored
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
@@ -21,7 +22,6 @@ from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.training.config import TrainConfig, changes_from
 from lstr.pipelines.training.loop import Position
-from lstr.pipelines.training.sampling import absorb_statistics
 from lstr.pipelines.training.step import Learner
 from lstr.pipelines.weights.known import run_record
 
@@ -29,7 +29,9 @@ SHARE_OF_SAVING = 0.05  # of a run's time, at most: at the published size a save
 FREE = ("save_seconds",)  # settings that may differ when a run goes on
 
 
-def settings_of(model: LSTRConfig, train: TrainConfig, split: Split, made_by: dict, preset: str | None = None) -> dict:
+def settings_of(
+    model: WindowConfig, train: TrainConfig, split: Split, made_by: dict, preset: str | None = None
+) -> dict:
     """Everything that makes a run what it is, as config.json and the checkpoint carry it.
 
     preset: what model and train were resolved from, so that a checkpoint states it, and what was changed.
@@ -88,7 +90,9 @@ def _changes(before: dict, now: dict) -> list[str]:
 
     A setting that there was not before has its default.
     """
-    plain: dict[str, dict] = {"model": asdict(LSTRConfig()), "train": asdict(TrainConfig()), "data": {}}
+    model, train = asdict(configure(now["model"]["kind"])), asdict(TrainConfig())
+    plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
+    before = {**before, "model": stored(before["model"])}
     before = {part: {**plain[part], **before[part]} for part in plain}
     names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
     names = [(part, name) for part, name in names if name not in (*FREE, "features")]
@@ -146,7 +150,8 @@ class Saver:
         averaged = learner.average.tensors if learner.average else {}
         raw = {name: averaged.get(name, t).detach().cpu() for name, t in learner.model.state_dict().items()}
         exported = copy.deepcopy(learner.model).cpu().eval()
-        exported.load_state_dict(absorb_statistics(raw, learner.mean.cpu(), learner.std.cpu()))
+        exported.load_state_dict(raw)
+        exported.absorb(learner.mean.cpu(), learner.std.cpu())
         return exported
 
     def save_checkpoint(self, name: str, model: Model, metrics: dict) -> None:

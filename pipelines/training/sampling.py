@@ -1,7 +1,7 @@
 """What a training step sees: windows drawn from videos, their targets, and features brought to one scale."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -10,16 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
-from lstr.windows.indices import offsets, window_ends
+from lstr.windows.indices import window_ends
 from lstr.windows.windows import Outputs, Windows, gather, join
 
 
 def draw_windows(
-    videos: list[LabelledVideo], model: LSTRConfig, train: TrainConfig, epoch: int
+    videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int
 ) -> list[tuple[int, int]]:
     """(video, end chunk) of every window of an epoch, shuffled; a pure function of the seed and the epoch.
 
@@ -33,7 +33,7 @@ def draw_windows(
     for v, video in enumerate(videos):
         length = len(video.features)
         if train.windows == "tiled":
-            ends = window_ends(length, int(random.integers(offsets(model))), model, train.tails)
+            ends = window_ends(length, int(random.integers(model.offsets)), model, train.tails)
         elif train.windows == "every":
             ends = np.arange(random.integers(min(train.stride, length)), length, train.stride)
         else:
@@ -42,7 +42,7 @@ def draw_windows(
     return [drawn[i] for i in random.permutation(len(drawn))]
 
 
-def count_steps(videos: list[LabelledVideo], model: LSTRConfig, train: TrainConfig) -> int:
+def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig) -> int:
     """Optimiser steps of a whole run. Raises ConfigError where an epoch has none."""
     steps = 0
     for epoch in range(train.epochs):
@@ -58,7 +58,7 @@ def count_steps(videos: list[LabelledVideo], model: LSTRConfig, train: TrainConf
     return steps
 
 
-def epoch_steps(videos: list[LabelledVideo], model: LSTRConfig, train: TrainConfig, epoch: int = 0) -> int:
+def epoch_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int = 0) -> int:
     """Optimiser steps of one epoch."""
     return math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size)
 
@@ -77,40 +77,10 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
     return torch.tensor(mean, dtype=torch.float32), torch.tensor(std, dtype=torch.float32)
 
 
-def absorb_statistics(state: Mapping[str, Tensor], mean: Tensor, std: Tensor) -> dict[str, Tensor]:
-    """Weights that take raw features, from weights trained on standardised ones: W/σ and b − (W/σ)·μ.
-
-    Features among them, a Colar's exemplars, become raw; those of a class that has none stay zeros.
-    """
-    absorbed = dict(state)
-    if "exemplars" in state:
-        kept = state["exemplars"]
-        absorbed["exemplars"] = torch.where(
-            kept.any(dim=2, keepdim=True).any(dim=1, keepdim=True), kept * std + mean, 0
-        )
-    for head in ("feature_head_long", "feature_head_work"):
-        names = [
-            f"{head}.{branch}_linear.0" for branch in ("visual", "motion")
-        ]  # of lstr.models.foresight.foresight.BranchHead
-        names = [name for name in names if f"{name}.weight" in state] or [f"{head}.input_linear.0"]
-        start = 0
-        for name in names:
-            if f"{name}.weight" in state:
-                weight = state[f"{name}.weight"]
-                part = slice(start, start + weight.shape[-1])
-                shift, scale = (of_all if len(of_all) == 1 else of_all[part] for of_all in (mean, std))
-                weight = weight / scale
-                absorbed[f"{name}.weight"] = weight
-                moved = weight * shift if weight.ndim == 1 else (weight * shift).sum(1)  # of FATS, a number per feature
-                absorbed[f"{name}.bias"] = state[f"{name}.bias"] - moved
-                start = part.stop
-    return absorbed
-
-
 def make_batch(
     videos: list[LabelledVideo],
     drawn: list[tuple[int, int]],
-    config: LSTRConfig,
+    config: WindowConfig,
     outputs: Outputs,
     stretched: bool,
     delay: int = 0,
@@ -128,7 +98,7 @@ def make_batch(
 
 
 def make_targets(
-    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs, delay: int = 0
+    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: WindowConfig, outputs: Outputs, delay: int = 0
 ) -> tuple[Tensor, Tensor]:
     """The targets (B, N, C) of windows, and which of them count (B, N); as `make_batch`."""
     targets, counts = [], []
@@ -140,7 +110,7 @@ def make_targets(
     return torch.stack(targets), torch.stack(counts)
 
 
-def make_soft(scores: Sequence[Tensor], drawn: list[tuple[int, int]], config: LSTRConfig, outputs: Outputs) -> Tensor:
+def make_soft(scores: Sequence[Tensor], drawn: list[tuple[int, int]], config: WindowConfig, outputs: Outputs) -> Tensor:
     """A teacher's scores (B, N, C) of what the outputs of windows are about, of its scores (L, C) of each video."""
     rows = []
     for v, end in drawn:
@@ -150,7 +120,7 @@ def make_soft(scores: Sequence[Tensor], drawn: list[tuple[int, int]], config: LS
 
 
 def _about(
-    length: int, end: int, config: LSTRConfig, outputs: Outputs, delay: int = 0
+    length: int, end: int, config: WindowConfig, outputs: Outputs, delay: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Which chunk each output of the window that ends at `end` is about, 0 where it does not count, and (N,) which do.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels.label_set import AMBIGUOUS
@@ -57,7 +57,7 @@ class Learner:
 
     def __init__(
         self,
-        model_config: LSTRConfig,
+        model_config: WindowConfig,
         config: TrainConfig,
         classes: Sequence[str],
         statistics: tuple[Tensor, Tensor],

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoints import checkpoint
-from lstr.config import KINDS, LSTRConfig
+from lstr.config import WindowConfig
 from lstr.errors import ConfigError
+from lstr.kinds import KINDS
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.ranks import Ranks
@@ -28,7 +29,7 @@ class Lesson:
 
     delay: int
     """Chunks of the future that it sees"""
-    model: LSTRConfig
+    model: WindowConfig
     config: TrainConfig
     folder: Path
     """The folder of its run, inside that of the model"""
@@ -58,7 +59,7 @@ class Lesson:
         return checkpoint.read(path)["scores"]
 
 
-def lessons(model: LSTRConfig, config: TrainConfig, folder: Path) -> list[Lesson]:
+def lessons(model: WindowConfig, config: TrainConfig, folder: Path) -> list[Lesson]:
     """The teachers of a run in a folder, in the order in which they are trained; none where it has none.
 
     All have one shape, for each begins with the weights of the one before, and none looks further ahead.
@@ -88,15 +89,15 @@ def in_time(late: Tensor, delay: int) -> Tensor:
     return scores
 
 
-def check_teacher(model: LSTRConfig, config: TrainConfig, longest: int) -> None:
+def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> None:
     """Raise ConfigError for a kind that can have no teacher, and for one that sees more than the longest video has.
 
     longest: chunks.
     """
     if not config.teacher:
         return
-    if not KINDS[model.kind].teacher:
-        able = ", ".join(kind for kind, uses in KINDS.items() if uses.teacher)
+    if not model.uses.teacher:
+        able = ", ".join(name for name, kind in KINDS.items() if kind.uses.teacher)
         raise ConfigError(
             f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
             f"Leave train.teacher 0, or use one of the kinds {able}.",

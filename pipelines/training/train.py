@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.config import override
 from lstr.extractors.devices import choose_device
 from lstr.labels.check import Finding, stop_at_errors
 from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
@@ -18,6 +17,7 @@ from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.teacher import lessons
+from lstr.settings import override
 
 HELD_OUT = ("testing", "validation")
 

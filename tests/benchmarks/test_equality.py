@@ -13,7 +13,8 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from safetensors.torch import save as safetensors
 
-from lstr.config import KINDS, PRESETS
+from lstr.kinds import KINDS
+from lstr.kinds import presets as kinds_presets
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 ROOT = BENCHMARKS.parent
@@ -177,7 +178,9 @@ def test_inputs_are_the_same_each_time(inputs, fingerprints, tmp_path, monkeypat
 
 def test_every_kind_of_model_takes_part(fingerprints):
     presets = importlib.import_module("equality_kinds").PRESETS
-    assert {settings.get("model.kind", PRESETS[name].kind) for name, settings in presets.items()} == set(KINDS)
+    assert {settings.get("model.kind", kinds_presets()[name].model.kind) for name, settings in presets.items()} == set(
+        KINDS
+    )
 
 
 def make_job(equality, tmp_path, body, results="", **changes):

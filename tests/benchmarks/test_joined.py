@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from lstr.batch import predict
-from lstr.config import LSTRConfig
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.labels.label_set import Labels, Segment, VideoLabels
 from lstr.pipelines.training import step
 from lstr.windows.windows import gather
@@ -162,7 +161,7 @@ def test_every_row_is_a_model(study, settings):
         assert settings_of[0].n_long > 0 and settings_of[1].hide_long == one.hide
 
 
-SMALL = LSTRConfig(
+SMALL = configure(
     rgb_dim=0, flow_dim=8, d_model=32, n_heads=4, d_feedforward=32, work_length=4, long_length=16, long_stride=4
 )
 

@@ -12,10 +12,10 @@ import torch
 
 from lstr import streaming
 from lstr.checkpoints import checkpoint
-from lstr.config import ENCODERS, KINDS, LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import MissingPathError
-from lstr.kinds import make_model
+from lstr.kinds import KINDS, configure, make_model
+from lstr.models.lstr.config import ENCODERS
 from lstr.models.lstr.stream_plan import make_plan
 from lstr.models.stream import needed
 from lstr.pipelines.progress import Finished, Progress, result_of
@@ -25,7 +25,7 @@ from tests.support.mistakes import mistake
 
 bench, turns = benchmark("lstr_step"), benchmark("turns")
 
-TINY = LSTRConfig(
+TINY = configure(
     rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4
 )
 SECONDS = 0.01
@@ -83,14 +83,14 @@ def check(record: dict, threads: int) -> None:
 def test_record(record):
     check(record, threads=2)
     assert json.loads(json.dumps(record)) == record
-    assert LSTRConfig(**record["config"]) == TINY and record["classes"] == 5
+    assert configure(**record["config"]) == TINY and record["classes"] == 5
     assert list(record["memory_length"]) == ["4", "8", "16", "32", "64", "128"]
     sizes = [row["bytes_a_stream"] for row in record["memory_length"].values()]
     assert sizes == sorted(set(sizes))
 
 
 def test_lengths_of_the_published_size():
-    assert bench._lengths(LSTRConfig()) == [256, 512, 1024, 2048, 4096, 8192]
+    assert bench._lengths(configure()) == [256, 512, 1024, 2048, 4096, 8192]
 
 
 @pytest.mark.long

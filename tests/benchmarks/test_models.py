@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lstr.config import KINDS
 from lstr.errors import ConfigError
-from lstr.literature.publications import published_size
+from lstr.kinds import KINDS
 from lstr.pipelines.models import describe_models, keep_speeds, read_speeds
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.speed.measuring import Measured
@@ -21,7 +20,7 @@ bench = benchmark("models")
 def shapes(kinds):
     """Small sizes of kinds, each with what else its published size sets."""
     own = {"mat": {"groups": 2}}
-    return tuple((kind, replace(published_size(kind), **TINY, **own.get(kind, {}))) for kind in kinds)
+    return tuple((kind, replace(KINDS[kind].published_size, **TINY, **own.get(kind, {}))) for kind in kinds)
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from lstr.batch import predict
-from lstr.config import KINDS, LSTRConfig
-from lstr.kinds import make_model
-from lstr.literature.publications import published_size
+from lstr.kinds import KINDS, configure, make_model
 from lstr.pipelines.training.config import TrainConfig
 from lstr.windows.windows import window_indices
 
@@ -61,7 +59,7 @@ def test_the_class_is_in_the_cue_alone(task):
 
 
 def test_what_is_in_memory_is_what_windows_hold(task):
-    config = LSTRConfig(long_length=32, long_stride=1, work_length=8)
+    config = configure(long_length=32, long_stride=1, work_length=8)
     made = task.CueTask(lead=0.0)
     for gap, expected in ((2.0, True), (2.25, None), (7.75, None), (8.0, False), (500.0, False)):
         length = len(made.video(np.random.default_rng(0), gap).features)
@@ -72,14 +70,14 @@ def test_what_is_in_memory_is_what_windows_hold(task):
         assert share == {True: 1, False: 0}.get(expected, pytest.approx(share)) and (
             expected is not None or 0 < share < 1
         )
-    assert made.sees(LSTRConfig(kind="rnn"), 500.0) is True
-    windowed = LSTRConfig(kind="colar", work_length=40)  # its long memory's length is not used
+    assert made.sees(configure(kind="rnn"), 500.0) is True
+    windowed = configure(kind="colar", work_length=40)  # its long memory's length is not used
     assert (made.sees(windowed, 2.0), made.sees(windowed, 8.0)) == (True, False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_video_is_scored_as_predict_scores_it(task, kind):
-    config = LSTRConfig(**{**vars(published_size(kind)), **SIZE, "long_length": 256, "work_length": 8})
+    config = configure(**{**vars(KINDS[kind].published_size), **SIZE, "long_length": 256, "work_length": 8})
     torch.manual_seed(0)
     model = make_model(config, 3).eval()
     random = np.random.default_rng(0)
@@ -89,7 +87,7 @@ def test_a_video_is_scored_as_predict_scores_it(task, kind):
 
 
 def trained(task, steps, lr=3e-3, **model):
-    config = LSTRConfig(**{**SIZE, "work_length": 8, "long_length": 0, "dropout": 0.0, **model})
+    config = configure(**{**SIZE, "work_length": 8, "long_length": 0, "dropout": 0.0, **model})
     return task.train_on(task.CueTask(**BRIEF), config, TrainConfig(lr=lr, warmup=0.1, max_steps=steps))[0]
 
 
@@ -127,7 +125,7 @@ def test_an_rnn_trained_on_windows_that_hold_the_cue_keeps_it(task):
 
 @pytest.mark.long
 def test_a_state_carried_from_window_to_window_is_not_taught_to_hold_the_cue(task):
-    config = LSTRConfig(**SIZE, kind="rnn", work_length=8, dropout=0.0)
+    config = configure(**SIZE, kind="rnn", work_length=8, dropout=0.0)
     model, _ = task.train_carrying(task.CueTask(**BRIEF), config, TrainConfig(lr=1e-2, warmup=0.1, max_steps=1600))
     assert recalled(task, model, 8.0) == CHANCE
 
@@ -149,7 +147,7 @@ def losses_of(model, pieces):
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_training_with_a_carried_state_goes_through_each_video_once(task, cell):
     """With a rate of nearly 0 its losses are those of whole videos, each from a state of zeros."""
-    config = LSTRConfig(**SIZE, kind="rnn", cell=cell, work_length=8, dropout=0.0)
+    config = configure(**SIZE, kind="rnn", cell=cell, work_length=8, dropout=0.0)
     training = TrainConfig(lr=1e-12, batch_size=2, max_steps=40)
     brief = task.CueTask(**BRIEF)
     model, losses = task.train_carrying(brief, config, training)

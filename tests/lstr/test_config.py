@@ -10,30 +10,31 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
 
-from lstr.config import CHOICES, PRESETS, LSTRConfig, from_json, override
 from lstr.errors import CheckpointError, ConfigError, LabelsError, LstrError
-from lstr.settings import to_json
+from lstr.kinds import KINDS, change, configure, from_json, presets
+from lstr.models.lstr.config import LSTRConfig
+from lstr.settings import override, to_json
 
 
 def test_defaults_are_the_published_model():
-    config = LSTRConfig()
+    config = configure()
     assert (config.n_long, config.input_dim) == (512, 3072)
-    assert PRESETS["thumos14"] == PRESETS["tvseries"] == PRESETS["hacs"] == config
-    assert PRESETS["small"].d_model == 128
+    assert presets()["thumos14"].model == presets()["tvseries"].model == presets()["hacs"].model == config
+    assert presets()["small"].model.d_model == 128
     assert (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
     assert (config.gru, config.anticipation, config.n_ahead) == (False, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["thumos14-published", "tvseries-published"])
 def test_published_presets_are_as_the_published_code_evaluates(name):
-    config = PRESETS[name]
+    config = presets()[name].model
     assert (config.grid, config.positions) == ("sliding", "slot")
-    assert dataclasses.replace(config, grid="fixed") == LSTRConfig()
+    assert dataclasses.replace(config, grid="fixed") == configure()
 
 
 def test_a_config_cannot_be_changed_in_place():
     with pytest.raises(FrozenInstanceError):
-        LSTRConfig().d_model = 3
+        configure().d_model = 3
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_a_config_cannot_be_changed_in_place():
 )
 def test_an_impossible_value_is_refused_by_name(name, value):
     with pytest.raises(ConfigError) as caught:
-        LSTRConfig(**{name: value})
+        configure(**{name: value})
     assert name in str(caught.value) and str(value) in str(caught.value)
     assert caught.value.hint
 
@@ -79,16 +80,19 @@ def test_an_impossible_value_is_refused_by_name(name, value):
 @pytest.mark.parametrize("value", ["no", 1, None])
 def test_a_gru_is_there_or_not(value):
     with pytest.raises(ConfigError, match=f"gru is {value!r}"):
-        LSTRConfig(gru=value)
+        configure(gru=value)
 
 
-@pytest.mark.parametrize("name", ["kind", "grid", "positions", "encoder", "integration", "cell"])
-def test_a_choice_lists_the_choices(name):
+@pytest.mark.parametrize(
+    "kind, name", [(kind, name) for kind in KINDS if kind != "testra" for name in ("kind", *KINDS[kind].config.choices)]
+)
+def test_a_choice_lists_the_choices(kind, name):
+    choices = KINDS if name == "kind" else KINDS[kind].config.choices[name]
     with pytest.raises(ConfigError) as caught:
-        LSTRConfig(**{name: "other"})
-    assert str(caught.value) == f"{name} is 'other'." and all(choice in caught.value.hint for choice in CHOICES[name])
-    for choice in CHOICES[name]:
-        assert getattr(LSTRConfig(**{name: choice}), name) == choice
+        configure(**{"kind": kind, name: "other"})
+    assert str(caught.value) == f"{name} is 'other'." and all(choice in caught.value.hint for choice in choices)
+    for choice in choices:
+        assert getattr(configure(**{"kind": kind, name: choice}), name) == choice
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_a_choice_lists_the_choices(name):
 )
 def test_settings_that_exclude_each_other_are_both_named(settings, words):
     with pytest.raises(ConfigError) as caught:
-        LSTRConfig(**settings)
+        configure(**settings)
     assert all(word in str(caught.value) for word in words) and caught.value.hint
 
 
@@ -132,19 +136,19 @@ def test_settings_that_exclude_each_other_are_both_named(settings, words):
 )
 def test_what_a_kind_remembers_and_foresees(settings, n_long, n_ahead):
     """A recurrent kind has no long memory; the decoder of a TRN looks ahead whether or not it is asked to."""
-    config = LSTRConfig(**settings)
+    config = configure(**settings)
     assert (config.n_long, config.n_ahead) == (n_long, n_ahead)
 
 
 def test_one_stream_may_be_absent_but_not_both():
-    assert LSTRConfig(flow_dim=0).input_dim == 2048
+    assert configure(flow_dim=0).input_dim == 2048
     with pytest.raises(ConfigError, match="rgb_dim"):
-        LSTRConfig(rgb_dim=0, flow_dim=0)
+        configure(rgb_dim=0, flow_dim=0)
 
 
 def test_override_reads_text_as_the_type_of_the_field():
-    config = override(LSTRConfig(), {"n_heads": "8", "dropout": "0", "grid": "sliding", "gru": "yes"})
-    assert config == LSTRConfig(n_heads=8, dropout=0.0, grid="sliding", gru=True)
+    config = override(configure(), {"n_heads": "8", "dropout": "0", "grid": "sliding", "gru": "yes"})
+    assert config == configure(n_heads=8, dropout=0.0, grid="sliding", gru=True)
     assert override(config, {"gru": "false", "anticipation": "8"}) == dataclasses.replace(
         config, gru=False, anticipation=8
     )
@@ -166,33 +170,71 @@ def test_override_of_any_dataclass():
 @pytest.mark.parametrize("value", ["many", "8.5", ""])
 def test_override_refuses_text_of_another_type(value):
     with pytest.raises(ConfigError, match="n_heads"):
-        override(LSTRConfig(), {"n_heads": value})
+        override(configure(), {"n_heads": value})
 
 
 def test_override_of_an_unknown_name_lists_the_known():
     with pytest.raises(ConfigError) as caught:
-        override(LSTRConfig(), {"heads": "8"})
+        override(configure(), {"heads": "8"})
     assert "heads" in str(caught.value) and "n_heads" in caught.value.hint
 
 
 def test_override_still_validates():
     with pytest.raises(ConfigError, match="n_heads"):
-        override(LSTRConfig(), {"n_heads": "7"})
+        override(configure(), {"n_heads": "7"})
 
 
 def test_json_round_trip_and_refusals():
     for config in (
-        LSTRConfig(d_model=64, grid="sliding", dropout=0.0),
-        LSTRConfig(encoder="one-stage", integration="average", gru=True, anticipation=8, positions="distance"),
-        LSTRConfig(kind="rnn", cell="gru"),
-        *PRESETS.values(),
+        configure(d_model=64, grid="sliding", dropout=0.0),
+        configure(encoder="one-stage", integration="average", gru=True, anticipation=8, positions="distance"),
+        configure(kind="rnn", cell="gru"),
+        *(preset.model for preset in presets().values()),
     ):
         assert from_json(to_json(config)) == config
-    assert from_json("{}") == LSTRConfig()
+    assert from_json("{}") == configure()
     refused = ("[]", "{", '{"colour": 1}', '{"d_model": "x"}', '{"d_model": null}', '{"gru": 1}', '{"gru": "perhaps"}')
     for text in (*refused, '{"anticipation": 1.5}', '{"kind": "svm"}'):
         with pytest.raises(ConfigError):
             from_json(text)
+
+
+def test_json_from_when_every_kind_had_the_settings_of_all():
+    """A checkpoint of then states what its kind has no use for; what nobody ever had is refused."""
+    old = {field.name: field.default for kind in KINDS.values() for field in dataclasses.fields(kind.config)}
+    for kind in KINDS:
+        assert from_json(json.dumps({**old, "kind": kind, "d_model": 64})) == configure(kind=kind, d_model=64)
+        with pytest.raises(ConfigError, match="colour"):
+            from_json(json.dumps({**old, "kind": kind, "colour": 1}))
+
+
+@pytest.mark.parametrize(
+    "before, changes, after",
+    [
+        (configure(dropout=0.5), {"kind": "rnn", "cell": "gru"}, configure(kind="rnn", dropout=0.5, cell="gru")),
+        (configure(long_length=0), {"kind": "mat", "long_length": "64"}, configure(kind="mat", long_length=64)),
+        (configure(kind="testra", decay=0.5), {"kind": "lstr", "decay": "1"}, configure()),
+        (configure(), {"n0": "8", "decay": "1.0"}, configure(n0=8)),
+    ],
+    ids=str,
+)
+def test_another_kind_takes_the_settings_that_it_has(before, changes, after):
+    assert change(before, changes) == after
+
+
+@pytest.mark.parametrize(
+    "before, changes, words",
+    [
+        (configure(kind="testra", decay=0.5), {"kind": "lstr"}, "decay is 0.5 and kind is lstr"),
+        (configure(), {"exemplars": "3"}, "exemplars is '3' and kind is lstr"),
+        (configure(), {"kind": "svm"}, "kind is 'svm'"),
+        (configure(), {"kind": "rnn", "colour": "red"}, "no setting 'colour'"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_a_kind_has_not_is_refused(before, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        change(before, changes)
 
 
 def test_json_from_before_there_were_designs():
@@ -209,7 +251,7 @@ def test_json_from_before_there_were_designs():
     old |= {"long_length": 64, "long_stride": 2, "n0": 4, "n1": 8, "n_heads": 4, "positions": "distance"}
     old |= {"rgb_dim": 16, "work_length": 8}
     assert set(old) < {field.name for field in dataclasses.fields(LSTRConfig)}
-    assert from_json(json.dumps(old)) == LSTRConfig(**old)
+    assert from_json(json.dumps(old)) == configure(**old)
 
 
 def test_exit_codes():

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr import streaming
-from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.errors import LstrError
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
+from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from tests.support.playlists import defined, scores_of
 from tests.support.tiny_models import unsettled, video
 
@@ -72,7 +72,7 @@ each_family = pytest.mark.parametrize("changes", FAMILIES, ids=str)
 
 def tiny(seed=0, **changes):
     torch.manual_seed(seed)
-    return unsettled(make_model(LSTRConfig(**{**TINY, **changes}), 5).eval())
+    return unsettled(make_model(configure(**{**TINY, **changes}), 5).eval())
 
 
 def run(model, features, state=None):

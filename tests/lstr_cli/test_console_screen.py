@@ -22,8 +22,7 @@ import torch
 from rich.console import Console
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.status import Status
 from lstr_cli import console
 from lstr_cli.view import View
@@ -48,7 +47,7 @@ def long(tmp_path_factory) -> Long:
         (folder / "features" / name).mkdir(parents=True)
         np.save(folder / "features" / name / "game.npy", random.normal(size=(200_000, width)).astype(np.float32))
     torch.manual_seed(0)
-    model = make_model(LSTRConfig(rgb_dim=6, flow_dim=2, **TINY), 4).eval()
+    model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), 4).eval()
     with torch.no_grad():
         model.classifier.weight *= 20  # so that scores rise and fall
     checkpoint.save(folder / "c.pt", model, ("Background", "kick", "wave", "dive"), None, {})

@@ -2,9 +2,7 @@
 
 import json
 
-from lstr.config import KINDS
-from lstr.pipelines.training.config import PRESETS
-from lstr_cli.train import command as train
+from lstr.kinds import KINDS, presets
 
 
 def test_all_kinds_and_one(lstr, monkeypatch, tmp_path):
@@ -23,6 +21,6 @@ def test_a_wrong_kind_names_the_right_ones(lstr):
     assert code == 2 and "hint:" in err and all(kind in err for kind in KINDS)
 
 
-def test_every_preset_is_a_choice_of_train():
-    choices = next(option.type.choices for option in train.params if option.name == "preset")
-    assert set(choices) == {*PRESETS, *(f"{kind}-small" for kind in KINDS if kind != "rnn")}
+def test_a_wrong_preset_names_the_right_ones(lstr, tmp_path):
+    code, _, err = lstr("train", tmp_path, "--labels", tmp_path, "-o", tmp_path / "run", "--preset", "thumos")
+    assert code == 2 and "hint:" in err and all(name in err for name in presets())

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.sampling import make_targets
@@ -45,7 +45,7 @@ def in_doubles(windows: Windows) -> Windows:
     return replace(windows, **{name: values.double() for name, values in floats.items()})
 
 
-def check_grids(arrays: Mapping[str, np.ndarray], config: LSTRConfig) -> None:
+def check_grids(arrays: Mapping[str, np.ndarray], config: WindowConfig) -> None:
     """The chunks of the long memories, of windows as they are scored and as they are trained on."""
     for part, choose in (("window", memory.long_indices), ("train", memory.stretched_indices)):
         indices, visible = choose(arrays[f"{part}_start"] + config.work_length - 1, config)

@@ -6,8 +6,8 @@ import itertools
 
 import torch
 
-from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
+from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 
@@ -20,7 +20,7 @@ DESIGNS = [
 
 def tiny(seed=0, n_classes=5, **changes):
     torch.manual_seed(seed)
-    return make_model(LSTRConfig(**{**TINY, **changes}), n_classes).eval()
+    return make_model(configure(**{**TINY, **changes}), n_classes).eval()
 
 
 def video(length, seed=0, width=8):

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from lstr.checkpoints.checkpoint import save
-from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.extractors.backbones.mmaction_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
 from lstr.extractors.backbones.mmaction_registry import registry
@@ -23,7 +22,7 @@ from lstr.extractors.weights import published_files
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.extractors.weights.model_card import FORMAT, ModelCard
 from lstr.extractors.weights.sources import WeightSources
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS
@@ -219,7 +218,7 @@ def test_no_way_in_imports_what_a_file_names(place, sound, planted, lstr, way, c
         recipe = folder / "recipe.json" if way == "recipe" else folder
         result = lstr("extract", video, *out, "--recipe", recipe, "--workers", 1)
     else:
-        model = make_model(LSTRConfig(**TINY, rgb_dim=1024, flow_dim=0), len(CLASSES)).eval()
+        model = make_model(configure(**TINY, rgb_dim=1024, flow_dim=0), len(CLASSES)).eval()
         save(place / "c.pt", model, CLASSES, values, {})
         path = place / "c.pt" if way == "checkpoint" else write_model(place / "m.lstr", place / "c.pt", None, {}).path
         result = lstr("detect", video, *out, "-m", path)

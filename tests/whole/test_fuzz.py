@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.networks.build import network_recipe
@@ -30,7 +29,7 @@ from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.archive import write_archive
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import ModelCard, read_card
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 from lstr.pipelines.features.folder import open_features
@@ -111,7 +110,7 @@ def json_in(sound: dict[str, Any], names: tuple[str, ...]) -> st.SearchStrategy[
 
 
 def checkpoint_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
-    model = make_model(LSTRConfig(**TINY, rgb_dim=8, flow_dim=0), len(CLASSES)).eval()
+    model = make_model(configure(**TINY, rgb_dim=8, flow_dim=0), len(CLASSES)).eval()
     checkpoint.save(folder / "c.pt", model, CLASSES, CONFIGURED, METRICS, {"thresholds": {"fall": {"on": 0.4}}})
     content = checkpoint.read(folder / "c.pt")
     texts = json_in(content, ("config", "classes", "recipe", "metrics", "extra", "versions"))
@@ -130,7 +129,7 @@ def weights_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
 
 
 def model_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
-    model = make_model(LSTRConfig(**TINY, rgb_dim=8, flow_dim=0), len(CLASSES)).eval()
+    model = make_model(configure(**TINY, rgb_dim=8, flow_dim=0), len(CLASSES)).eval()
     checkpoint.save(folder / "c.pt", model, CLASSES, RECIPE, METRICS, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})
     made = write_model(folder / "m.lstr", folder / "c.pt", None, {"metrics": METRICS, "videos": ["v"]})
     whole = made.path.read_bytes()

@@ -37,12 +37,12 @@ TORCH = ("torch", "torchvision", "mmaction", "mmcv", "mmengine")
 ORDER = {
     "lstr": (
         ("errors", "chunk", "hints"),
-        ("files", "settings", "kind_limits"),
+        ("files", "settings"),
         ("labels", "config"),
         ("windows", "layers", "metrics"),
         ("models",),
         ("kinds",),
-        ("checkpoints", "literature"),
+        ("checkpoints", "cost"),
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (

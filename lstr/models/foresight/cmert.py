@@ -13,14 +13,19 @@ that they are those of the last work tokens too, and each of those tokens sees a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
 from lstr.layers.transformer import DecoderLayer, Stack, causal_mask
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.foresight.foresight import Foresight, newest
+from lstr.models.foresight.foresight import Foresight, ForesightConfig, PublishedForesight, newest
+from lstr.models.kind import Kind, Preset
+from lstr.models.lstr.config import PUBLISHED_TRAINING
+from lstr.models.publication import AHEAD, KINETICS, LISTING, SAME, Publication, Result
+from lstr.models.published import Tables
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
 
@@ -28,10 +33,31 @@ WEIGHTS = (0.1, 1.0, 0.5)
 """Of the losses of the first work tokens, the refined ones and the generated future (published settings)."""
 
 
+@dataclass(frozen=True)
+class CMeRTConfig(ForesightConfig):
+    """What a CMeRT is made of."""
+
+    kind: str = "cmert"
+    context: int = 0
+    """Chunks before the work memory that the decoder sees too."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        self.check_sizes(context=0)
+
+    @property
+    def following(self) -> int:
+        """As `WindowConfig.following`: the tokens to come, and as many chunks more (published code)."""
+        return 2 * self.anticipation
+
+
 class CMeRT(Foresight):
     """Two-stage memory, a decoder with context, generated future and one refinement."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    config: CMeRTConfig
+
+    def __init__(self, config: CMeRTConfig, n_classes: int) -> None:
         layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
         super().__init__(config, n_classes, layer, layer, fusions=1)
 
@@ -156,3 +182,45 @@ def _look(layer: DecoderLayer, x: Tensor, tokens: Tensor, past: Tensors, name: s
     keys, values = (torch.cat(pair, dim=2) for pair in zip(kept, cross.keys_values(tokens), strict=True))
     allowed = nn.functional.pad(mask, (kept[0].shape[2], 0), value=True)
     return layer.after_cross(x, cross.attend(cross.queries(x), keys, values, allowed))
+
+
+PUBLISHED = CMeRTConfig(
+    grid="anchored", n_heads=8, dropout=0.0, work_length=16, long_length=1024, context=2, anticipation=8
+)
+TRAINING = {**PUBLISHED_TRAINING, "lr": 2e-4, "batch_size": 32, "epochs": 16, "average": 0.999}
+
+
+class PublishedCMeRT(PublishedForesight):
+    """The published code of CMeRT."""
+
+    config = PUBLISHED
+    sizes = {**PublishedForesight.sizes, "n1": ("enc_queries.1.weight", 0)}
+    unknown = (*PublishedForesight.unknown, "context")
+
+    def fits(self, tensors: Tables) -> bool:
+        """As `Published.fits`; a MAT has one table of queries."""
+        return "gen_query.weight" in tensors and "enc_queries.1.weight" in tensors
+
+
+KIND = Kind(
+    CMeRT,
+    CMeRTConfig,
+    Publication(
+        "CMeRT",
+        "Context-Enhanced Memory-Refined Transformer for Online Action Detection, Pang et al., CVPR 2025",
+        2025,
+        "https://arxiv.org/abs/2503.18359",
+        "pangzhan27/CMeRT @ 6917072",
+        "none",
+        SAME,
+        "within 1e-5 in probability",
+        ("cmert_small",),
+        (
+            Result("THUMOS'14 mAP", 73.2, KINETICS, "CMeRT's README and log"),
+            Result(f"THUMOS'14 mAP, {AHEAD}", 59.5, KINETICS, f"{LISTING}; its log has 59.44"),
+            Result("CrossTask mAP", 35.9, "I3D and ResNet-152 with audio", LISTING),
+        ),
+    ),
+    {"cmert-thumos14": Preset(PUBLISHED, TRAINING)},
+    PublishedCMeRT(),
+)

@@ -8,26 +8,58 @@ it is not what it was. What follows depends on where each work token stands, and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
+from lstr.errors import ConfigError
 from lstr.layers.heads import PositionalEncoding
 from lstr.layers.packing import pack
 from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.models.kind import Model
 from lstr.models.lstr.network import table_length
 from lstr.models.lstr.stream_plan import long_rows, spacing
+from lstr.models.published import Published, Tables
 from lstr.models.stream import CHANGES, Plan, Tensors, put, replace, take
 from lstr.windows import indices as index
 from lstr.windows.windows import Windows
 
 KEYS, VALUES = "long_keys", "long_values"
+
+
+@dataclass(frozen=True)
+class ForesightConfig(WindowConfig):
+    """What the settings of CMeRT and MAT share."""
+
+    uses: ClassVar[Uses] = Uses(anticipation=True)
+
+    future: int = 48
+    """Chunks that the generated tokens stand for in training; at least `anticipation`."""
+    n_generated: int = 32
+    """Queries of the tokens of the future that are generated."""
+    l_gen: int = 2
+    """Layers that generate those."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        self.check_sizes(future=1, n_generated=1, l_gen=1)
+        if not self.long_length:
+            raise ConfigError(
+                f"long_length is 0 and kind is {self.kind}.",
+                "Give it a long memory, for example --set model.long_length=64: it generates the future from that.",
+            )
+        if self.anticipation > self.future:
+            raise ConfigError(
+                f"anticipation is {self.anticipation} and future {self.future}.",
+                f"Give a future of at least {self.anticipation}.",
+            )
 
 
 class BranchHead(nn.Module):
@@ -36,7 +68,7 @@ class BranchHead(nn.Module):
     A model of one feature has that branch alone.
     """
 
-    def __init__(self, config: LSTRConfig) -> None:
+    def __init__(self, config: ForesightConfig) -> None:
         super().__init__()
         self.widths = [config.rgb_dim, config.flow_dim]
         if config.flow_dim:
@@ -75,15 +107,22 @@ class Foresight(Model):
     videos and streams are made of these two, so that they agree.
     """
 
+    config: ForesightConfig
+
     def __init__(
-        self, config: LSTRConfig, n_classes: int, layer: DecoderLayer, stage2: DecoderLayer | EncoderLayer, fusions: int
+        self,
+        config: ForesightConfig,
+        n_classes: int,
+        layer: DecoderLayer,
+        stage2: DecoderLayer | EncoderLayer,
+        fusions: int,
     ) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         queries = [config.n0, config.n1] if isinstance(stage2, DecoderLayer) else [config.n0]
         self.feature_head_long = BranchHead(config)
         self.feature_head_work = BranchHead(config)
-        self.pos_encoding = PositionalEncoding(table_length(config), d_model, config.dropout)
+        self.pos_encoding = PositionalEncoding(table_length(config, config.n_long), d_model, config.dropout)
         self.enc_queries: Sequence[nn.Embedding] = module_list(nn.Embedding(n, d_model) for n in queries)
         stacks = [Stack(layer, 1, d_model), Stack(stage2, config.l_enc, d_model)]
         self.enc_modules: Sequence[Stack] = module_list(stacks)
@@ -242,6 +281,27 @@ class Foresight(Model):
         return model.decide(constants.learned, work, present, past), after
 
 
+class PublishedForesight(Published):
+    """What the published code of CMeRT and of MAT share."""
+
+    sizes: Mapping[str, tuple[str, int]] = {
+        "rgb_dim": ("feature_head_work.visual_linear.0.weight", 1),
+        "flow_dim": ("feature_head_work.motion_linear.0.weight", 1),
+        "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
+        "n0": ("enc_queries.0.weight", 0),
+        "future": ("final_query.weight", 0),
+        "n_generated": ("gen_query.weight", 0),
+    }
+    layers = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers.", "l_gen": "gen_layer.layers."}
+    needed = ("d_feedforward", "l_dec", "l_enc", "n0", "future", "n_generated")
+    unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride", "anticipation")
+
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        """As `Published.shapes`; a stream without a branch is not there."""
+        found = {"rgb_dim": 0, "flow_dim": 0, **super().shapes(tensors)}
+        return {**found, "input_dim": found["rgb_dim"] + found["flow_dim"]}
+
+
 def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
     """Of x (B, W + anticipation, ...) the newest work slot that is present and those of the future."""
     if present is None:
@@ -255,13 +315,13 @@ def _blocks(n_chunks: int, batch_size: int) -> list[NDArray[np.int64]]:
     return [np.arange(at, min(at + batch_size, n_chunks)) for at in range(0, n_chunks, batch_size)]
 
 
-def _short_memory(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _short_memory(ends: NDArray[np.int64], config: ForesightConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Chunks (B, context + work_length) of the windows that end at `ends`, and which work slots are present."""
     work, present = index.work_indices(ends, config)
     return np.concatenate([index.context_indices(ends, config), work], axis=1), present
 
 
-def _changes(chunks: NDArray[np.int64], config: LSTRConfig) -> NDArray[np.bool_]:
+def _changes(chunks: NDArray[np.int64], config: ForesightConfig) -> NDArray[np.bool_]:
     """(B,) whether the long memory at these chunks is not that of the chunk before."""
     now, before = (
         np.where(visible, long, -1)

@@ -16,17 +16,23 @@ every slot an output, it is as published.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr.config import LSTRConfig
+from lstr.errors import ConfigError
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.foresight.foresight import Foresight, Prepared, newest
+from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight, newest
+from lstr.models.kind import Kind, Preset
+from lstr.models.lstr.config import PUBLISHED_TRAINING
+from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, SAME, Publication, Result, detection
+from lstr.models.published import Tables, count_layers
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
 
@@ -93,10 +99,48 @@ class BestEncoderLayer(EncoderLayer):
         return self.norm2(x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x))))))
 
 
+@dataclass(frozen=True)
+class MATConfig(ForesightConfig):
+    """What a MAT is made of."""
+
+    choices: ClassVar[Mapping[str, Iterable[str]]] = {**ForesightConfig.choices, "grouping": ("window", "batch")}
+
+    kind: str = "mat"
+    refinements: int = 2
+    """How often it refines the work tokens, two times at least; the future is refined once less."""
+    groups: int = 0
+    """Runs that it sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
+    grouping: str = "window"
+    """Whose hidden slots are counted for `groups`. window: those of each window; batch (published code): those of all
+    windows of a batch, in training and for whole videos, where batches are of 16; a stream has windows."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        self.check_sizes(refinements=2, groups=0)
+        if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
+            raise ConfigError(
+                f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
+                "Give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
+            )
+
+    @property
+    def tile(self) -> int:
+        """A window's future belongs to it."""
+        return self.work_length + self.anticipation
+
+    @property
+    def offsets(self) -> int:
+        """Those of the work memory alone."""
+        return self.work_length
+
+
 class MAT(Foresight):
     """Grouped memory, a decoder, generated future, `config.refinements` of the work tokens, one less of the future."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    config: MATConfig
+
+    def __init__(self, config: MATConfig, n_classes: int) -> None:
         shape = config.d_model, config.n_heads, config.d_feedforward, config.dropout
         layer = BestLayer(*shape)
         super().__init__(config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements)
@@ -260,3 +304,50 @@ def _foresee_again(stack: Stack, future: Tensor, memory: Tensor, counted: Tensor
     causal = torch.ones(n, n, dtype=torch.bool, device=future.device).tril()
     x = layer.after_self(future, attend_to_best(layer.self_attn, future, future, causal))
     return stack.norm(layer.look(x, memory, F.pad(causal, (memory.shape[1] - n, 0), value=True), counted))
+
+
+PUBLISHED = MATConfig(grid="sliding", n_heads=4, dropout=0.0, long_length=1024, groups=8, anticipation=8)
+TRAINING = {**PUBLISHED_TRAINING, "average": 0.999, "seed": 123456}
+
+
+class PublishedMAT(PublishedForesight):
+    """The published code of MAT."""
+
+    config = PUBLISHED
+    unknown = (*PublishedForesight.unknown, "groups")
+
+    def fits(self, tensors: Tables) -> bool:
+        """As `Published.fits`; a CMeRT has two tables of queries."""
+        return "gen_query.weight" in tensors and "enc_queries.1.weight" not in tensors
+
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        """As `Published.shapes`, with `refinements`."""
+        return {**super().shapes(tensors), "refinements": count_layers(tensors, "work_fusions.")}
+
+
+KIND = Kind(
+    MAT,
+    MATConfig,
+    Publication(
+        "MAT",
+        "Memory-and-Anticipation Transformer for Online Action Understanding, Wang et al., ICCV 2023",
+        2023,
+        "https://arxiv.org/abs/2308.07893",
+        "Echo0125/MAT-Memory-and-Anticipation-Transformer @ 8a7f49b",
+        "Apache-2.0",
+        SAME,
+        "within 1e-4 in probability and 1e-5 at 99 % of chunks, for its attention keeps the highest scores "
+        "and some are nearly equal; published scores of a video's first work memory see its end, ours do not",
+        ("mat_small",),
+        (
+            *detection(71.6, 89.7, KINETICS, "MAT's README"),
+            Result("THUMOS'14 mAP", 70.5, ANET, "MAT's README"),
+            Result(f"THUMOS'14 mAP, {AHEAD}", 58.2, KINETICS, LISTING),
+        ),
+    ),
+    {
+        "mat-thumos14": Preset(PUBLISHED, TRAINING),
+        "mat-tvseries": Preset(PUBLISHED, {**TRAINING, "epochs": 20, "warmup_epochs": 8, "metric": "mcAP"}),
+    },
+    PublishedMAT(),
+)

@@ -31,8 +31,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr.config import LSTRConfig
 from lstr.layers.transformer import causal_mask
+from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network, mean_token
 from lstr.models.lstr.precomputed import Constants, Stage1, has_stage1, sees_work
 from lstr.models.lstr.stream_plan import long_rows, waiting_rows

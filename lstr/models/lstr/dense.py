@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.config import LSTRConfig
 from lstr.models.lstr import caches
+from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network
 from lstr.models.lstr.precomputed import Constants
 from lstr.models.lstr.stream_plan import spacing

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lstr.config import WindowConfig
 from lstr.layers.packing import pack
 from lstr.metrics.scoring_rule import LSTR_RULE
+from lstr.models.kind import Kind
 from lstr.models.lstr import caches, dense, precomputed
+from lstr.models.lstr.config import PRESETS, PUBLISHED, LSTRConfig
 from lstr.models.lstr.network import Network
 from lstr.models.lstr.precomputed import Constants
 from lstr.models.lstr.stream_plan import make_plan
+from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, SAME, Publication, anticipation, detection
+from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors
 
 
@@ -45,3 +53,56 @@ class LSTR(Network):
     ) -> tuple[Tensor, Tensors]:
         """As `Model.step`."""
         return caches.step(constants, tensors, plan, features, donate)
+
+
+class PublishedLSTR(Published):
+    """The published code of LSTR, which that of others began as."""
+
+    config: WindowConfig = PUBLISHED
+    sizes = {
+        "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
+        "n0": ("enc_queries.0.weight", 0),
+        "n1": ("enc_queries.1.weight", 0),
+        "anticipation": ("future_tokens.weight", 0),
+    }
+    layers = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers."}
+    needed = ("d_feedforward", "l_dec")
+    unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride")
+
+    def fits(self, tensors: Tables) -> bool:
+        """As `Published.fits`; a file of TeSTra's code fits too, unless it anticipates."""
+        others = "gen_query.weight" in tensors or "dec_query.weight" in tensors
+        return "dec_modules.layers.0.linear1.weight" in tensors and not others
+
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        """As `Published.shapes`, with `long_memory`, 1 or 0."""
+        return {**super().shapes(tensors), "long_memory": int("enc_queries.0.weight" in tensors)}
+
+    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Published.settings`."""
+        known = super().settings(found, tensors, changes)
+        return known if known.pop("long_memory") else {**known, "long_length": 0}
+
+
+KIND = Kind(
+    LSTR,
+    LSTRConfig,
+    Publication(
+        "LSTR",
+        "Long Short-Term Transformer for Online Action Detection, Xu et al., NeurIPS 2021",
+        2021,
+        "https://arxiv.org/abs/2107.03377",
+        "amazon-science/long-short-term-transformer",
+        "Apache-2.0",
+        SAME,
+        "within 1e-5 in probability",
+        ("lstr_small",),
+        (
+            *detection(69.5, 89.1, KINETICS, LSTR_TABLES),
+            *detection(65.3, 88.1, ANET, LSTR_TABLES),
+            *anticipation(50.1, 80.8, ANET),
+        ),
+    ),
+    PRESETS,
+    PublishedLSTR(),
+)

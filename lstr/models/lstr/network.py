@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.layers.heads import FeatureHead, PositionalEncoding
 from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, causal_mask, module_list
 from lstr.models.kind import Model
+from lstr.models.lstr.config import LSTRConfig
 from lstr.windows import indices as index
 from lstr.windows.windows import Outputs, Windows
 
@@ -45,6 +46,7 @@ class Network(Model):
     slot, 0 being the newest (paper, section 3.3); see `lstr.windows.indices.long_distances`.
     """
 
+    config: LSTRConfig
     sees_work = False
     """Whether every decoder layer attends to the work tokens too, as they enter the first, after the encoder's."""
 
@@ -56,7 +58,8 @@ class Network(Model):
         if self.has_memory:
             self.feature_head_long = FeatureHead(config.input_dim, d_model)
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
-        self.pos_encoding = PositionalEncoding(table_length(config), d_model, config.dropout)
+        reach = config.n_long if config.positions == "slot" else config.long_length
+        self.pos_encoding = PositionalEncoding(table_length(config, reach), d_model, config.dropout)
         self.enc_queries: Sequence[nn.Embedding] = module_list(nn.Embedding(n, d_model) for n, _ in stages(config) if n)
         self.enc_modules: Sequence[Stack] = module_list(
             Stack(DecoderLayer(*shape) if n else EncoderLayer(*shape), n_layers, d_model)
@@ -76,6 +79,11 @@ class Network(Model):
             n_layers = config.l_dec + (config.l_enc if self.integration == "joined" else 0)
             self.dec_modules = Stack(EncoderLayer(*shape), n_layers, d_model)
         self.classifier = nn.Linear(2 * d_model if self.integration == "concatenation" else d_model, n_classes)
+
+    @property
+    def has_idle_parameters(self) -> bool:
+        """Whether a GRU may have nothing older than the memories to sum up."""
+        return self.config.gru
 
     @property
     def has_memory(self) -> bool:
@@ -260,9 +268,8 @@ def mean_token(memory: Tensor, mask: Tensor | None) -> Tensor:
     return (weight[:, None].to(memory) @ memory)[:, 0]
 
 
-def table_length(config: LSTRConfig) -> int:
-    """Rows the position table needs: the published 5000, or more where the memory reaches further."""
-    reach = config.n_long if config.positions == "slot" else config.long_length
+def table_length(config: WindowConfig, reach: int) -> int:
+    """Rows the position table needs: the published 5000, or more where positions of a long memory reach further."""
     return max(PUBLISHED_POSITIONS, reach + config.work_length + config.anticipation)
 
 

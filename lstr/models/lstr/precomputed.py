@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr.config import LSTRConfig
+from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
+from lstr.models.lstr.config import LSTRConfig
 from lstr.models.stream import CHANGES, Plan
 from lstr.windows import indices as index
 
@@ -66,12 +67,12 @@ def _of_long_memory(config: LSTRConfig, chunks: NDArray[np.int64], streams: NDAr
     }
 
 
-def spacing(config: LSTRConfig) -> int:
+def spacing(config: WindowConfig) -> int:
     """Chunks between two that are stored: a fixed grid uses its multiples, the others come to use every chunk."""
     return config.long_stride if config.grid == "fixed" else 1
 
 
-def long_rows(config: LSTRConfig) -> int:
+def long_rows(config: WindowConfig) -> int:
     """Rows for the long memory, for the chunks still in the work memory, which will enter it, and a spare one."""
     return (config.long_length + config.work_length) // spacing(config) + 2 if config.n_long else 0
 

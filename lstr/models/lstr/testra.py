@@ -11,28 +11,63 @@ stream keeps scores and values of chunks in rings (`lstr.models.lstr.caches`), w
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lstr.config import LSTRConfig
+from lstr.config import MOST
+from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.lstr.model import LSTR
+from lstr.models.kind import Kind, Preset
+from lstr.models.lstr.config import PUBLISHED_TRAINING, LSTRConfig
+from lstr.models.lstr.model import LSTR, PublishedLSTR
+from lstr.models.publication import AHEAD, KINETICS, LISTING, SAME, Publication, Result
+from lstr.models.published import Tables
+from lstr.settings import check_range
 from lstr.windows.windows import Outputs, Part
 
-PUBLISHED_NAMES = {"dec_query.": "future_tokens."}
-"""First part of a published tensor's name to ours, where they differ."""
+
+@dataclass(frozen=True)
+class TeSTraConfig(LSTRConfig):
+    """What a TeSTra is made of: an LSTR of the proposed design, and its kernel."""
+
+    kind: str = "testra"
+    decay: float = 1.0
+    """What a slot of the long memory weighs beside the next newer one: 1 is the box kernel, less
+    than 1 a Laplace kernel."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        check_range(self, above={"decay": 0}, below={"decay": MOST})
+        if self.decay > 1:
+            raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
+        if self.gru:
+            raise ConfigError(f"gru is true and kind is {self.kind}.", "Leave gru false, or use kind lstr.")
+        fixed = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r} and kind is {self.kind}.",
+                    f"Kind {self.kind} has {name} {value}.",
+                )
+
+    @property
+    def tile(self) -> int:
+        """A window's future belongs to it."""
+        return self.work_length + self.anticipation
 
 
 class TeSTra(LSTR):
     """An LSTR without positions in the long memory, with a kernel there, whose decoder sees the work tokens twice."""
 
+    config: TeSTraConfig
     sees_work = True
     slot_scores: Tensor
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: TeSTraConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         age = torch.arange(config.n_long - 1, -1, -1, dtype=torch.float64)  # (n_long,), the newest is 0
         scores = (config.decay**age + 1e-10).log() if config.decay < 1 else torch.zeros_like(age)
@@ -53,3 +88,45 @@ class TeSTra(LSTR):
         """Every work slot, then the chunks that follow the newest; the loss is one mean over all of them."""
         outputs = super().outputs()
         return replace(outputs, parts=(Part(np.arange(len(outputs.slots))),))
+
+
+PUBLISHED = TeSTraConfig(grid="anchored")
+
+
+class PublishedTeSTra(PublishedLSTR):
+    """The published code of TeSTra, whose tensors are named and shaped as an LSTR's, save where it anticipates."""
+
+    config = PUBLISHED
+    names = {"dec_query.": "future_tokens."}
+    unknown = (*PublishedLSTR.unknown, "decay")
+
+    def fits(self, tensors: Tables) -> bool:
+        """As `Published.fits`; a file of LSTR's code fits too."""
+        return "dec_modules.layers.0.linear1.weight" in tensors and "gen_query.weight" not in tensors
+
+
+KIND = Kind(
+    TeSTra,
+    TeSTraConfig,
+    Publication(
+        "TeSTra",
+        "Real-time Online Video Detection with Temporal Smoothing Transformers, Zhao and Krähenbühl, ECCV 2022",
+        2022,
+        "https://arxiv.org/abs/2209.09236",
+        "zhaoyue-zephyrus/TeSTra @ dfb4754",
+        "Apache-2.0",
+        SAME,
+        "within 1e-5 in probability, of the published batch evaluation; the published stream differs and ours does not",
+        ("testra_box_small", "testra_laplace_small", "testra_anticipation_small"),
+        (
+            Result("THUMOS'14 mAP, box kernel", 71.2, KINETICS, "TeSTra's README"),
+            Result("THUMOS'14 mAP, Laplace kernel", 70.8, KINETICS, "TeSTra's README"),
+            Result(f"THUMOS'14 mAP, {AHEAD}", 56.8, KINETICS, LISTING),
+        ),
+    ),
+    {
+        "testra-thumos14": Preset(PUBLISHED, PUBLISHED_TRAINING),
+        "testra-laplace-thumos14": Preset(replace(PUBLISHED, decay=0.97), PUBLISHED_TRAINING),
+    },
+    PublishedTeSTra(),
+)

@@ -16,8 +16,8 @@ at test time; here those are probabilities both times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,10 +25,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.renaming import with_prefixes
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Model
+from lstr.models.kind import Kind, Model, Preset
+from lstr.models.publication import OLD_ANET, SAME, Publication, detection
+from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows.loss import Supervision, loss_mask
 from lstr.windows.windows import Outputs, Windows
@@ -41,12 +43,6 @@ PUBLISHED_NAMES = {
     "attention2.": "gate.2.",
 }
 """First part of a published tensor's name to ours, where they differ."""
-
-
-def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Published tensors under our names, with the scale that leaves features as they are."""
-    scale = Scaled(tensors["fc_feature.weight"].shape[0]).state_dict(prefix="feature_head_work.input_linear.0.")
-    return {**with_prefixes(tensors, PUBLISHED_NAMES), **scale}
 
 
 class Scaled(nn.Module):
@@ -77,10 +73,30 @@ class ScaledHead(nn.Module):
         return self.input_linear(features)
 
 
+@dataclass(frozen=True)
+class FATSConfig(WindowConfig):
+    """What a FATS is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
+
+    kind: str = "fats"
+    generated: int = 12
+    """Chunks whose features it imagines."""
+    runs: int = 4
+    """Beginnings that it averages over."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        self.check_sizes(generated=1, runs=1)
+
+
 class FATS(Model):
     """Three GRUs of `config.d_model` on features as they come."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    config: FATSConfig
+
+    def __init__(self, config: FATSConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         width, d_model = config.input_dim, config.d_model
         self.feature_head_work = ScaledHead(width)
@@ -263,3 +279,42 @@ class FATS(Model):
             logits, targets = (torch.cat([x[:, :ignore], x[:, ignore + 1 :]], 1) for x in (logits, targets))
         each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)  # (B,)
         return loss + torch.where(keep, each, 0).sum() / total
+
+
+class PublishedFATS(Published):
+    """The published code of FATS."""
+
+    config = FATSConfig(flow_dim=0, d_model=4096, dropout=0.0)
+    marks = ("fc_feature.weight", "imagined.weight")
+    sizes = {"d_model": ("action_cell.weight_hh", 1), "input_dim": ("action_cell.weight_ih", 1)}
+    unknown = ("work_length", "generated", "runs")
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """As `Published.renamed`, with the scale that leaves features as they are."""
+        scale = Scaled(tensors["fc_feature.weight"].shape[0]).state_dict(prefix="feature_head_work.input_linear.0.")
+        return {**with_prefixes(tensors, PUBLISHED_NAMES), **scale}
+
+
+TRAINING = {"epochs": 200, "lr": 5e-5, "weight_decay": 0.0, "batch_size": 32, "schedule": "constant"}
+KIND = Kind(
+    FATS,
+    FATSConfig,
+    Publication(
+        "FATS",
+        "Temporally smooth online action detection using cycle-consistent future anticipation, Kim et al., "
+        "Pattern Recognition 2021",
+        2021,
+        "https://arxiv.org/abs/2104.08030",
+        "YHKimGithub/FATSnet @ 04682ba",
+        "none",
+        SAME,
+        "within 1e-5 in probability, losses and gradients too; its chunks are of five frames",
+        ("fats_small",),
+        (
+            *detection(59.0, 84.6, "2048 wide, of Kinetics", "LSTR paper, tables; THUMOS'14 in FATS' README too"),
+            *detection(51.6, 81.7, OLD_ANET, "LSTR paper, tables; THUMOS'14 in FATS' README too"),
+        ),
+    ),
+    {"fats-thumos14": Preset(PublishedFATS.config, TRAINING)},
+    PublishedFATS(),
+)

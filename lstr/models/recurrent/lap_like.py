@@ -8,15 +8,19 @@ what the head says, goes on to the next chunk, where TRN has a mean of the imagi
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import DESCRIPTION, Publication
 from lstr.models.recurrent.recurrent import Recurrent
+from lstr.models.recurrent.trn import TRAINING
 from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
@@ -26,13 +30,22 @@ REACH = 64
 """Chunks before and after a window whose labels are read in training, to know how long its actions are."""
 
 
+@dataclass(frozen=True)
+class LapLikeConfig(WindowConfig):
+    """What a model of kind lap-like is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
+
+    kind: str = "lap-like"
+
+
 class LapLike(Recurrent):
     """An LSTM that takes in, with each chunk, a weighted sum of its last states and of those that a decoder imagines.
 
     Step h of the decoder, from 1 to `config.n_ahead`, is about the chunk h ahead.
     """
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: LapLikeConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model, n_ahead = config.d_model, config.n_ahead
         self.state_names = ("hidden", "cell", "future", *(f"hidden.{age}" for age in range(1, n_ahead)))
@@ -134,3 +147,22 @@ def tenths_of(targets: Tensor, exists: Tensor, ignore: int | None = None) -> Ten
     tenth = (places - first) * TENTHS // (last - first + 1)
     known = exists & acts & (first > 0) & (last < S - 1)
     return torch.where(known, tenth, torch.where(exists & (targets[..., 0] > 0), TENTHS, -1))
+
+
+KIND = Kind(
+    LapLike,
+    LapLikeConfig,
+    Publication(
+        "after LAP-Net",
+        "LAP-Net: Adaptive Features Sampling via Learning Action Progression for Online Action Detection, Qu et al., "
+        "arXiv 2020",
+        2020,
+        "https://arxiv.org/abs/2011.07915",
+        "",
+        "no code found",
+        DESCRIPTION,
+        "only the idea is the paper's, that progression chooses the range of time; layout and sizes are ours, and no "
+        "number of the paper is claimed",
+    ),
+    {"lap-like-thumos14": Preset(LapLikeConfig(dropout=0.1, work_length=64), TRAINING)},
+)

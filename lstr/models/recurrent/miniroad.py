@@ -11,15 +11,18 @@ bf16 or int8 (`streaming.create`, `lstr detect --model-precision`) make it faste
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.fewer_bits import linear_of
 from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import KINETICS, SAME, Publication, Result
+from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.stream import Tensors, begun
 from lstr.windows.windows import Outputs, Windows
@@ -56,6 +59,15 @@ class FewerBits:
     back: nn.Module
 
 
+@dataclass(frozen=True)
+class MiniROADConfig(WindowConfig):
+    """What a MiniROAD is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, heads=False)
+
+    kind: str = "miniroad"
+
+
 class MiniROAD(Recurrent):
     """A GRU of `config.d_model` on features of width `config.d_feedforward`.
 
@@ -66,7 +78,7 @@ class MiniROAD(Recurrent):
     state_names = ("hidden",)
     feature_head_work: NormalisedHead
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: MiniROADConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         self.feature_head_work = NormalisedHead(config.input_dim, config.d_feedforward, config.dropout)
         self.recurrent = nn.GRU(config.d_feedforward, config.d_model, batch_first=True)
@@ -131,3 +143,65 @@ class MiniROAD(Recurrent):
             ahead = self.anticipate(tokens[..., 0, :]).relu().unflatten(-1, (self.config.anticipation, -1))
             tokens = torch.cat([tokens, ahead], dim=-2)  # (..., 1 + n_ahead, d_model)
         return self.classifier(tokens)
+
+
+PUBLISHED = MiniROADConfig(d_feedforward=2048, work_length=128)
+TRAINING = {
+    "epochs": 10,
+    "lr": 1e-4,
+    "weight_decay": 0.05,
+    "optimiser": "adamw",
+    "schedule": "constant",
+    "windows": "every",
+    "targets": "unit",
+    "ambiguous": "class",
+}
+
+
+class PublishedMiniROAD(Published):
+    """The published code of MiniROAD."""
+
+    config = PUBLISHED
+    names = PUBLISHED_NAMES
+    sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
+    needed = ("d_feedforward",)
+
+    def fits(self, tensors: Tables) -> bool:
+        """As `Published.fits`."""
+        theirs = {"layer1.0.weight", "gru.weight_ih_l0"}
+        ours = {"feature_head_work.input_linear.1.weight", "recurrent.weight_ih_l0"}
+        return theirs <= tensors.keys() or ours <= tensors.keys()
+
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        """As `Published.shapes`, with `anticipation`."""
+        found = super().shapes(tensors)
+        ahead = len(tensors["anticipate.weight"]) if "anticipate.weight" in tensors else 0
+        return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}
+
+
+KIND = Kind(
+    MiniROAD,
+    MiniROADConfig,
+    Publication(
+        "MiniROAD",
+        "MiniROAD: Minimal RNN Framework for Online Action Detection, An et al., ICCV 2023",
+        2023,
+        "",
+        "jbistanbul/MiniROAD @ 8307131",
+        "Apache-2.0 by its README, without a licence file",
+        SAME,
+        "within 1e-5 in logits, losses and gradients too",
+        ("miniroad_small", "miniroad_anticipation_small"),
+        (
+            Result("THUMOS'14 mAP", 71.8, KINETICS, "MiniROAD's README"),
+            Result("THUMOS'14 mAP", 68.4, "RGB of Kinetics, flow by NVOF", "MiniROAD's README"),
+            Result("TVSeries mcAP", 89.6, "RGB and flow by ResNet-50 of Kinetics", "MiniROAD's README"),
+            Result("FineAction mAP", 37.1, "I3D", "MiniROAD's README"),
+        ),
+    ),
+    {
+        "miniroad-thumos14": Preset(PUBLISHED, TRAINING),
+        "miniroad-tvseries": Preset(PUBLISHED, {**TRAINING, "batch_size": 64, "metric": "mcAP"}),
+    },
+    PublishedMiniROAD(),
+)

@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
-from lstr.layers.renaming import with_prefixes
 from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import SAME, Publication, Result
+from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.woad_labels import pseudo_targets
 from lstr.models.stream import Tensors
@@ -54,9 +57,23 @@ PUBLISHED_NAMES = {
 """First part of a published tensor's name to ours."""
 
 
-def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Published tensors under our names; those that are to learn from videos begin to count again."""
-    return {**with_prefixes(tensors, PUBLISHED_NAMES), "batches": torch.zeros((), dtype=torch.int64)}
+@dataclass(frozen=True)
+class WOADConfig(WindowConfig):
+    """What a WOAD is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
+    choices: ClassVar[Mapping[str, Iterable[str]]] = {**WindowConfig.choices, "supervision": ("segment", "video")}
+
+    kind: str = "woad"
+    unroll: int = 64
+    """Chunks that it trains its LSTM through, from a state of zeros."""
+    supervision: str = "segment"
+    """What it learns from: segment, the labels of chunks; video, which classes are in a window and no more."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        self.check_sizes(unroll=1)
 
 
 class WOAD(Recurrent):
@@ -66,10 +83,11 @@ class WOAD(Recurrent):
     `config.supervision` "video" the loss reads of each window which classes are in it and nothing of when.
     """
 
+    config: WOADConfig
     state_names = ("hidden", "cell", *(f"hidden.{age}" for age in range(1, STATES)))
     batches: Tensor
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: WOADConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         self.feature_head_work = FeatureHead(config.input_dim, config.d_feedforward)
         self.unit = nn.LSTMCell(config.d_feedforward, config.d_model)
@@ -235,3 +253,59 @@ def focal_loss(logits: Tensor, targets: Tensor) -> Tensor:
         return logits.sum()
     likely = logits.log_softmax(-1).gather(1, targets[:, None])[:, 0]
     return -((1 - likely.exp()).square() * likely).mean()
+
+
+PUBLISHED = WOADConfig(rgb_dim=1024, d_model=4096, d_feedforward=2048, dropout=0.1, work_length=750)
+TRAINING = {
+    "epochs": 1000,
+    "max_steps": 4000,
+    "lr": 1e-4,
+    "weight_decay": 5e-4,
+    "batch_size": 10,
+    "schedule": "constant",
+}
+
+
+class PublishedWOAD(Published):
+    """The published code of WOAD."""
+
+    config = PUBLISHED
+    marks = ("enc_lstm.weight_ih", "video_classifier.weight")
+    names = PUBLISHED_NAMES
+    sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
+    needed = ("d_feedforward",)
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """As `Published.renamed`; what is to learn from videos begins to count again."""
+        return {**super().renamed(tensors), "batches": torch.zeros((), dtype=torch.int64)}
+
+
+KIND = Kind(
+    WOAD,
+    WOADConfig,
+    Publication(
+        "WOAD",
+        "WOAD: Weakly Supervised Online Action Detection in Untrimmed Videos, Gao et al., CVPR 2021",
+        2021,
+        "https://arxiv.org/abs/2006.03732",
+        "salesforce/woad-pytorch @ 405fa0c",
+        "BSD-3-Clause",
+        SAME,
+        "within 1e-5 in logits, losses, gradients and labels made; its chunks are of 0.64 s; ours makes labels anew in "
+        "each batch",
+        ("woad_small",),
+        (
+            Result(
+                "THUMOS'14 mAP, labels of segments",
+                67.1,
+                "I3D",
+                "LSTR paper, tables, whose text calls it weakly supervised",
+            ),
+        ),
+    ),
+    {
+        "woad-thumos14": Preset(PUBLISHED, TRAINING),
+        "woad-video-thumos14": Preset(replace(PUBLISHED, supervision="video"), TRAINING),
+    },
+    PublishedWOAD(),
+)

@@ -6,7 +6,8 @@ their cosine to it, twice, the second time after convolutions over three chunks.
 one's logits and 0.7 of the other's; a class without exemplars, as the ambiguous one, scores 0.
 
 The exemplars are features of training chunks: those nearest to the k-means centres of their class. They are part of the
-checkpoints written here, and of no published file: its code reads them from another. `renamed` says how to add them.
+checkpoints written here, and of no published file: its code reads them from another. `PublishedColar` says how to add
+them.
 The published code scores no chunk before its window is full, nor a video's last; here every chunk is scored.
 
 A stream keeps what the first layers make of its chunks, and what the convolutions make of each between its neighbours,
@@ -16,7 +17,9 @@ which changes for the first chunk of the window and the last three alone.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,12 +27,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.errors import CheckpointError
 from lstr.layers.blocks import LinearHead
 from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import KINETICS, SAME, Publication, Result
+from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors, put, take
 from lstr.models.windowed.fixed_window import FixedWindow, newest_last
+from lstr.models.windowed.oadtr import TRAINING
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Windows
 
@@ -37,14 +44,33 @@ STATIC, DYNAMIC = 0.3, 0.7
 """Shares of the branches' logits in the score."""
 LOWEST = -1e4
 """Logit that a class without exemplars is compared by with a teacher's."""
+BRANCHES = ("model_static", "model_dynamic")
+"""What the published code saves its two tables of tensors as."""
+
+
+@dataclass(frozen=True)
+class ColarConfig(WindowConfig):
+    """What a Colar is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
+
+    kind: str = "colar"
+    exemplars: int = 10
+    """Training chunks of each class that it compares with."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        self.check_sizes(exemplars=1)
 
 
 class Colar(FixedWindow):
     """Both branches, as wide as `config.d_model`; `config.exemplars` of each class."""
 
+    config: ColarConfig
     exemplars: Tensor
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: ColarConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.kept_width = 4 * d_model
@@ -59,6 +85,18 @@ class Colar(FixedWindow):
         self.classifier = nn.Linear(d_model, n_classes)
 
     scoring_rule = ScoringRule("Colar", "whole windows", "left out alone")
+
+    @torch.no_grad()
+    def absorb(self, mean: Tensor, std: Tensor) -> None:
+        """As `Model.absorb`; the exemplars become raw too, but those of a class that has none stay zeros."""
+        super().absorb(mean, std)
+        known = self.exemplars.any(dim=2, keepdim=True).any(dim=1, keepdim=True)
+        self.exemplars.copy_(torch.where(known, self.exemplars * std + mean, 0))
+
+    def prepare(self, features_of: Callable[[int], Tensor], seed: int) -> None:
+        """Choose the exemplars of each class from its training chunks."""
+        for label in range(self.n_classes):
+            self.exemplars[label] = choose_exemplars(features_of(label), self.config.exemplars, seed).to(self.exemplars)
 
     def of_chunk(self, features: Tensor) -> Tensor:
         """Keys and values (..., 4 * d_model) of chunks: of the static branch, then of the dynamic."""
@@ -223,37 +261,78 @@ def choose_exemplars(features: Tensor, n: int, seed: int = 0) -> Tensor:
     return features[apart.argmin(dim=1)]
 
 
-def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published tensors of a Colar, with its exemplars, under our names and as wide as the dynamic branch.
+PUBLISHED = ColarConfig(work_length=64)
 
-    Raises CheckpointError where it has no exemplars, (classes of the static branch, any, D).
-    """
-    static, dynamic = "model_static.", "model_dynamic."
-    if "exemplars" not in tensors:
-        raise CheckpointError(
-            "A published Colar has no exemplars in its file, and is nothing without them.",
-            "Save it once more with them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), of shape "
-            "(classes, exemplars, D). They are another file of its authors; of a class's training chunks "
-            "`lstr.models.windowed.colar.choose_exemplars` makes them.",
-        )
-    heads = {
-        "feature_head_work": [f"{branch}conv1_3_{part}" for branch in (static, dynamic) for part in ("k", "v")],
-        "feature_head_long": [f"{static}conv1_3_Ek", f"{static}conv1_3_Ev"],
-    }
-    found = {}
-    for what in ("weight", "bias"):
-        for head, parts in heads.items():
-            tensor = torch.cat([tensors[f"{part}.{what}"] for part in parts])
-            found[f"{head}.input_linear.0.{what}"] = tensor[..., 0] if what == "weight" else tensor
-        for ours, theirs in (("keys", "conv2_3_k"), ("values", "conv2_3_v")):
-            found[f"{ours}.{what}"] = tensors[f"{dynamic}{theirs}.{what}"]
-        linear = {"class_weight": f"{static}conv2_1_W", "static_classifier": f"{static}conv2_1"}
-        for ours, theirs in (linear | {"classifier": f"{dynamic}conv3_1"}).items():
-            tensor = tensors[f"{theirs}.{what}"]
-            found[f"{ours}.{what}"] = tensor[..., 0] if what == "weight" else tensor
-    unscored = len(found["classifier.bias"]) - len(found["static_classifier.bias"])
-    found["exemplars"] = tensors["exemplars"]
-    for name in ("static_classifier.weight", "static_classifier.bias", "exemplars"):
-        tensor = found[name]
-        found[name] = torch.cat([tensor, tensor.new_zeros(unscored, *tensor.shape[1:])])
-    return found
+
+class PublishedColar(Published):
+    """The published code of Colar, with its exemplars and as wide as its dynamic branch."""
+
+    config = PUBLISHED
+    marks = ("model_static.conv1_3_k.weight", "exemplars")
+    sizes = {"exemplars": ("exemplars", 1)}
+    needed = ("exemplars",)
+    unknown = ("work_length",)
+
+    def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
+        """As `Published.tables`: the two of its branches, to which somebody has added `exemplars`."""
+        parts = {name: content[name] for name in BRANCHES if isinstance(content.get(name), dict)}
+        if len(parts) < len(BRANCHES):
+            return None
+        found = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+        return {**found, **({"exemplars": content["exemplars"]} if "exemplars" in content else {})}
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """As `Published.renamed`.
+
+        Raises CheckpointError where there are no exemplars, (classes of the static branch, any, D).
+        """
+        static, dynamic = "model_static.", "model_dynamic."
+        if "exemplars" not in tensors:
+            raise CheckpointError(
+                "A published Colar has no exemplars in its file, and is nothing without them.",
+                "Save it once more with them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), of shape "
+                "(classes, exemplars, D). They are another file of its authors; of a class's training chunks "
+                "`lstr.models.windowed.colar.choose_exemplars` makes them.",
+            )
+        heads = {
+            "feature_head_work": [f"{branch}conv1_3_{part}" for branch in (static, dynamic) for part in ("k", "v")],
+            "feature_head_long": [f"{static}conv1_3_Ek", f"{static}conv1_3_Ev"],
+        }
+        found = {}
+        for what in ("weight", "bias"):
+            for head, parts in heads.items():
+                tensor = torch.cat([tensors[f"{part}.{what}"] for part in parts])
+                found[f"{head}.input_linear.0.{what}"] = tensor[..., 0] if what == "weight" else tensor
+            for ours, theirs in (("keys", "conv2_3_k"), ("values", "conv2_3_v")):
+                found[f"{ours}.{what}"] = tensors[f"{dynamic}{theirs}.{what}"]
+            linear = {"class_weight": f"{static}conv2_1_W", "static_classifier": f"{static}conv2_1"}
+            for ours, theirs in (linear | {"classifier": f"{dynamic}conv3_1"}).items():
+                tensor = tensors[f"{theirs}.{what}"]
+                found[f"{ours}.{what}"] = tensor[..., 0] if what == "weight" else tensor
+        unscored = len(found["classifier.bias"]) - len(found["static_classifier.bias"])
+        found["exemplars"] = tensors["exemplars"]
+        for name in ("static_classifier.weight", "static_classifier.bias", "exemplars"):
+            tensor = found[name]
+            found[name] = torch.cat([tensor, tensor.new_zeros(unscored, *tensor.shape[1:])])
+        return found
+
+
+KIND = Kind(
+    Colar,
+    ColarConfig,
+    Publication(
+        "Colar",
+        "Colar: Effective and Efficient Online Action Detection by Consulting Exemplars, Yang et al., CVPR 2022",
+        2022,
+        "https://arxiv.org/abs/2203.01057",
+        "VividLe/Online-Action-Detection @ 9eed670",
+        "none",
+        SAME,
+        "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the first 63 and "
+        "the last chunk of a video out",
+        ("colar_small",),
+        (Result("THUMOS'14 mAP", 66.9, KINETICS, "Colar's README"),),
+    ),
+    {"colar-thumos14": Preset(PUBLISHED, {**TRAINING, "lr": 3e-4})},
+    PublishedColar(),
+)

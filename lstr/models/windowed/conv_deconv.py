@@ -8,12 +8,18 @@ more.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.windowed.encoder_decoder import TRAINING
 from lstr.models.windowed.fixed_window import FixedWindow, newest_last, of_present
 from lstr.windows.windows import Outputs, Windows
 
@@ -21,10 +27,19 @@ HALVED = 4
 """A block is as long as a multiple of this, with tokens of zeros before its first chunk."""
 
 
+@dataclass(frozen=True)
+class ConvDeconvConfig(WindowConfig):
+    """What a model of kind conv-deconv is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
+
+    kind: str = "conv-deconv"
+
+
 class ConvDeconv(FixedWindow):
     """Two convolutions and two transposed ones over `config.work_length` chunks, each with a stride of 2."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: ConvDeconvConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.kept_width = d_model
@@ -57,3 +72,22 @@ class ConvDeconv(FixedWindow):
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W, C) of every work slot."""
         return of_present(windows, self.score_all(self.of_chunk(newest_last(windows))))
+
+
+KIND = Kind(
+    ConvDeconv,
+    ConvDeconvConfig,
+    Publication(
+        "in the place of CDC",
+        "CDC: Convolutional-De-Convolutional Networks for Precise Temporal Action Localization in Untrimmed Videos, "
+        "Shou et al., CVPR 2017",
+        2017,
+        "https://arxiv.org/abs/1703.01515",
+        "",
+        "MIT; no code looked at",
+        DESCRIPTION,
+        "not CDC, whose filters work on pixels and see the future: convolutions in time on chunk features, all of it "
+        "ours, and no number of the paper is claimed",
+    ),
+    {"conv-deconv-thumos14": Preset(ConvDeconvConfig(work_length=8), TRAINING)},
+)

@@ -18,14 +18,18 @@ window has them; the classes ahead are known in any case.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import DESCRIPTION, OLD_ANET, Publication, anticipation, detection
 from lstr.models.windowed.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows
@@ -36,10 +40,33 @@ FORGETTING = 0.99
 """Of the running mean that a reward is compared with."""
 
 
+@dataclass(frozen=True)
+class EDConfig(WindowConfig):
+    """What an ED is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
+
+    kind: str = "ed"
+
+
+@dataclass(frozen=True)
+class EFCConfig(EDConfig):
+    """What an EFC is made of."""
+
+    kind: str = "efc"
+
+
+@dataclass(frozen=True)
+class REDConfig(EDConfig):
+    """What a RED is made of."""
+
+    kind: str = "red"
+
+
 class Looking(Windowed):
     """What the kinds that imagine features share: outputs, the two layers of the classifier, and the loss."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
@@ -94,7 +121,7 @@ class EncoderDecoder(Looking):
 
     mean_reward: Tensor
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.reads = config.kind != "efc"
@@ -195,3 +222,62 @@ def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
     early = torch.where(since > 0, 1 / since.clamp(min=1), 0)
     even = torch.full_like(early, 1 / drawn.shape[-1])
     return right * torch.where(begins.any(-1, keepdim=True), early, even)
+
+
+TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "schedule": "constant"}
+"""What EFC, ED, RED and TTPP had is not known."""
+SIZE: dict[str, Any] = {"d_model": 4096, "dropout": 0.0, "work_length": 16}
+EFC_KIND = Kind(
+    EncoderDecoder,
+    EFCConfig,
+    Publication(
+        "EFC",
+        "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
+        2017,
+        "https://arxiv.org/abs/1707.04818",
+        "",
+        "no code found",
+        DESCRIPTION,
+        "the regressor of the newest chunk alone is one of two readings",
+        (),
+        anticipation(34.4, 72.5, OLD_ANET),
+    ),
+    {"efc-thumos14": Preset(EFCConfig(**SIZE), TRAINING)},
+)
+ED_KIND = Kind(
+    EncoderDecoder,
+    EDConfig,
+    Publication(
+        "ED",
+        "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
+        2017,
+        "https://arxiv.org/abs/1707.04818",
+        "",
+        "no code found",
+        DESCRIPTION,
+        "widths and lengths are as they are told elsewhere; RED without its reward",
+        (),
+        anticipation(36.6, 74.5, OLD_ANET),
+    ),
+    {"ed-thumos14": Preset(EDConfig(**SIZE), TRAINING)},
+)
+RED_KIND = Kind(
+    EncoderDecoder,
+    REDConfig,
+    Publication(
+        "RED",
+        "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
+        2017,
+        "https://arxiv.org/abs/1707.04818",
+        "",
+        "no code found",
+        DESCRIPTION,
+        "the reward is ours, for its constants are unknown; the published detection is anticipation at one chunk",
+        (),
+        (
+            *detection(45.3, 79.2, OLD_ANET, "LSTR paper, tables: anticipation at 0.25 s"),
+            *anticipation(37.5, 75.1, OLD_ANET),
+        ),
+    ),
+    {"red-thumos14": Preset(REDConfig(**SIZE), TRAINING)},
+)

@@ -17,8 +17,9 @@ chunk; this has none either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,9 +27,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.blocks import Block, CausalBlock, LinearHead
-from lstr.layers.renaming import packed_blocks, with_prefixes
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
@@ -48,24 +48,6 @@ SMALL = 1e-12
 ANEW = 2**20
 """Multiply-adds of a history's projections up to which a stream computes them anew with every chunk."""
 
-PUBLISHED_NAMES = {
-    "linear_encoding.": "feature_head_work.input_linear.0.",
-    "history_position_encoding.pe.": "history_positions.",
-    "present_position_encoding.pe.": "present_positions.",
-    "short_position_encoding.pe.": "present_positions.",
-    "gate_layer.": "gate.",
-    "history_encoder.ghu.": "gated.",
-    "history_encoder.decoder.": "gated.",
-    "history_encoder.layers.": "encoder.",
-    "history_encoder.norm.": "encoder_norm.",
-    "present_decoder.layers.": "decoder.",
-    "present_decoder.norm.": "decoder_norm.",
-    "mlp_head.": "classifier.",
-}
-"""First part of a published tensor's name, of today's or of the first release, to ours."""
-LATENTS = ("latent_query", "memory_decoder_cls_token_history")
-"""The published names of the latent queries."""
-
 
 @dataclass(frozen=True)
 class Gates:
@@ -81,10 +63,21 @@ class Gates:
     """(work_length, 3 * d_model), and to its query, key and value in the first layer"""
 
 
+@dataclass(frozen=True)
+class GateHUBConfig(WindowConfig):
+    """What a GateHUB is made of."""
+
+    uses: ClassVar[Uses] = Uses(padded=True)
+
+    kind: str = "gatehub"
+
+
 class GateHUB(Model):
     """`config.n0` latent queries, `config.l_enc` layers among them after the gate, `config.l_dec` decoder layers."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    config: GateHUBConfig
+
+    def __init__(self, config: GateHUBConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model, shape = config.d_model, (config.d_model, config.n_heads, config.d_feedforward, 0.0)
         self.feature_head_work = LinearHead(config.input_dim, d_model)
@@ -293,7 +286,7 @@ def through(gate: Tensor, scores: Tensor) -> Tensor:
     return scores + z.log() + z
 
 
-def history_chunks(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def history_chunks(ends: NDArray[np.int64], config: GateHUBConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Chunks of the history at ends (B,), oldest first, and which exist: (B, n_long + work_length) both."""
     long, visible = memory.long_indices(ends, config)
     work = ends[:, None] - config.work_length + 1 + np.arange(config.work_length)  # (B, W)
@@ -302,7 +295,7 @@ def history_chunks(ends: NDArray[np.int64], config: LSTRConfig) -> tuple[NDArray
     return np.where(exist, np.concatenate([long, work], axis=1), 0), exist
 
 
-def _ring_rows(config: LSTRConfig) -> int:
+def _ring_rows(config: GateHUBConfig) -> int:
     """Chunks that a stream keeps: those that any slot of the history can hold."""
     return config.work_length + (config.long_length if config.n_long else 0)
 
@@ -311,12 +304,3 @@ def _pieces(length: int, batch_size: int) -> Iterator[NDArray[np.int64]]:
     """The chunks of a video in pieces of at most `batch_size` and `AT_ONCE`."""
     size = min(batch_size, AT_ONCE)
     return (np.arange(at, min(at + size, length)) for at in range(0, length, size))
-
-
-def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published tensors of a GateHUB under our names."""
-    found = with_prefixes(tensors, PUBLISHED_NAMES)
-    for name in LATENTS:
-        if name in found:
-            found["latents"] = found.pop(name)[0]
-    return packed_blocks(found)

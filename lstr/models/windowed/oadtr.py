@@ -12,17 +12,21 @@ video's end, and takes its softmax without the ambiguous class; here every chunk
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.blocks import CausalBlock, LinearHead
 from lstr.layers.renaming import packed_blocks, with_prefixes
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import ANET, KINETICS, SAME, Publication, Result, detection
+from lstr.models.published import Published, Tables
 from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.windows.windows import Outputs
 
@@ -63,10 +67,31 @@ class PreNormBlock(nn.Module):
         return x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(self.norm2(x))))))
 
 
+@dataclass(frozen=True)
+class OadTRConfig(WindowConfig):
+    """What an OadTR is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
+
+    kind: str = "oadtr"
+    decoder_heads: int = 0
+    """Heads of the decoder; 0 is n_heads."""
+    decoder_feedforward: int = 0
+    """Width inside the feed-forward layers of the decoder; 0 is d_feedforward."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        self.check_sizes(decoder_heads=0, decoder_feedforward=0)
+        self.check_heads("decoder_heads")
+
+
 class OadTR(FixedWindow):
     """`config.l_enc` encoder and `config.l_dec` decoder layers; a query for each of `config.n_ahead` chunks ahead."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    config: OadTRConfig
+
+    def __init__(self, config: OadTRConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model, dropout = config.d_model, config.dropout
         asking = (d_model, config.decoder_heads or config.n_heads, config.decoder_feedforward or config.d_feedforward)
@@ -111,19 +136,83 @@ class OadTR(FixedWindow):
         return torch.cat([now[:, None], self.classifier(asked)], dim=1)
 
 
-def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published tensors of an OadTR under our names."""
-    names, alone = dict(PUBLISHED_NAMES), {"cls_token": "class_token", "decoder_cls_token": "queries"}
-    numbers = {name.split(".")[2] for name in tensors if name.startswith("encoder.net.")}
-    for number in numbers:
-        block, feeds = divmod(int(number), 2)
-        names[f"encoder.net.{number}.fn.norm."] = f"encoder.{block}.norm{1 + feeds}."
-        inner = {"net.0.": "linear1.", "net.3.": "linear2.", "qkv.": "qkv.", "proj.": "proj."}
-        names |= {f"encoder.net.{number}.fn.fn.{theirs}": f"encoder.{block}.{ours}" for theirs, ours in inner.items()}
-    found = {}
-    for name, tensor in tensors.items():
-        if name in alone:
-            found[alone[name]] = tensor[0, 0] if name == "cls_token" else tensor[0]
-        elif not name.startswith(UNUSED):
-            found[name] = tensor
-    return packed_blocks(with_prefixes(found, names))
+PUBLISHED = OadTRConfig(dropout=0.1, n_heads=8, decoder_heads=4, work_length=64, l_enc=3, l_dec=5, anticipation=8)
+TRAINING: dict[str, Any] = {
+    "epochs": 4,
+    "batch_size": 128,
+    "lr": 1e-4,
+    "weight_decay": 1e-4,
+    "schedule": "tenths",
+    "windows": "every",
+    "stride": 1,
+    "clip": 1.0,
+}
+
+
+class PublishedOadTR(Published):
+    """The published code of OadTR."""
+
+    config = PUBLISHED
+    marks = ("decoder_cls_token", "class_token")
+    names = PUBLISHED_NAMES
+    sizes = {"d_feedforward": ("encoder.0.linear1.weight", 0), "n_ahead": ("queries", 0)}
+    layers = {"l_enc": "encoder.", "l_dec": "decoder."}
+    needed = ("d_feedforward", "n_ahead", "work_length")
+    unknown = ("n_heads", "decoder_heads")
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """As `Published.renamed`."""
+        names, alone = dict(PUBLISHED_NAMES), {"cls_token": "class_token", "decoder_cls_token": "queries"}
+        numbers = {name.split(".")[2] for name in tensors if name.startswith("encoder.net.")}
+        for number in numbers:
+            block, feeds = divmod(int(number), 2)
+            names[f"encoder.net.{number}.fn.norm."] = f"encoder.{block}.norm{1 + feeds}."
+            inner = {"net.0.": "linear1.", "net.3.": "linear2.", "qkv.": "qkv.", "proj.": "proj."}
+            names |= {
+                f"encoder.net.{number}.fn.fn.{theirs}": f"encoder.{block}.{ours}" for theirs, ours in inner.items()
+            }
+        found = {}
+        for name, tensor in tensors.items():
+            if name in alone:
+                found[alone[name]] = tensor[0, 0] if name == "cls_token" else tensor[0]
+            elif not name.startswith(UNUSED):
+                found[name] = tensor
+        return packed_blocks(with_prefixes(found, names))
+
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        """As `Published.shapes`, with `work_length`."""
+        found = super().shapes(tensors)
+        if "positions.weight" in tensors:
+            found["work_length"] = len(tensors["positions.weight"]) - 1
+        return found
+
+    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Published.settings`."""
+        known = super().settings(found, tensors, changes)
+        asked = tensors.get("decoder.0.linear1.weight")
+        feedforward = 0 if asked is None else len(asked)
+        return {"anticipation": known.pop("n_ahead"), "decoder_feedforward": feedforward, **known}
+
+
+KIND = Kind(
+    OadTR,
+    OadTRConfig,
+    Publication(
+        "OadTR",
+        "OadTR: Online Action Detection with Transformers, Wang et al., ICCV 2021",
+        2021,
+        "https://arxiv.org/abs/2106.11149",
+        "wangxiang1230/OadTR @ b4721b0",
+        "MIT",
+        SAME,
+        "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the "
+        "first 63 and the last 9 chunks of a video out",
+        ("oadtr_small",),
+        (
+            *detection(65.2, 87.2, KINETICS, "OadTR's abstract and README"),
+            Result("THUMOS'14 mAP", 58.9, ANET, "OadTR's log"),
+        ),
+    ),
+    {"oadtr-thumos14": Preset(PUBLISHED, TRAINING)},
+    PublishedOadTR(),
+)

@@ -7,22 +7,37 @@ as the newest one. The newest chunk's embedding and the mean of the scored ones 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import DESCRIPTION, Publication
 from lstr.models.windowed.fixed_window import FixedWindow, newest_last, of_present
+from lstr.models.windowed.idn import TRAINING
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
+
+
+@dataclass(frozen=True)
+class TfnLikeConfig(WindowConfig):
+    """What a model of kind tfn-like is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
+
+    kind: str = "tfn-like"
 
 
 class TfnLike(FixedWindow):
     """A filter over the embeddings of `config.work_length` chunks, and a classifier of two layers."""
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: TfnLikeConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.kept_width = d_model
@@ -92,3 +107,21 @@ def same_run(targets: Tensor, newest: Tensor, present: Tensor, ignore: int | Non
         passes = passes | (targets[..., ignore] > 0)
     broken = (~passes).flip(1).cumsum(1).flip(1)  # slots from here to the newest that do not
     return shares & present & (broken == 0)
+
+
+KIND = Kind(
+    TfnLike,
+    TfnLikeConfig,
+    Publication(
+        "after TFN",
+        "Temporal filtering networks for online action detection, Eun et al., Pattern Recognition 2021",
+        2021,
+        "",
+        "",
+        "no code that can still be fetched",
+        DESCRIPTION,
+        "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
+        "number of the paper is claimed",
+    ),
+    {"tfn-like-thumos14": Preset(TfnLikeConfig(d_model=512, work_length=16), TRAINING)},
+)

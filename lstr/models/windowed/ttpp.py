@@ -7,14 +7,28 @@ the next token. What is said of the newest chunk itself is from its features alo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import LSTRConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.transformer import sinusoid
-from lstr.models.windowed.encoder_decoder import Looking
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import DESCRIPTION, OLD_ANET, Publication, anticipation
+from lstr.models.windowed.encoder_decoder import TRAINING, Looking
 from lstr.models.windowed.windowed import at_slot
+
+
+@dataclass(frozen=True)
+class TTPPConfig(WindowConfig):
+    """What a TTPP is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
+
+    kind: str = "ttm"
 
 
 class TTPP(Looking):
@@ -25,7 +39,7 @@ class TTPP(Looking):
 
     table: Tensor
 
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
+    def __init__(self, config: TTPPConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.token_dim = 3 * d_model
@@ -84,3 +98,23 @@ class TTPP(Looking):
             seen = seen + ahead[-1]
             logits.append(self.classify(ahead[-1]))
         return torch.stack(logits, dim=-2), torch.stack(ahead[1:], dim=-2)
+
+
+KIND = Kind(
+    TTPP,
+    TTPPConfig,
+    Publication(
+        "TTPP",
+        "TTPP: Temporal Transformer with Progressive Prediction for Efficient Action Anticipation, Wang et al., "
+        "Neurocomputing 2021",
+        2021,
+        "https://arxiv.org/abs/2003.03530",
+        "",
+        "no code found",
+        DESCRIPTION,
+        "sizes and the progressive network are ours; TTM is what the LSTR paper calls it",
+        (),
+        anticipation(40.9, 77.9, OLD_ANET),
+    ),
+    {"ttm-thumos14": Preset(TTPPConfig(n_heads=4, dropout=0.1, work_length=16), TRAINING)},
+)

@@ -13,9 +13,8 @@ import torch
 
 from lstr import batch, streaming
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, ConfigError, LstrError
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.lstr.model import LSTR
 
@@ -38,7 +37,7 @@ DESIGNS = [
 
 def tiny(seed=0, **changes):
     torch.manual_seed(seed)
-    return make_model(LSTRConfig(**{"rgb_dim": 5, "flow_dim": 3, **TINY, **changes}), 3).eval()
+    return make_model(configure(**{"rgb_dim": 5, "flow_dim": 3, **TINY, **changes}), 3).eval()
 
 
 def video(length, seed=0):
@@ -64,7 +63,7 @@ def saved(model, tmp_path):
 
 def published(path, n_classes=22, config=None, **changes):
     """A file as the published code leaves it, of random weights."""
-    model = LSTR(config or LSTRConfig(rgb_dim=2048, flow_dim=1024, **TINY), n_classes)
+    model = LSTR(config or configure(rgb_dim=2048, flow_dim=1024, **TINY), n_classes)
     tensors = {**model.state_dict(), **changes}
     content = {"epoch": 7, "model_state_dict": {k: v for k, v in tensors.items() if v is not None}}
     torch.save({**content, "optimizer_state_dict": {"state": {}, "param_groups": [{"lr": 7e-5}]}}, path)
@@ -158,23 +157,27 @@ def test_published_file(tmp_path):
     assert known == dict(d_model=16, d_feedforward=24, n0=3, n1=4, l_enc=2, l_dec=2)
     assert (loaded.config.rgb_dim, loaded.config.flow_dim) == (2048, 1024)
     assert loaded.classes == THUMOS_CLASSES and len(set(loaded.classes)) == 22
-    assert loaded.extra == {"epoch": 7} and loaded.format == "published" and loaded.assumed == {"long_stride": 4}
+    assert (
+        loaded.extra == {"epoch": 7}
+        and loaded.format == "published"
+        and loaded.assumed == {"kind": "lstr", "long_stride": 4}
+    )
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], tensor), name
 
 
 def test_published_file_of_other_widths_and_classes(tmp_path):
     path = tmp_path / "a.pth"
-    published(path, 31, LSTRConfig(rgb_dim=2048, flow_dim=2048, **{**TINY, "l_enc": 1, "l_dec": 3}))
+    published(path, 31, configure(rgb_dim=2048, flow_dim=2048, **{**TINY, "l_enc": 1, "l_dec": 3}))
     loaded = checkpoint.load(path)
     assert (loaded.config.rgb_dim, loaded.config.flow_dim) == (2048, 2048)
     assert (loaded.config.l_enc, loaded.config.l_dec) == (1, 3)
     assert loaded.classes[:2] == ("Background", "class_1") and len(loaded.classes) == 31
-    published(path, 31, LSTRConfig(rgb_dim=5, flow_dim=3, **TINY))
+    published(path, 31, configure(rgb_dim=5, flow_dim=3, **TINY))
     with pytest.raises(CheckpointError, match="8 wide"):
         checkpoint.load(path)
     assert checkpoint.load(path, {"rgb_dim": 3, "flow_dim": 5}).config.flow_dim == 5
-    published(path, 31, LSTRConfig(rgb_dim=2048, flow_dim=1024, **{**TINY, "long_length": 0}))
+    published(path, 31, configure(rgb_dim=2048, flow_dim=1024, **{**TINY, "long_length": 0}))
     assert checkpoint.load(path).config.n_long == 0
 
 
@@ -377,6 +380,6 @@ def test_what_a_file_claims_is_not_allocated(tmp_path, design, monkeypatch):
 def test_loading_imports_no_compiler(tmp_path):
     """It would take a second of each start."""
     checkpoint.save(tmp_path / "model.pt", tiny(), CLASSES, None, {})
-    program = f"import sys; from lstr import checkpoint; checkpoint.load({str(tmp_path / 'model.pt')!r}); "
+    program = f"import sys; from lstr.checkpoints import checkpoint; checkpoint.load({str(tmp_path / 'model.pt')!r}); "
     program += "sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

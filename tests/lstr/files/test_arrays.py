@@ -9,10 +9,9 @@ import torch
 
 from lstr import streaming
 from lstr.batch import predict
-from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import open_array, tensor_of
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from tests.support.feature_set import TINY
 
 ROWS = np.random.default_rng(0).integers(-90, 90, (24, 8)).astype(np.float32)  # exact in every type below
@@ -23,7 +22,7 @@ CLAIMED = "{'descr': '<f4', 'fortran_order': False, 'shape': (100000000, 3072)}"
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    return make_model(LSTRConfig(rgb_dim=5, flow_dim=3, **TINY), 3).eval()
+    return make_model(configure(rgb_dim=5, flow_dim=3, **TINY), 3).eval()
 
 
 def header(text: str, data: bytes = b"\0" * 64) -> bytes:

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from lstr import streaming
-from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.errors import ConfigError, LstrError
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.layers.packing import PackedAttention, PackedLinear, pack
 from lstr.layers.transformer import Attention
+from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
 from lstr.windows.windows import gather
 from tests.support.tiny_models import unsettled, video
@@ -32,7 +32,7 @@ BF16_SCORES = 2.0**-7
 
 def tiny(seed=0, **changes):
     torch.manual_seed(seed)
-    return unsettled(LSTR(LSTRConfig(**{**TINY, **changes}), 5).eval())
+    return unsettled(LSTR(configure(**{**TINY, **changes}), 5).eval())
 
 
 def streamed(model, features, **options):
@@ -206,7 +206,7 @@ def test_another_precision_is_refused(precision):
 
 @pytest.mark.parametrize("kind", ["rnn", "trn", "lfb", "gatehub", "oadtr", "colar"])
 def test_baselines_have_one_precision(kind):
-    model = make_model(LSTRConfig(**TINY, kind=kind), 5).eval()
+    model = make_model(configure(**TINY, kind=kind), 5).eval()
     with pytest.raises(ConfigError, match=f"{kind} has no precision 'bf16'"):
         streaming.create(model, precision="bf16")
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from lstr import streaming
-from lstr.config import LSTRConfig
-from lstr.kinds import make_model
-from lstr.literature.cost import product_counter
+from lstr.cost import product_counter
+from lstr.kinds import configure, make_model
 from lstr.models.lstr.stream_plan import long_rows
 from lstr.windows import indices as memory
 
@@ -22,7 +21,7 @@ SMALL = dict(rgb_dim=7, flow_dim=5, d_model=D, n_heads=4, d_feedforward=D, work_
 
 def small(**changes):
     torch.manual_seed(0)
-    return make_model(LSTRConfig(**{**SMALL, **changes}), C).eval()
+    return make_model(configure(**{**SMALL, **changes}), C).eval()
 
 
 def feed(model, state, n_chunks, seed=0):
@@ -166,7 +165,7 @@ def test_a_step_costs_the_same_at_every_age(plain):
 def test_a_gru_takes_one_chunk_a_step(plain):
     """Six products of D x D for its gates, its own feature head, and its token's keys and values."""
     without, with_gru = (counted(small(gru=gru, long_stride=1, grid="sliding"), 1)[0][2] for gru in (False, True))
-    config = LSTRConfig(**SMALL, gru=True)
+    config = configure(**SMALL, gru=True)
     extra = INPUT * D + (6 + 2 * config.l_dec) * D * D
     extra += sum(attention(asking, 1) for asking in (W, 1))  # one more token for the decoder to look at
     assert with_gru - without == 2 * extra

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from lstr import streaming
 from lstr.batch import predict, predict_ahead
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
+from lstr.kinds import configure
 from lstr.models.recurrent import woad
 from lstr.models.recurrent.woad_labels import CONFIDENCE, pseudo_targets, runs_of
 from lstr.windows.loss import Supervision, multi_hot_cross_entropy
@@ -232,9 +232,9 @@ def test_woad_of_videos_reads_no_times():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ConfigError, match="supervision is video and kind is rnn"):
-        LSTRConfig(kind="rnn", supervision="video")
+    with pytest.raises(ConfigError, match="supervision is 'video' and kind is rnn"):
+        configure(kind="rnn", supervision="video")
     with pytest.raises(ConfigError, match="supervision is 'none'"):
-        LSTRConfig(kind="woad", supervision="none")
+        configure(kind="woad", supervision="none")
     with pytest.raises(ConfigError, match="generated is 5 and kind is woad"):
-        LSTRConfig(kind="woad", generated=5)
+        configure(kind="woad", generated=5)

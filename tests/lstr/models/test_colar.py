@@ -10,9 +10,8 @@ from torch.nn.functional import one_hot
 from lstr import streaming
 from lstr.batch import predict
 from lstr.checkpoints import checkpoint
-from lstr.config import PRESETS
 from lstr.errors import CheckpointError
-from lstr.kinds import make_model
+from lstr.kinds import KINDS, make_model, presets
 from lstr.models.windowed import colar
 from lstr.windows.loss import Supervision
 from tests.support.playlists import defined, playlists_of, streamed
@@ -54,7 +53,7 @@ def test_training_is_the_published_one(published):
     loss = model.loss(model(windows), windows, Supervision(targets, counts))
     assert loss.item() == pytest.approx(about["train_loss"], rel=1e-5)
     loss.backward()
-    check_gradients(model, tensors, colar.renamed, about["train_gradient_norms"])
+    check_gradients(model, tensors, KINDS["colar"].published.renamed, about["train_gradient_norms"])
 
 
 def test_a_published_file_without_exemplars_says_where_they_come_from(shared):
@@ -110,8 +109,8 @@ def test_exemplars_are_chunks_near_the_centres_of_their_class():
 def test_names_and_shapes_of_tensors_are_the_published_ones(shared):
     published = json.loads((shared / "facts" / "keys" / "colar_thumos_keys.json").read_text())
     tensors = {name: torch.empty(shape, device="meta") for name, shape in published.items()}
-    made = colar.renamed({**tensors, "exemplars": torch.empty(21, 10, 4096, device="meta")})
-    config = PRESETS["colar-thumos14"]
+    made = KINDS["colar"].published.renamed({**tensors, "exemplars": torch.empty(21, 10, 4096, device="meta")})
+    config = presets()["colar-thumos14"].model
     with torch.device("meta"):
         ours = make_model(type(config)(**{**vars(config), "flow_dim": 2048}), 22).state_dict()
     assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}

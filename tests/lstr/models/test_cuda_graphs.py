@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lstr import streaming
-from lstr.config import KINDS
 from lstr.errors import LstrError
+from lstr.kinds import KINDS
 from lstr.models.cuda_graphs import CapturedStep, Together
 from lstr.models.stream import CHANGES
 from tests.support.playlists import scores_of

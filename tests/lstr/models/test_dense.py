@@ -83,12 +83,11 @@ def test_videos_may_share_what_follows_from_the_weights():
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
 def test_full_size_scores_are_those_of_each_window_alone(grid):
-    from lstr.config import LSTRConfig
-    from lstr.kinds import make_model
+    from lstr.kinds import configure, make_model
     from lstr.windows.windows import gather
 
     torch.manual_seed(0)
-    model = make_model(LSTRConfig(grid=grid), 22).eval()
+    model = make_model(configure(grid=grid), 22).eval()
     features = torch.randn(2200, 3072)
     scores = batch.predict(model, features)
     ends = np.array([0, 17, 31, 32, 500, 2079, 2080, 2081, 2199])

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstr.config import LSTRConfig
+from lstr.kinds import configure
 from lstr.models.windowed.feature_bank import LFB
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather, join
@@ -25,7 +25,7 @@ each_stride = pytest.mark.parametrize("stride", [1, 4])
 def tiny(seed=0, n_classes=5, **changes):
     """A small model whose attention is sharp, so that it matters which chunks are in the bank."""
     torch.manual_seed(seed)
-    model = LFB(LSTRConfig(**{**TINY, **changes}), n_classes).eval()
+    model = LFB(configure(**{**TINY, **changes}), n_classes).eval()
     with torch.no_grad():
         for block in model.blocks:
             block.query.weight.mul_(4)

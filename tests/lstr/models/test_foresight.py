@@ -1,5 +1,6 @@
 """CMeRT and MAT against their published evaluation and training, and streams that say the same as the whole video."""
 
+import copy
 import json
 from dataclasses import replace
 
@@ -10,15 +11,14 @@ import torch
 from lstr import streaming
 from lstr.batch import predict_ahead
 from lstr.checkpoints import checkpoint
-from lstr.config import PRESETS, LSTRConfig, override
 from lstr.errors import CheckpointError, ConfigError
-from lstr.kinds import make_model
+from lstr.kinds import change, configure, make_model, presets
 from lstr.layers.transformer import Attention
 from lstr.models.foresight.foresight import BranchHead
 from lstr.models.foresight.mat import _foresee_again, attend_to_best
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig, resolve
-from lstr.pipelines.training.sampling import absorb_statistics, draw_windows, make_targets
+from lstr.pipelines.training.sampling import draw_windows, make_targets
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather
@@ -199,10 +199,13 @@ def test_features_may_be_standardised_in_training(kind, missing):
     rows = 3 + 2 * video(30, width=model.config.input_dim)
     mean, std = rows.mean(0), rows.std(0)
     exported = make_model(model.config, 5).eval()
-    exported.load_state_dict(absorb_statistics(model.state_dict(), mean, std))
+    exported.load_state_dict(model.state_dict())
+    exported.absorb(mean, std)
     expected = predict_ahead(model, (rows - mean) / std)
     torch.testing.assert_close(predict_ahead(exported, rows), expected, atol=1e-5, rtol=0)
-    plain = absorb_statistics(model.state_dict(), torch.zeros(1), torch.ones(1))
+    same = copy.deepcopy(model)
+    same.absorb(torch.zeros(1), torch.ones(1))
+    plain = same.state_dict()
     assert all(torch.equal(tensor, plain[name]) for name, tensor in model.state_dict().items())
 
 
@@ -219,10 +222,10 @@ def test_dropout_differs_from_window_to_window(kind):
 
 @pytest.mark.parametrize("preset", ["cmert-thumos14", "mat-thumos14"])
 def test_names_and_shapes_of_tensors_are_the_published_ones(shared, preset):
-    kind = PRESETS[preset].kind
+    kind = presets()[preset].model.kind
     published = json.loads((shared / "facts" / "keys" / f"{kind}_thumos_keys.json").read_text())
     with torch.device("meta"):
-        ours = make_model(PRESETS[preset], 22).state_dict()
+        ours = make_model(presets()[preset].model, 22).state_dict()
     assert {name: list(tensor.shape) for name, tensor in ours.items()} == published
 
 
@@ -256,7 +259,7 @@ def test_a_published_file_tells_its_kind(shared, tmp_path):
             checkpoint.load(folder / f"{kind}_small.pth", {"n_heads": 4, "future": 30})
 
 
-CONFIG = LSTRConfig(kind="mat", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, work_length=4, long_length=64)
+CONFIG = configure(kind="mat", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, work_length=4, long_length=64)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,7 @@ CONFIG = LSTRConfig(kind="mat", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, wo
         ({"kind": "lstr", "context": 2}, "context is 2 and kind is lstr"),
         ({"context": 2}, "context is 2 and kind is mat"),
         ({"kind": "cmert", "groups": 4}, "groups is 4 and kind is cmert"),
-        ({"kind": "cmert", "grouping": "batch"}, "grouping is batch and kind is cmert"),
+        ({"kind": "cmert", "grouping": "batch"}, "grouping is 'batch' and kind is cmert"),
         ({"long_length": 0}, "long_length is 0 and kind is mat"),
         ({"anticipation": 5, "future": 4}, "anticipation is 5 and future 4"),
         ({"groups": 3}, "groups is 3, and the long memory has 16 slots"),
@@ -280,13 +283,13 @@ CONFIG = LSTRConfig(kind="mat", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, wo
 )
 def test_settings_that_do_not_fit(changes, words):
     with pytest.raises(ConfigError, match=words) as caught:
-        override(CONFIG, changes)
+        change(CONFIG, changes)
     assert caught.value.hint
 
 
 def test_windows_of_mat_are_tiled_with_their_future():
     """As published: the next window begins after the chunks that this one anticipates, offsets are of the work."""
-    config = override(CONFIG, {"anticipation": 3})
+    config = change(CONFIG, {"anticipation": 3})
     one = LabelledVideo("a", TwoStreamArray(np.zeros((40, 5)), np.zeros((40, 3))), np.zeros((40, 2)))
     epochs = [draw_windows([one], config, TrainConfig(windows="tiled"), epoch) for epoch in range(60)]
     assert {min(end for _, end in drawn) for drawn in epochs} == {3, 4, 5, 6}
@@ -295,7 +298,7 @@ def test_windows_of_mat_are_tiled_with_their_future():
 
 def test_windows_of_cmert_leave_room_for_what_they_anticipate_twice():
     """As published, where windows are back to back without their future."""
-    config = override(CONFIG, {"kind": "cmert", "anticipation": 3})
+    config = change(CONFIG, {"kind": "cmert", "anticipation": 3})
     assert memory.window_ends(40, 1, config, tails=False).tolist() == [4, 8, 12, 16, 20, 24, 28, 32]
     assert memory.window_ends(40, 2, config, tails=False).tolist()[-1] == 29
 
@@ -316,7 +319,7 @@ def test_a_third_refinement_goes_on_as_published():
     apart = (made[0] - made[1]).abs().amax(dim=1)
     assert (apart[:3] == 0).all() and (apart[3:] > 1e-3).all()
     with pytest.raises(ConfigError, match="refinements is 1"):
-        override(CONFIG, {"refinements": 1})
+        change(CONFIG, {"refinements": 1})
 
 
 @pytest.mark.parametrize("kind", GRIDS)

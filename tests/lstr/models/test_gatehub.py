@@ -10,9 +10,8 @@ import torch
 from lstr import streaming
 from lstr.batch import predict
 from lstr.checkpoints import checkpoint
-from lstr.config import PRESETS
 from lstr.errors import CheckpointError
-from lstr.kinds import make_model
+from lstr.kinds import KINDS, make_model, presets
 from lstr.models.windowed import gatehub
 from lstr.pipelines.training.sampling import hide_slots
 from lstr.windows.loss import Supervision
@@ -71,7 +70,7 @@ def test_a_stream_of_published_weights_gives_the_published_scores(published, mon
 
 def test_training_is_the_published_one(published):
     file, loaded, about, arrays, _ = published
-    check_training(loaded.model, about, arrays, torch.load(file), gatehub.renamed)
+    check_training(loaded.model, about, arrays, torch.load(file), KINDS["gatehub"].published.renamed)
 
 
 def test_a_loss_in_pieces_is_the_loss_of_the_whole():
@@ -145,8 +144,10 @@ def test_names_of_the_first_release_are_known(published, tmp_path):
 
 def test_names_and_shapes_of_tensors_are_the_published_ones(shared):
     published = json.loads((shared / "facts" / "keys" / "gatehub_thumos_keys.json").read_text())
-    made = gatehub.renamed({name: torch.empty(shape, device="meta") for name, shape in published.items()})
-    config = PRESETS["gatehub-thumos14"]
+    made = KINDS["gatehub"].published.renamed(
+        {name: torch.empty(shape, device="meta") for name, shape in published.items()}
+    )
+    config = presets()["gatehub-thumos14"].model
     with torch.device("meta"):
         ours = make_model(type(config)(**{**vars(config), "flow_dim": 2048}), 22).state_dict()
     assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}

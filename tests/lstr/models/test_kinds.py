@@ -2,82 +2,44 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
-from lstr import batch, config, kinds, streaming
+from lstr import batch, kinds, streaming
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
 from lstr.errors import ConfigError, LstrError
-from lstr.kinds import make_model
-from lstr.layers.heads import FeatureHead
+from lstr.kinds import KINDS, configure, make_model
 from lstr.models.kind import Model
-from lstr.models.stream import begun
 from lstr.windows.loss import Supervision
-from lstr.windows.windows import Outputs, gather
+from lstr.windows.windows import gather
 from lstr_cli.detect import command as detect
+from tests.support.documents import ROOT, block_with
 from tests.support.tiny_models import TINY, tiny, video
 
-
-class Mean(Model):
-    """A class from the mean of the tokens so far, each half as heavy as the next."""
-
-    def __init__(self, config: LSTRConfig, n_classes: int) -> None:
-        super().__init__(config, n_classes)
-        self.feature_head_work = FeatureHead(config.input_dim, config.d_model)
-        self.classifier = nn.Linear(config.d_model, n_classes)
-
-    def outputs(self) -> Outputs:
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
-
-    def forward(self, windows) -> Tensor:
-        return self.means(self.feature_head_work(windows.work))
-
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        return self.means(self.feature_head_work(features)[None])[0][:, None]
-
-    def begin(self, n_streams: int) -> dict[str, Tensor]:
-        return {"mean": self.classifier.weight.new_zeros(n_streams, self.config.d_model)}
-
-    def plan(self, chunks):
-        return {"fresh": chunks == 0}
-
-    def step(self, constants, tensors, plan, features: Tensor, donate=False):
-        mean = (begun(tensors["mean"], plan.get("fresh")) + self.feature_head_work(features)) / 2
-        return self.classifier(mean)[:, None], {"mean": mean}
-
-    def means(self, tokens: Tensor) -> Tensor:
-        mean, logits = torch.zeros_like(tokens[:, 0]), []
-        for token in tokens.unbind(dim=1):
-            mean = (mean + token) / 2
-            logits.append(self.classifier(mean))
-        return torch.stack(logits, dim=1)
+PAGE = ROOT / "docs" / "how-to" / "own-kind.md"
 
 
 @pytest.fixture
-def mean(monkeypatch) -> Model:
+def mean(monkeypatch, tmp_path) -> Model:
     """A model of the new kind."""
-    monkeypatch.setitem(config.KINDS, "mean", config.Uses(long_memory=False))
-    monkeypatch.setitem(kinds.CLASSES, "mean", Mean)
+    (tmp_path / "mean_kind.py").write_text(block_with(PAGE, "python", "class MeanConfig"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(kinds.OURS, "mean", "mean_kind:KIND")
     return tiny(kind="mean")
 
 
-def test_every_kind_has_both_entries():
-    assert config.KINDS.keys() == kinds.CLASSES.keys()
-    for kind in config.KINDS:
-        assert isinstance(make_model(LSTRConfig(**TINY, kind=kind), 5), Model)
+def test_every_kind_is_what_it_is_named():
+    for name, kind in KINDS.items():
+        assert kind.name == name and isinstance(make_model(configure(**TINY, kind=name), 5), kind.model)
 
 
 @pytest.mark.parametrize(
     "kind, changes",
     [
         (kind, changes)
-        for kind, uses in config.KINDS.items()
+        for kind, described in KINDS.items()
         for changes in ({}, {"anticipation": 2}, {"anticipation": 1}, {"work_length": 1})
-        if uses.anticipation or "anticipation" not in changes
+        if described.uses.anticipation or "anticipation" not in changes
     ],
 )
 def test_parameters_that_may_be_idle_are_announced(kind, changes):
@@ -119,8 +81,8 @@ def has_precision(kind: str, precision: str) -> bool:
 
 def test_the_kinds_that_have_a_precision_are_those_that_are_named():
     """In the docstring of `streaming.create`, as in the help of `lstr detect --model-precision`."""
-    named = [f"bf16 (kinds {', '.join(kind for kind in config.KINDS if has_precision(kind, 'bf16'))})"]
-    named += [f"int8 ({', '.join(kind for kind in config.KINDS if has_precision(kind, 'int8'))})"]
+    named = [f"bf16 (kinds {', '.join(kind for kind in KINDS if has_precision(kind, 'bf16'))})"]
+    named += [f"int8 ({', '.join(kind for kind in KINDS if has_precision(kind, 'int8'))})"]
     precision = next(option for option in detect.params if option.name == "model_precision")
     for text in (streaming.create.__doc__, precision.help):
         assert all(one in " ".join(text.split()) for one in named)
@@ -133,9 +95,9 @@ def test_what_a_new_kind_does_not_have_is_refused(mean):
         streaming.capture(mean, streaming.create(mean))
     assert not streaming.can_capture(mean)
     with pytest.raises(ConfigError, match="anticipation is 2, and kind mean"):
-        LSTRConfig(kind="mean", anticipation=2)
+        configure(kind="mean", anticipation=2)
     with pytest.raises(ConfigError, match="gru is true and kind is mean"):
-        LSTRConfig(kind="mean", gru=True)
+        configure(kind="mean", gru=True)
 
 
 def test_a_new_kind_trains_and_detects_by_the_commands(mean, lstr, small_set, tmp_path):

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from lstr.batch import predict, predict_ahead
-from lstr.literature.publication import DESCRIPTION
-from lstr.literature.publications import PUBLICATIONS
+from lstr.kinds import KINDS
+from lstr.models.publication import DESCRIPTION
 from lstr.models.recurrent.lap_like import REACH, TENTHS, tenths_of
 from lstr.models.windowed.tfn_like import same_run
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
@@ -17,7 +17,7 @@ from lstr.windows.loss import Supervision, loss_of, totals_of
 from lstr.windows.windows import gather, join
 from tests.support.tiny_models import tiny, video
 
-KINDS = ("lap-like", "tfn-like", "conv-deconv")
+LIKE = ("lap-like", "tfn-like", "conv-deconv")
 LABELS = [0] * 12 + [1] * 10 + [2] * 20 + [0] * 18
 
 
@@ -89,7 +89,7 @@ def test_tfn_learns_which_chunks_belong_to_the_newest():
     torch.testing.assert_close(model.loss((logits, relevance), windows, supervision), newest + expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LIKE)
 def test_a_window_says_of_its_newest_chunk_what_the_video_does(kind):
     model, features = tiny(kind=kind), video(20)
     whole = predict_ahead(model, features)
@@ -103,7 +103,7 @@ def test_a_window_says_of_its_newest_chunk_what_the_video_does(kind):
         torch.testing.assert_close(whole[end, 0], logits[row, slot].softmax(-1), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LIKE)
 @pytest.mark.parametrize("work_length", [1, 5, 8])
 def test_no_score_knows_the_future(kind, work_length):
     model, features = tiny(kind=kind, work_length=work_length), video(20)
@@ -113,7 +113,7 @@ def test_no_score_knows_the_future(kind, work_length):
     assert (ours[15:] - theirs[15:]).abs().amax(dim=1).min() > 1e-5
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LIKE)
 def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
     model = tiny(kind=kind)
     windows, supervision = supervised(model)
@@ -128,8 +128,8 @@ def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
     assert sum(pieces) == pytest.approx(loss(slice(None)), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LIKE)
 def test_no_number_of_a_paper_is_claimed(kind):
-    one = PUBLICATIONS[kind]
+    one = KINDS[kind].publication
     assert one.exact == DESCRIPTION and not one.results and not one.golden
     assert "ours, and no number of the paper is claimed" in one.note

@@ -9,9 +9,8 @@ import torch
 from lstr import streaming
 from lstr.batch import predict, predict_ahead
 from lstr.checkpoints import checkpoint
-from lstr.config import PRESETS, LSTRConfig
 from lstr.errors import ConfigError
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model, presets
 from lstr.layers.fewer_bits import linear_of
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
@@ -59,8 +58,8 @@ def test_published_weights_give_the_published_scores_and_loss(shared, name):
 @pytest.mark.parametrize("ahead", [0, 3])
 def test_a_stream_says_what_the_whole_video_says(ahead):
     torch.manual_seed(0)
-    config = LSTRConfig(kind="miniroad", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6)
-    model = make_model(LSTRConfig(**{**vars(config), "anticipation": ahead}), 4).eval()
+    config = configure(kind="miniroad", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6)
+    model = make_model(configure(**{**vars(config), "anticipation": ahead}), 4).eval()
     features = torch.randn(2, 30, 8)
     whole = torch.stack([predict_ahead(model, video) for video in features])
     state = streaming.create(model, 2)
@@ -75,7 +74,7 @@ def test_a_stream_says_what_the_whole_video_says(ahead):
 
 def test_a_window_of_a_young_video_begins_with_rows_of_zeros():
     torch.manual_seed(0)
-    config = LSTRConfig(kind="miniroad", rgb_dim=5, flow_dim=0, d_model=16, n_heads=4, d_feedforward=24, work_length=6)
+    config = configure(kind="miniroad", rgb_dim=5, flow_dim=0, d_model=16, n_heads=4, d_feedforward=24, work_length=6)
     model = make_model(config, 4).eval()
     features = torch.randn(9, 5)
     padded = torch.cat([torch.zeros(5, 5), features])
@@ -89,7 +88,7 @@ def test_windows_end_at_every_stride_th_chunk():
     train = TrainConfig(windows="every", stride=4)
     firsts = set()
     for epoch in range(20):
-        ends = sorted(end for _, end in draw_windows([video], PRESETS["miniroad-thumos14"], train, epoch))
+        ends = sorted(end for _, end in draw_windows([video], presets()["miniroad-thumos14"].model, train, epoch))
         assert set(np.diff(ends)) == {4} and ends[0] < 4 and ends[-1] >= 46
         firsts.add(ends[0])
     assert firsts == {0, 1, 2, 3}

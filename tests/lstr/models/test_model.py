@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.kinds import configure
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer
+from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
 from lstr.models.lstr.network import mean_token
 from lstr.windows.windows import gather, join
@@ -28,7 +29,7 @@ each_design = pytest.mark.parametrize("encoder, integration", DESIGNS)
 def tiny(seed=0, n_classes=5, **changes):
     """A small model with random biases and norms, so that no term of an equation is 0 by chance."""
     torch.manual_seed(seed)
-    model = LSTR(LSTRConfig(**{**TINY, **changes}), n_classes).eval()
+    model = LSTR(configure(**{**TINY, **changes}), n_classes).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "bias" in name or "norm" in name:
@@ -78,7 +79,7 @@ def published_shapes(d, ff, inputs, classes, n0, n1, l_enc, l_dec):
 
 def test_published_names_shapes_and_order():
     with torch.device("meta"):
-        model = LSTR(LSTRConfig(), 22)
+        model = LSTR(configure(), 22)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     expected = published_shapes(1024, 1024, 3072, 22, 16, 32, 2, 2)
     assert len(expected) == 105 and list(shapes.items()) == list(expected.items())
@@ -87,7 +88,7 @@ def test_published_names_shapes_and_order():
 
 def test_initial_weights_as_published():
     torch.manual_seed(0)
-    first, second = LSTR(LSTRConfig(**TINY), 5).dec_modules.layers
+    first, second = LSTR(configure(**TINY), 5).dec_modules.layers
     assert torch.equal(first.self_attn.in_proj_weight, second.self_attn.in_proj_weight)
     assert not torch.equal(first.linear1.weight, second.linear1.weight)
     bound = 16**-0.5
@@ -282,7 +283,7 @@ def test_tokens_of_the_future_have_positions_of_their_own():
 
 @pytest.mark.parametrize("positions, rows", [("slot", 5000), ("distance", 8009)])
 def test_positions_reach_as_far_as_the_memory(positions, rows):
-    config = LSTRConfig(**{**TINY, "long_length": 8000, "positions": positions, "anticipation": 3})
+    config = configure(**{**TINY, "long_length": 8000, "positions": positions, "anticipation": 3})
     with torch.device("meta"):
         assert LSTR(config, 3).pos_encoding.pe.shape == (rows, 1, 16)
 

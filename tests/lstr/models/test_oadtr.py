@@ -9,10 +9,8 @@ import torch
 from lstr import streaming
 from lstr.batch import predict_ahead
 from lstr.checkpoints import checkpoint
-from lstr.config import PRESETS, LSTRConfig
 from lstr.errors import CheckpointError, ConfigError
-from lstr.kinds import make_model
-from lstr.models.windowed import oadtr
+from lstr.kinds import KINDS, configure, make_model, presets
 from tests.support.published_sets import check_training, read_set
 from tests.support.tiny_models import tiny, video
 
@@ -47,7 +45,7 @@ def test_published_weights_give_the_published_scores(published):
 
 def test_training_is_the_published_one(published):
     file, loaded, about, arrays, _ = published
-    check_training(loaded.model, about, arrays, torch.load(file), oadtr.renamed)
+    check_training(loaded.model, about, arrays, torch.load(file), KINDS["oadtr"].published.renamed)
 
 
 @torch.no_grad()
@@ -64,9 +62,9 @@ def test_a_young_window_has_rows_of_zeros_before_it():
 def test_settings_that_do_not_fit_are_refused(published):
     for changes, named in (({"decoder_heads": 3}, "decoder_heads 3"), ({"decoder_heads": -1}, "decoder_heads is -1")):
         with pytest.raises(ConfigError, match=named):
-            LSTRConfig(kind="oadtr", **changes)
+            configure(kind="oadtr", **changes)
     with pytest.raises(ConfigError, match="decoder_heads is 4 and kind is lstr") as caught:
-        LSTRConfig(decoder_heads=4)
+        configure(decoder_heads=4)
     assert "oadtr" in caught.value.hint
     with pytest.raises(CheckpointError, match="work_length is 64 in the configuration but 16 in the tensors"):
         checkpoint.load(published[0], {**SETTINGS, "work_length": 64})
@@ -74,7 +72,9 @@ def test_settings_that_do_not_fit_are_refused(published):
 
 def test_names_and_shapes_of_tensors_are_the_published_ones(shared):
     published = json.loads((shared / "facts" / "keys" / "oadtr_thumos_anet_keys.json").read_text())
-    made = oadtr.renamed({name: torch.empty(shape, device="meta") for name, shape in published.items()})
+    made = KINDS["oadtr"].published.renamed(
+        {name: torch.empty(shape, device="meta") for name, shape in published.items()}
+    )
     with torch.device("meta"):
-        ours = make_model(PRESETS["oadtr-thumos14"], 22).state_dict()
+        ours = make_model(presets()["oadtr-thumos14"].model, 22).state_dict()
     assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from lstr import batch, streaming
 from lstr.checkpoints import checkpoint
-from lstr.config import PRESETS, LSTRConfig
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model, presets
 from lstr.layers.renaming import with_prefixes
-from lstr.models.recurrent.recurrent import PUBLISHED_NAMES, RNN, TRN
+from lstr.models.recurrent.recurrent import RNN
+from lstr.models.recurrent.trn import PUBLISHED_NAMES, TRN
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather, join
 from tests.support.playlists import defined, playlists_of, streamed
@@ -32,7 +32,7 @@ each_shape = pytest.mark.parametrize(("kind", "changes"), SHAPES, ids=["lstm", "
 
 def tiny(kind, seed=0, n_classes=5, **changes):
     torch.manual_seed(seed)
-    config = LSTRConfig(**{**TINY, "kind": kind, **changes})
+    config = configure(**{**TINY, "kind": kind, **changes})
     return {"rnn": RNN, "trn": TRN}[kind](config, n_classes).eval()
 
 
@@ -310,5 +310,5 @@ def test_names_and_shapes_of_a_trn_are_the_published_ones(shared):
         {name: torch.empty(shape, device="meta") for name, shape in published.items()}, PUBLISHED_NAMES
     )
     with torch.device("meta"):
-        ours = make_model(PRESETS["trn-thumos14"], 22).state_dict()
+        ours = make_model(presets()["trn-thumos14"].model, 22).state_dict()
     assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from lstr.config import KINDS
+from lstr.kinds import KINDS
 from lstr.models.stream import CHANGES, as_tensors, keep, needed, of_two_shapes
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import tiny, unsettled, video

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.kinds import configure
+from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
 from lstr.models.lstr.stream_plan import long_rows, make_plan, spacing, waiting_rows
 from lstr.models.stream import CHANGES, as_tensors, needed, of_two_shapes
@@ -34,7 +35,7 @@ SHAPES = [
 
 
 def config_of(**changes):
-    return LSTRConfig(**{**TINY, **changes})
+    return configure(**{**TINY, **changes})
 
 
 def tiny(**changes):

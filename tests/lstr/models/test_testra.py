@@ -10,9 +10,8 @@ import torch
 from lstr import streaming
 from lstr.batch import predict_ahead
 from lstr.checkpoints import checkpoint
-from lstr.config import PRESETS, LSTRConfig, override
 from lstr.errors import CheckpointError
-from lstr.kinds import make_model
+from lstr.kinds import change, configure, make_model, presets
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.sampling import draw_windows
@@ -93,7 +92,7 @@ def test_training_is_the_published_one(published):
         assert parameter.grad.norm().item() == pytest.approx(expected, rel=1e-4), name
 
 
-CONFIG = LSTRConfig(
+CONFIG = configure(
     kind="testra", grid="anchored", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=4,
     long_length=16, n0=3, n1=4,
 )  # fmt: skip
@@ -101,7 +100,7 @@ CONFIG = LSTRConfig(
 
 def tiny(**changes):
     torch.manual_seed(0)
-    return unsettled(make_model(override(CONFIG, changes), 5).eval())
+    return unsettled(make_model(change(CONFIG, changes), 5).eval())
 
 
 def test_a_kernel_weighs_slots_by_their_age():
@@ -168,13 +167,13 @@ def test_presets_are_the_published_settings():
 def test_names_and_shapes_of_tensors_are_the_published_ones(shared):
     published = json.loads((shared / "facts" / "keys" / "testra_thumos_keys.json").read_text())
     with torch.device("meta"):
-        ours = make_model(PRESETS["testra-thumos14"], 22).state_dict()
+        ours = make_model(presets()["testra-thumos14"].model, 22).state_dict()
     assert {name: list(tensor.shape) for name, tensor in ours.items()} == published
 
 
 def test_tiled_windows_take_their_future_with_them():
     """As published: the next window begins after the chunks that this one anticipates."""
-    ends = memory.window_ends(40, 2, override(CONFIG, {"anticipation": 3}))
+    ends = memory.window_ends(40, 2, change(CONFIG, {"anticipation": 3}))
     assert ends.tolist() == [5, 12, 19, 26, 33, 39]
     firsts = {min(end for _, end in tiled(3, epoch)) for epoch in range(60)}
     assert firsts == {3, 4, 5, 6, 7, 8, 9}
@@ -183,4 +182,4 @@ def test_tiled_windows_take_their_future_with_them():
 def tiled(anticipation, epoch):
     """The windows of one epoch on a video of 40 chunks."""
     one = LabelledVideo("a", TwoStreamArray(np.zeros((40, 5)), np.zeros((40, 3))), np.zeros((40, 2)))
-    return draw_windows([one], override(CONFIG, {"anticipation": anticipation}), TrainConfig(windows="tiled"), epoch)
+    return draw_windows([one], change(CONFIG, {"anticipation": anticipation}), TrainConfig(windows="tiled"), epoch)

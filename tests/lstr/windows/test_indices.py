@@ -7,8 +7,8 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
-from lstr.config import LSTRConfig
 from lstr.errors import LstrError
+from lstr.kinds import configure
 from lstr.windows import indices as memory
 
 SMALL = dict(d_model=8, n_heads=2, work_length=4, long_length=12)
@@ -38,14 +38,14 @@ def defined(T, config):
 @pytest.mark.parametrize("grid", ["fixed", "sliding", "anchored"])
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 def test_long_memory_is_the_definition(grid, stride):
-    config = LSTRConfig(grid=grid, long_stride=stride, **SMALL)
+    config = configure(grid=grid, long_stride=stride, **SMALL)
     for T in range(60):
         assert visible(T, config) == defined(T, config), T
 
 
 @pytest.mark.parametrize("grid", ["fixed", "sliding", "anchored"])
 def test_long_memory_is_left_padded_and_never_empty(grid):
-    config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
+    config = configure(grid=grid, long_stride=4, **SMALL)
     for T in range(60):
         indices, mask = memory.long_indices(T, config)
         assert mask[-1] and (np.diff(mask.astype(int)) >= 0).all()
@@ -53,14 +53,14 @@ def test_long_memory_is_left_padded_and_never_empty(grid):
 
 
 def test_grids_agree_until_the_memory_is_full_and_part_afterwards():
-    fixed, sliding = (LSTRConfig(grid=grid, long_stride=4, **SMALL) for grid in ("fixed", "sliding"))
+    fixed, sliding = (configure(grid=grid, long_stride=4, **SMALL) for grid in ("fixed", "sliding"))
     full = fixed.work_length - 1 + fixed.long_length
     assert all(visible(T, fixed) == visible(T, sliding) for T in range(full + 1))
     assert visible(full + 1, fixed) != visible(full + 1, sliding)
 
 
 def test_a_sliding_and_an_anchored_grid_agree_once_the_memory_is_full():
-    sliding, anchored = (LSTRConfig(grid=grid, long_stride=4, **SMALL) for grid in ("sliding", "anchored"))
+    sliding, anchored = (configure(grid=grid, long_stride=4, **SMALL) for grid in ("sliding", "anchored"))
     full = sliding.work_length - 1 + sliding.long_length
     assert all(visible(T, sliding) == visible(T, anchored) for T in range(full, full + 20))
     assert visible(full - 1, sliding) != visible(full - 1, anchored)
@@ -68,7 +68,7 @@ def test_a_sliding_and_an_anchored_grid_agree_once_the_memory_is_full():
 
 def test_counts_of_the_published_loader():
     """Visible slots of the published test loader by first work chunk, as measured on it."""
-    config = LSTRConfig(grid="sliding")
+    config = configure(grid="sliding")
     counts = {start: len(visible(start + 31, config)) for start in (0, 5, 40, 400, 2048, 5000)}
     assert counts == {0: 1, 5: 2, 40: 10, 400: 100, 2048: 512, 5000: 512}
 
@@ -85,7 +85,7 @@ def published_training_sample(start, config):
 
 
 @pytest.mark.parametrize(
-    "config", [LSTRConfig(grid="sliding"), LSTRConfig(long_stride=4, **SMALL)], ids=["published", "small"]
+    "config", [configure(grid="sliding"), configure(long_stride=4, **SMALL)], ids=["published", "small"]
 )
 def test_stretched_memory_is_that_of_published_training(config):
     starts = np.unique(np.concatenate([np.arange(40), config.long_length + np.arange(-3, 4), [5000]]))
@@ -97,7 +97,7 @@ def test_stretched_memory_is_that_of_published_training(config):
 
 def test_counts_of_the_published_training_loader():
     """Visible slots by first work chunk, as measured on it: many more than the test loader shows of a short past."""
-    config = LSTRConfig(grid="sliding")
+    config = configure(grid="sliding")
     counts = {
         start: int(memory.stretched_indices(start + 31, config)[1].sum()) for start in (0, 5, 40, 400, 2048, 5000)
     }
@@ -106,7 +106,7 @@ def test_counts_of_the_published_training_loader():
 
 def test_stretched_memory_stays_in_the_range_and_hides_with_chunk_0():
     """It ends at the chunk before the work memory, begins at the oldest of the range, and is never empty."""
-    config = LSTRConfig(long_stride=4, **SMALL)
+    config = configure(long_stride=4, **SMALL)
     for T in range(60):
         indices, mask = memory.stretched_indices(T, config)
         start = int(memory.work_start(T, config))
@@ -118,12 +118,12 @@ def test_stretched_memory_stays_in_the_range_and_hides_with_chunk_0():
 @pytest.mark.parametrize("changes", [{"long_length": 0}, {"kind": "rnn"}])
 def test_stretched_memory_of_a_model_without_one(changes):
     """The published way to train is a setting of its own, so baselines without a long memory meet it too."""
-    indices, mask = memory.stretched_indices(np.arange(9), LSTRConfig(**{**SMALL, **changes}))
+    indices, mask = memory.stretched_indices(np.arange(9), configure(**{**SMALL, **changes}))
     assert indices.shape == mask.shape == (9, 0)
 
 
 def test_older_chunks_are_those_before_both_memories():
-    config = LSTRConfig(long_stride=4, **SMALL)
+    config = configure(long_stride=4, **SMALL)
     ends = np.arange(40)
     expected = [len([chunk for chunk in range(T + 1) if chunk < T - 3 - 12]) for T in ends]
     assert expected[15:18] == [0, 1, 2] and memory.older_ends(ends, config).tolist() == expected
@@ -136,7 +136,7 @@ def present(T, config) -> list[int]:
 
 
 def test_work_memory_fills_from_slot_0():
-    config = LSTRConfig(long_stride=4, **SMALL)
+    config = configure(long_stride=4, **SMALL)
     for T, chunks in ((0, [0]), (2, [0, 1, 2]), (3, [0, 1, 2, 3]), (9, [6, 7, 8, 9])):
         padded, mask = memory.work_indices(T, config)
         assert padded[mask].tolist() == chunks and padded.shape == (4,) and mask[: len(chunks)].all()
@@ -144,7 +144,7 @@ def test_work_memory_fills_from_slot_0():
 
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
 def test_a_batch_of_windows_is_its_windows(grid):
-    config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
+    config = configure(grid=grid, long_stride=4, **SMALL)
     ends = np.arange(50)
     for function in (memory.long_indices, memory.stretched_indices, memory.work_indices):
         together = function(ends, config)
@@ -159,7 +159,7 @@ def test_a_batch_of_windows_is_its_windows(grid):
 @pytest.mark.parametrize("stretched", [False, True])
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
 def test_distances_are_to_the_newest_chunk_and_stay_in_the_table(grid, stretched):
-    config = LSTRConfig(grid=grid, long_stride=4, **SMALL)
+    config = configure(grid=grid, long_stride=4, **SMALL)
     for T in range(60):
         indices, mask = (memory.stretched_indices if stretched else memory.long_indices)(T, config)
         distances = memory.long_distances(T, config, stretched)
@@ -171,7 +171,7 @@ def test_distances_are_to_the_newest_chunk_and_stay_in_the_table(grid, stretched
 @pytest.mark.parametrize("grid", ["sliding", "anchored"])
 def test_stretched_slots_are_those_of_each_window_alone(grid):
     """np.linspace over many windows was, with an empty range among them, a chunk off in some."""
-    config = LSTRConfig(grid=grid)
+    config = configure(grid=grid)
     ends = np.arange(0, 2300)
     indices, _ = memory.stretched_indices(ends, config)
     for T, row in zip(ends, indices, strict=True):
@@ -182,12 +182,12 @@ def test_stretched_slots_are_those_of_each_window_alone(grid):
 
 
 def test_no_long_memory():
-    indices, mask = memory.long_indices(5, LSTRConfig(**{**SMALL, "long_length": 0}))
+    indices, mask = memory.long_indices(5, configure(**{**SMALL, "long_length": 0}))
     assert indices.shape == mask.shape == (0,)
 
 
 def test_training_windows_supervise_every_chunk():
-    config = LSTRConfig(long_stride=4, **SMALL)
+    config = configure(long_stride=4, **SMALL)
     for n_chunks in range(1, 30):
         for offset in range(config.work_length):
             ends = memory.window_ends(n_chunks, offset, config)
@@ -199,7 +199,7 @@ def test_training_windows_supervise_every_chunk():
 
 
 def test_windows_without_tails_are_those_of_the_published_loader():
-    config = LSTRConfig(long_stride=4, **SMALL)
+    config = configure(long_stride=4, **SMALL)
     for n_chunks in range(30):
         for offset in range(config.work_length):
             firsts = range(offset, n_chunks, config.work_length)
@@ -210,4 +210,4 @@ def test_windows_without_tails_are_those_of_the_published_loader():
 
 def test_a_negative_chunk_is_refused():
     with pytest.raises(LstrError, match="-1"):
-        memory.long_indices(-1, LSTRConfig())
+        memory.long_indices(-1, configure())

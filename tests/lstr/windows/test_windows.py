@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.errors import LstrError
+from lstr.kinds import configure
+from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather, join
@@ -22,7 +23,7 @@ DESIGNS = [
 
 
 def config_of(**changes):
-    return LSTRConfig(**{**TINY, **changes})
+    return configure(**{**TINY, **changes})
 
 
 def tiny(seed=0, **changes):

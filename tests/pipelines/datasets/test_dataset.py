@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.config import LSTRConfig
 from lstr.errors import LabelsError
 from lstr.extractors.errors import RecipeError
 from lstr.files.arrays import open_array
+from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.pipelines.datasets.dataset import read_dataset, read_split
 from lstr.pipelines.features.joined_folders import StoredArray
@@ -147,7 +147,7 @@ def test_nothing_stays_mapped(tmp_path):
     root = features(tmp_path / "data", {"a": 400, "c": 22})
     info = published(root, {"a": some_targets(400, 1), "c": some_targets(22, 2)}, name="data")
     video = read_split(root, info, "training").videos[0]
-    windows = gather(video.features, [390], LSTRConfig(rgb_dim=6, flow_dim=4))
+    windows = gather(video.features, [390], configure(rgb_dim=6, flow_dim=4))
     maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(root) in line]
     assert windows.long.shape == (1, 512, 10) and maps == []
     (root / STREAMS[0][0] / "a.npy").unlink()

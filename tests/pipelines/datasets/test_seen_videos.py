@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lstr.checkpoints.checkpoint import load
-from lstr.config import LSTRConfig
+from lstr.kinds import configure
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
 from lstr.pipelines.evaluation.scoring import score_split
@@ -189,4 +189,4 @@ def test_what_extraction_says_is_understood(lstr, finetuned, tmp_path):
     assert by_folds == {"all": none, "fold 1": none, "fold 2": none}
     assert by_all == {"all": {"videos": 3, "seen": 2}}
     split = read_split(tmp_path / "all", videos.parent / "labels.json", "training")
-    assert seen_in(split, LSTRConfig()) == {"scene_00": ["rgb", "flow"], "scene_01": ["rgb", "flow"]}
+    assert seen_in(split, configure()) == {"scene_00": ["rgb", "flow"], "scene_01": ["rgb", "flow"]}

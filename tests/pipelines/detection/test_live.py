@@ -18,11 +18,10 @@ import torch
 
 from lstr import streaming
 from lstr.checkpoints.checkpoint import load
-from lstr.config import LSTRConfig
 from lstr.extractors.errors import FlowError, StalledError
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.detect import detect
@@ -100,7 +99,7 @@ def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks,
 def test_some_of_several_streams_step_as_each_alone():
     """Side by side or apart in the state, in any order, of different ages."""
     torch.manual_seed(0)
-    model = make_model(LSTRConfig(rgb_dim=5, flow_dim=3, **TINY), 4).eval()
+    model = make_model(configure(rgb_dim=5, flow_dim=3, **TINY), 4).eval()
     random = np.random.default_rng(0)
     features = random.normal(size=(4, 30, 8)).astype(np.float32)
     alone = []

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from lstr.checkpoints.checkpoint import load, save
-from lstr.config import LSTRConfig
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.format import Detection, TextFormat
 from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
 from lstr.pipelines.annotations.formats import read_annotations
@@ -110,7 +109,7 @@ def test_an_anticipating_model_says_what_is_expected(small_set, tmp_path):
 
     torch.manual_seed(0)
     loaded = load(small_set.checkpoint)
-    config = LSTRConfig(d_model=16, n_heads=2, d_feedforward=16, n0=2, n1=2, anticipation=4)
+    config = configure(d_model=16, n_heads=2, d_feedforward=16, n0=2, n1=2, anticipation=4)
     model = make_model(config, len(loaded.classes)).eval()
     extra = {"thresholds": {label: {"on": 0.2, "off": 0.19} for label in loaded.classes}}
     save(tmp_path / "ahead.pt", model, loaded.classes, loaded.recipe, {}, extra, loaded.calibration)

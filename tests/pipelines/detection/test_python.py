@@ -10,10 +10,9 @@ import torch
 
 import lstr
 from lstr.checkpoints.checkpoint import save
-from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
 from lstr.extractors.errors import RecipeError, WeightsError
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.sources import NetworkOptions
 from lstr.pipelines.thresholds.choice import choose_thresholds
 from lstr.timeline import ThresholdError, Thresholds
@@ -35,7 +34,7 @@ class Trained:
 @pytest.fixture(scope="module")
 def trained(finetuned, tmp_path_factory) -> Trained:
     torch.manual_seed(0)
-    model = make_model(LSTRConfig(**TINY), len(CLASSES)).eval()
+    model = make_model(configure(**TINY), len(CLASSES)).eval()
     recipe = json.loads(finetuned.weights.recipe.to_json())
     path = tmp_path_factory.mktemp("checkpoint") / "c.pt"
     save(path, model, CLASSES, recipe, {}, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})

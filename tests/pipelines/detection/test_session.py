@@ -17,11 +17,10 @@ import pytest
 import torch
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
 from lstr.extractors.errors import OutputError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_input import Input
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.json_lines import JsonLines
@@ -41,7 +40,7 @@ CLASSES = ("Background", "kick", "wave", "dive")
 def loaded(tmp_path_factory):
     """A model of a millisecond, of six numbers of a picture and two of its change."""
     torch.manual_seed(0)
-    model = make_model(LSTRConfig(rgb_dim=6, flow_dim=2, **TINY), 4).eval()
+    model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), 4).eval()
     with torch.no_grad():
         model.classifier.weight *= 20  # so that scores rise and fall
     path = tmp_path_factory.mktemp("session") / "c.pt"

@@ -5,9 +5,8 @@ import json
 import pytest
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError, ConfigError
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.findings import without_nan
 from lstr.pipelines.evaluation.job import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
@@ -63,7 +62,7 @@ def test_kinds_that_are_scored_on_different_chunks_are_compared_with_a_warning(f
     """Each of two videos has 64 chunks: GateHUB's first is never scored, and MiniROAD has all."""
     settings = {**TINY, "rgb_dim": 6, "flow_dim": 2, "long_stride": 1}
     for kind in ("miniroad", "gatehub", "rnn"):
-        model = make_model(LSTRConfig(**settings, kind=kind), 3)
+        model = make_model(configure(**settings, kind=kind), 3)
         checkpoint.save(tmp_path / f"{kind}.pt", model, ("Background", "A", "B"), None, {})
 
     def told(*kinds, published=True):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lstr.config import LSTRConfig
+from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.per_frame import per_frame
@@ -57,7 +57,7 @@ def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead
         "checkpoint": path,
     }
     model = SimpleNamespace(scoring_rule=LSTR_RULE)
-    loaded = SimpleNamespace(model=model, config=LSTRConfig(), path=Path(path), classes=CLASSES, extra={})
+    loaded = SimpleNamespace(model=model, config=configure(), path=Path(path), classes=CLASSES, extra={})
     return Evaluation(loaded, split, scores, document)
 
 

@@ -16,10 +16,10 @@ from unittest.mock import patch
 
 import pytest
 
-from lstr.config import KINDS
 from lstr.errors import ConfigError, LabelsError
 from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.prefetch import torch_threads
+from lstr.kinds import KINDS
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.learning.events import Doing, Learnt, Planned
@@ -276,7 +276,7 @@ def test_every_kind_is_planned_without_another_setting(kind):
     """Its memory is long where it is made for one, and a step of its training can be taken."""
     name = preset_for(1000, {"model.kind": kind})
     model, training = resolve(name, {"model.kind": kind}, (8, 0))
-    assert bool(model.n_long) == (kind != "lstr" and KINDS[kind].long_memory)
+    assert bool(model.n_long) == (kind != "lstr" and KINDS[kind].uses.long_memory)
     assert 0 < measure_model(model, training, [9, 40, 0], ("Background", "a", "b"), "cpu") < math.inf
 
 

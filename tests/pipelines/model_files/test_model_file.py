@@ -12,12 +12,11 @@ import torch
 import lstr
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
-from lstr.config import LSTRConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import OutputError, RecipeError, WeightsError
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.archive import Archive, write_archive
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files import model_file
@@ -55,7 +54,7 @@ class Packed:
 def packed(finetuned, tmp_path_factory) -> Packed:
     folder = tmp_path_factory.mktemp("packed")
     torch.manual_seed(0)
-    model = make_model(LSTRConfig(**TINY), len(CLASSES)).eval()
+    model = make_model(configure(**TINY), len(CLASSES)).eval()
     path, weights = folder / "run" / "checkpoint.pt", finetuned.weights
     path.parent.mkdir()
     extra = {"preset": "small", "thresholds": {"fall": {"on": 0.4, "off": 0.3}}}

@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from lstr.checkpoints import checkpoint
-from lstr.config import LSTRConfig
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.weights.model_card import network_files
 from lstr.extractors.weights.sources import WeightSources
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
@@ -194,7 +193,7 @@ def test_a_recipe_of_weights(finetuned, tmp_path):
 
 def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of_all(lstr, finetuned, tmp_path):
     recipe, weights = finetuned.weights.recipe.narrowed(["flow"]), finetuned.weights
-    config = LSTRConfig(rgb_dim=0, flow_dim=1024, **TINY)
+    config = configure(rgb_dim=0, flow_dim=1024, **TINY)
     path = tmp_path / "checkpoint.pt"
     checkpoint.save(path, make_model(config, 2), ("Background", "fall"), recipe.to_dict(), {})
     loaded = checkpoint.load(path)

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from lstr.batch import predict
-from lstr.config import LSTRConfig
-from lstr.kinds import make_model
-from lstr.pipelines.training.sampling import absorb_statistics
+from lstr.kinds import configure, make_model
 
 
 @pytest.mark.long
@@ -41,9 +39,9 @@ def test_a_peer_trains_and_detects_by_the_commands(kind, lstr, small_set, tmp_pa
 def test_a_scale_of_features_is_absorbed_by_a_kind_without_a_first_layer():
     """FATS takes features as they come; those it was trained on had been brought to one scale."""
     torch.manual_seed(0)
-    model = make_model(LSTRConfig(kind="fats", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, generated=2), 4).eval()
+    model = make_model(configure(kind="fats", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, generated=2), 4).eval()
     mean, std = torch.randn(8), torch.rand(8) + 0.5
     features = torch.randn(40, 8)
     expected = predict(model, (features - mean) / std)
-    model.load_state_dict(absorb_statistics(model.state_dict(), mean, std))
+    model.absorb(mean, std)
     np.testing.assert_allclose(predict(model, features), expected, atol=1e-5)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.config import LSTRConfig
-from lstr.kinds import make_model
+from lstr.kinds import configure, make_model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig
@@ -17,7 +16,7 @@ from lstr.pipelines.training.sampling import draw_windows, hide_slots
 from lstr.pipelines.training.step import Learner
 from lstr.windows.loss import Supervision, distillation, loss_of
 
-MODEL = LSTRConfig(
+MODEL = configure(
     rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=16, work_length=6, long_length=16, long_stride=2, n0=3
 )
 CPU = torch.device("cpu")

@@ -5,19 +5,16 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from lstr.config import KINDS, LSTRConfig
-from lstr.config import PRESETS as MODELS
+from lstr.config import WindowConfig
 from lstr.errors import ConfigError
-from lstr.kinds import make_model
+from lstr.kinds import KINDS, make_model
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.training.config import (
-    PRESETS,
     SMALL_SIZES,
     TrainConfig,
     changes_from,
     preset_for,
     preset_named,
-    published_preset,
     read_config,
     resolve,
 )
@@ -25,7 +22,7 @@ from lstr.pipelines.training.config import (
 OF_SIZE = {*SMALL_SIZES, "dropout", "groups", "rgb_dim", "flow_dim"}
 
 
-def alone(kind: str) -> tuple[str, LSTRConfig, TrainConfig]:
+def alone(kind: str) -> tuple[str, WindowConfig, TrainConfig]:
     """Preset, model and training of `--set model.kind=KIND` with minutes of video."""
     name = preset_for(1000, {"model.kind": kind})
     return name, *resolve(name, {"model.kind": kind}, (8, 4))
@@ -34,13 +31,13 @@ def alone(kind: str) -> tuple[str, LSTRConfig, TrainConfig]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_the_published_kind_but_for_its_size(kind):
     name, model, train = alone(kind)
-    published = published_preset(kind)
-    plain, training = (MODELS[published], PRESETS[published]) if published else (LSTRConfig(kind=kind), TrainConfig())
-    own = {field.name for field in fields(LSTRConfig)} - OF_SIZE
+    published = KINDS[kind].published_preset
+    plain, training = preset_named(published) if published else (KINDS[kind].config(), TrainConfig())
+    own = {field.name for field in fields(model)} - OF_SIZE
     assert {n: getattr(model, n) for n in own} == {n: getattr(plain, n) for n in own}
     assert (train.windows, train.targets, train.ambiguous) == (training.windows, training.targets, training.ambiguous)
     assert name.endswith("small") and changes_from(name, model, train) == {}, "it is no other preset that was changed"
-    assert bool(model.n_long) == (KINDS[kind].long_memory and kind != "lstr")
+    assert bool(model.n_long) == (KINDS[kind].uses.long_memory and kind != "lstr")
     assert sum(p.numel() for p in make_model(model, 4).parameters()) < 2e6
 
 

@@ -11,8 +11,8 @@ import torch
 from lstr import streaming
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
-from lstr.config import KINDS
 from lstr.errors import CheckpointError, ConfigError
+from lstr.kinds import KINDS
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig, resolve
@@ -102,8 +102,8 @@ SOFT = [torch.rand(40, 5, generator=torch.Generator().manual_seed(seed)).softmax
     "kind",
     [
         pytest.param(kind, marks=() if kind in ("lstr", "rnn", "colar", "tfn-like") else pytest.mark.long)
-        for kind, uses in KINDS.items()
-        if uses.teacher
+        for kind, described in KINDS.items()
+        if described.uses.teacher
     ],
 )
 def test_a_teacher_changes_loss_and_gradients(kind):

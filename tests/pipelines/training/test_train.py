@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from lstr import kinds
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
-from lstr.config import PRESETS as MODELS
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray, read_split
@@ -20,9 +20,9 @@ from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import git_revision
 from lstr.pipelines.training.batches import read_ahead
-from lstr.pipelines.training.config import PRESETS, TrainConfig, resolve
+from lstr.pipelines.training.config import TrainConfig, presets, resolve
 from lstr.pipelines.training.run import Task, train_model
-from lstr.pipelines.training.sampling import absorb_statistics, draw_windows, feature_statistics, hide_slots
+from lstr.pipelines.training.sampling import draw_windows, feature_statistics, hide_slots
 from lstr.pipelines.training.schedule import learning_rate
 from lstr.windows.windows import gather
 from tests.support.feature_set import TINY_SETTINGS
@@ -51,7 +51,7 @@ def test_presets_and_changes():
     named |= {"miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"}
     named |= {"gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"}
     named |= {"cmert-thumos14", "mat-thumos14", "mat-tvseries"}
-    assert set(PRESETS) == set(MODELS) >= named
+    assert set(presets()) == set(kinds.presets()) >= named
     for bad in ({"model.n_head": "4"}, {"train.lr": "much"}, {"lr": "1"}, {"train.windows": "odd"}, {"train.lr": "-1"}):
         with pytest.raises(ConfigError) as caught:
             resolve("lstr-small", bad, (8, 4))
@@ -105,7 +105,8 @@ def test_folded_statistics_change_nothing():
     assert np.allclose(mean, rows.mean(0), atol=1e-4) and np.allclose(std, rows.std(0), atol=1e-4)
     model, _ = resolve("lstr-small", {}, (3, 2))
     trained, exported = LSTR(model, 3).eval(), LSTR(model, 3).eval()
-    exported.load_state_dict(absorb_statistics(trained.state_dict(), mean, std))
+    exported.load_state_dict(trained.state_dict())
+    exported.absorb(mean, std)
     raw = gather(videos[0].features, [40], model)
     scaled = gather((videos[0].features[:] - mean.numpy()) / std.numpy(), [40], model)
     with torch.no_grad():

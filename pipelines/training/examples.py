@@ -1,34 +1,27 @@
-"""The training chunks that a Colar compares with."""
+"""Training chunks of a class, for kinds that are to know some before their first step."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lstr.models.windowed.colar import Colar, choose_exemplars
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.step import Learner
 
 MOST = 1000
-"""Chunks of a class that its exemplars are chosen from, drawn at random where it has more."""
+"""Chunks of a class that are given, drawn at random where it has more."""
 
 
-def give_exemplars(learner: Learner, videos: Sequence[LabelledVideo]) -> None:
-    """Choose the exemplars of a Colar from training videos, on the scale that it is trained on; others need none.
+def features_of_classes(learner: Learner, videos: Sequence[LabelledVideo]) -> Callable[[int], Tensor]:
+    """For `Model.prepare`: what gives features (N, D) of a class of training videos, on the scale of training.
 
     The same of the same videos and seed, so that every process of a run has the same.
     """
-    model = learner.model
-    if not isinstance(model, Colar):
-        return
     random = np.random.default_rng(learner.config.seed)
     mean, std = learner.mean.cpu(), learner.std.cpu()
-    for label in range(model.n_classes):
-        rows = _rows_of(videos, label, learner.ignore, random).sub(mean).div(std)  # (N, D)
-        chosen = choose_exemplars(rows, model.config.exemplars, learner.config.seed)
-        model.exemplars[label] = chosen.to(model.exemplars)
+    return lambda label: _rows_of(videos, label, learner.ignore, random).sub(mean).div(std)
 
 
 def _rows_of(videos: Sequence[LabelledVideo], label: int, ignore: int | None, random: np.random.Generator) -> Tensor:

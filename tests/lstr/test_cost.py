@@ -3,28 +3,26 @@
 import pytest
 import torch
 
-from lstr.config import KINDS, PRESETS, LSTRConfig
-from lstr.kinds import make_model
-from lstr.literature.cost import cost_of
-from lstr.literature.publication import DESCRIPTION, SAME
-from lstr.literature.publications import PUBLICATIONS, presets_of, published_size
+from lstr.cost import cost_of
+from lstr.kinds import KINDS, configure, make_model, presets
+from lstr.models.publication import DESCRIPTION, SAME
 from tests.support.tiny_models import TINY
 
 
 def test_every_kind_has_its_facts_and_every_preset_its_kind():
-    assert KINDS.keys() <= PUBLICATIONS.keys()
-    assert sorted(name for kind in KINDS for name in presets_of(kind)) == sorted(PRESETS)
-    for name, one in PUBLICATIONS.items():
+    assert sorted(name for kind in KINDS.values() for name in kind.presets) == sorted(presets())
+    for name, one in ((name, kind.publication) for name, kind in KINDS.items()):
         assert one.exact in (SAME, DESCRIPTION) and one.note and one.licence and 2010 < one.year < 2030, name
         assert bool(one.golden) == (one.exact == SAME), "numbers that are claimed to be the same have their data"
         assert all(0 < result.value < 100 and result.seen for result in one.results), name
-    assert presets_of("miniroad")[0] == "miniroad-thumos14" and published_size("lstr") == LSTRConfig()
-    assert presets_of("rnn") == ("small",) and published_size("rnn") == LSTRConfig(kind="rnn"), "our own size is none"
+    assert next(iter(KINDS["miniroad"].presets)) == "miniroad-thumos14" and KINDS["lstr"].published_size == configure()
+    assert list(KINDS["rnn"].presets) == ["small"]
+    assert KINDS["rnn"].published_size == configure(kind="rnn"), "our own size is none"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_cost_of_every_kind_is_counted(kind):
-    config = LSTRConfig(**TINY, kind=kind)
+    config = configure(**TINY, kind=kind)
     cost, model = cost_of(config, 5), make_model(config, 5)
     assert cost.parameters == sum(p.numel() for p in model.parameters())
     assert cost.multiply_adds > TINY["d_model"] * 5, "at least the classifier"
@@ -32,6 +30,6 @@ def test_the_cost_of_every_kind_is_counted(kind):
 
 def test_a_cost_is_known_and_draws_no_weights():
     before = torch.get_rng_state()
-    config = LSTRConfig(kind="rnn", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4)
+    config = configure(kind="rnn", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4)
     assert cost_of(config, 7).multiply_adds == 8 * 16 + 2 * 16 * 64 + 16 * 7
     assert torch.equal(torch.get_rng_state(), before)

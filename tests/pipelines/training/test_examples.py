@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training import exemplars
+from lstr.pipelines.training import examples
 from lstr.pipelines.training.config import TrainConfig, resolve
-from lstr.pipelines.training.exemplars import give_exemplars
-from lstr.pipelines.training.sampling import absorb_statistics, feature_statistics, standardise
+from lstr.pipelines.training.sampling import feature_statistics, standardise
 from lstr.pipelines.training.schedule import learning_rate, rates
 from lstr.windows.windows import gather
 from tests.support.tiny_models import tiny, unsettled
@@ -34,11 +33,15 @@ def learner_of(model, videos, standardised):
     return SimpleNamespace(model=model, config=TrainConfig(), ignore=4, mean=statistics[0], std=statistics[1])
 
 
-@pytest.mark.parametrize("most", [exemplars.MOST, 12])
+def prepare(learner, videos):
+    learner.model.prepare(examples.features_of_classes(learner, videos), learner.config.seed)
+
+
+@pytest.mark.parametrize("most", [examples.MOST, 12])
 def test_exemplars_are_chunks_of_their_class_that_are_not_ambiguous(monkeypatch, most):
-    monkeypatch.setattr(exemplars, "MOST", most)
+    monkeypatch.setattr(examples, "MOST", most)
     videos, model = videos_of(), tiny(kind="colar", exemplars=4)
-    give_exemplars(learner_of(model, videos, False), videos)
+    prepare(learner_of(model, videos, False), videos)
     rows = torch.from_numpy(np.concatenate([video.features[:] for video in videos]))
     truth = torch.from_numpy(np.concatenate([video.targets for video in videos]))
     for label in range(3):
@@ -47,9 +50,12 @@ def test_exemplars_are_chunks_of_their_class_that_are_not_ambiguous(monkeypatch,
         assert len(model.exemplars[label].unique(dim=0)) == 4
     assert not model.exemplars[3].any() and not model.exemplars[4].any()
     again = tiny(seed=1, kind="colar", exemplars=4)
-    give_exemplars(learner_of(again, videos, False), videos)
+    prepare(learner_of(again, videos, False), videos)
     assert torch.equal(again.exemplars, model.exemplars)
-    give_exemplars(learner_of(tiny(), videos, False), videos)  # of no concern to others
+    plain = tiny()
+    before = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
+    prepare(learner_of(plain, videos, False), videos)  # of no concern to others
+    assert all(torch.equal(tensor, before[name]) for name, tensor in plain.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", ["gatehub", "oadtr", "colar"])
@@ -57,12 +63,11 @@ def test_what_was_trained_on_one_scale_says_the_same_of_raw_features(kind):
     """Young windows too, whose absent chunks are rows of zeros on either scale."""
     videos, model = videos_of(), unsettled(tiny(kind=kind))
     learner = learner_of(model, videos, True)
-    give_exemplars(learner, videos)
+    prepare(learner, videos)
     windows = gather(videos[0].features, [0, 3, 5, 6, 20, 59], model.config)
     with torch.no_grad():
         trained = model(standardise(windows, learner.mean, learner.std))
-        state = absorb_statistics(model.state_dict(), learner.mean, learner.std)
-        model.load_state_dict(state)
+        model.absorb(learner.mean, learner.std)
         torch.testing.assert_close(model(windows), trained, atol=2e-5, rtol=1e-4)
 
 

@@ -9,6 +9,7 @@ SAME = "same weights, same numbers"
 
 LSTR_TABLES = "LSTR paper, tables"
 LISTING = "a third party's list of results"
+OLD_ANET = "ResNet-200 and BN-Inception of ActivityNet"
 KINETICS = "TSN pair of Kinetics"
 ANET = "TSN pair of ActivityNet"
 AHEAD = "mean of 0.25 to 2 s ahead"

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lstr.config import LSTRConfig
+from lstr.config import WindowConfig
 from lstr.kinds import make_model
 
 
@@ -35,7 +35,7 @@ def product_counter() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping={fused: attention_flops})
 
 
-def cost_of(config: LSTRConfig, n_classes: int) -> Cost:
+def cost_of(config: WindowConfig, n_classes: int) -> Cost:
     """The cost of a model, counted on tensors without contents: no weights are made."""
     age = 2 * (config.long_length + config.work_length * config.long_stride)  # a multiple of the stride
     with torch.device("meta"), torch.no_grad():

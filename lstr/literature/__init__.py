@@ -1,1 +1,0 @@
-"""What was published about each kind of model."""

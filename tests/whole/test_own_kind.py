@@ -1,0 +1,74 @@
+"""A kind of model in another package: the one of the documentation, installed beside lstr, through every command."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from tests.support.documents import ROOT, block_with
+
+PAGE = ROOT / "docs" / "how-to" / "own-kind.md"
+
+
+@pytest.fixture(scope="module")
+def own_lstr(tmp_path_factory):
+    """The command line where a package with the page's kind is installed; it gives (exit code, output, errors)."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "mean_kind.py").write_text(block_with(PAGE, "python", "class MeanConfig"))
+    group, place = block_with(PAGE, "toml", "entry-points").split(" = ")
+    assert group == 'entry-points."lstr.kinds".mean'
+    info = site / "mean_kind-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mean-kind\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[lstr.kinds]\nmean = {json.loads(place)}\n")
+
+    def run(*words):
+        paths = os.pathsep.join([str(site), str(ROOT)])
+        home = str(site / "home")
+        environment = {**os.environ, "PYTHONPATH": paths, "LSTR_HOME": home, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "lstr_cli.main", *map(str, words)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_it_trains_evaluates_and_detects(own_lstr, lstr, small_set, tmp_path):
+    run = tmp_path / "run"
+    labels = ("--labels", small_set.labels)
+    small = ("--preset", "mean-small", "--set", "model.share=0.25", "--set", "train.epochs=2")
+    code, _, err = own_lstr("train", small_set.features, *labels, "-o", run, *small)
+    assert code == 0, err
+    code, out, err = own_lstr("evaluate", run / "checkpoint.pt", small_set.features, *labels, "--allow-seen", "--json")
+    assert code == 0 and json.loads(out)["lstr"]["mAP"] > 0, err
+    code, _, err = own_lstr("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
+    assert code == 0 and (tmp_path / "scene_00.json").exists(), err
+    code, out, err = own_lstr("models", "mean", "--json")
+    assert code == 0 and json.loads(out)["presets"] == ["mean-small"], err
+    code, _, err = lstr("info", run / "checkpoint.pt")
+    assert code != 0 and "kind is 'mean'" in err, "the package is not here"
+
+
+def test_it_is_learned(own_lstr, tmp_path):
+    render_scenes(tmp_path, SceneConfig(n_videos=6, n_testing=2, seconds=4.0, width=96, height=64))
+    small = ("epochs=1", "draws=16", "model.d_model=16", "train.epochs=2", f"cache={tmp_path / 'chunks'}")
+    settings = [word for setting in small for word in ("--set", setting)]
+    model = tmp_path / "own.lstr"
+    code, _, err = own_lstr(
+        "learn",
+        tmp_path / "videos",
+        tmp_path / "labels.json",
+        "-o",
+        model,
+        "--kind",
+        "mean",
+        "--device",
+        "cpu",
+        *settings,
+    )
+    assert code == 0 and model.exists(), err
+    code, out, err = own_lstr("info", model, "--json")
+    assert code == 0 and json.loads(out)["model"] == "mean", err
