@@ -23,7 +23,7 @@ class Chosen:
 
     path: Path
     by_class: dict[str, dict[str, float | None]]
-    """Of each class `on`, `off`, its F1 over chunks and that of the default thresholds (`before`)"""
+    """For each class `on`, `off`, its F1 over chunks and that of the default thresholds (`before`)"""
     events: dict[str, Any]
     """What `lstr.metrics.actions.measure_events` says of them"""
     default_events: dict[str, Any]

@@ -54,7 +54,7 @@ class FeatureFolder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the streams' folders."""
+        """The names of the streams' folders."""
         return tuple(self.folders[stream].name for stream in self.streams)
 
     def array(self, stream: str, video_id: str) -> Path:
@@ -129,11 +129,11 @@ class FeatureFolder:
         append_jsonl(self.path / FAILED, failure)
 
     def log_failure(self, video_id: str, failure: Failure) -> Failure:
-        """As `lstr.pipelines.failures.logged`."""
+        """Write the log of a failure, as `lstr.pipelines.failures.logged` does."""
         return logged(failure, self.path, video_id)
 
     def remove_log(self, video_id: str) -> None:
-        """Of a video that has not failed again."""
+        """Remove the log of a video that has not failed again."""
         (self.path / log_name(video_id)).unlink(missing_ok=True)
 
     def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
