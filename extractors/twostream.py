@@ -156,7 +156,7 @@ class TwoStream:
         if workers and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
             raise RecipeError(
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
-                "use the --flow of the features it belongs to.",
+                "use the flow of the features it belongs to: [[algorithm]].",
             )
         threads, more = (workers.workers, workers.ahead) if workers else (0, 0)
         return self._rows(self._read(chunks, workers), threads, more, 1 if live else self.batch)
@@ -314,7 +314,7 @@ def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> Tw
             raise WeightsError(
                 f"The {stream} network here has the weights {have.weights!r} ({have.sha256}); "
                 f"the features were made with {want.weights!r} ({want.sha256}).",
-                f"name the file of those with --{stream}-weights.",
+                f"name the file of those with [[weights.{stream}=FILE]].",
             )
     return twostream
 
@@ -330,7 +330,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
         if want.weights != "random" and sources.files[stream] is None:
             raise WeightsError(
                 f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
-                f"add `--{stream}-weights PATH`.",
+                f"add `[[weights.{stream}=PATH]]`.",
             )
         networks[stream], parts[stream] = find_network(stream, want, sources)
     whole = replace(recipe, rgb=parts.get("rgb"), flow=parts.get("flow"))

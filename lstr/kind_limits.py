@@ -20,7 +20,7 @@ def check_foresight(config: Any) -> None:
     if not config.long_length:
         raise ConfigError(
             f"long_length is 0 and kind is {config.kind}.",
-            "Give it a long memory, for example --set model.long_length=64: it generates the future from that.",
+            "Give it a long memory, for example [[model.long_length=64]]: it generates the future from that.",
         )
     if config.anticipation > config.future:
         raise ConfigError(

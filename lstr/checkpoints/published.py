@@ -221,7 +221,7 @@ def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mappi
     elif not {"rgb_dim", "flow_dim"} <= set(overrides):
         raise CheckpointError(
             f"{path} takes features {input_dim} wide, which may be split in many ways.",
-            "Add --set model.rgb_dim=... --set model.flow_dim=...",
+            "Add [[model.rgb_dim=…]] and [[model.flow_dim=…]]",
         )
     if kind == "lstr":
         known |= {"grid": "sliding", "positions": "slot"}
@@ -241,7 +241,7 @@ def published_config(path: Path, tensors: Mapping[str, Tensor], overrides: Mappi
     try:
         return override(base[kind], {**known, **overrides})
     except ConfigError as error:
-        hint = f"{error.hint} Add for example --set model.n_heads=8" if "n_heads" in str(error) else error.hint
+        hint = f"{error.hint} Add for example [[model.n_heads=8]]" if "n_heads" in str(error) else error.hint
         raise ConfigError(f"{path}: {error}", hint) from error
 
 

@@ -144,7 +144,7 @@ def published_set(split: Split, config: LSTRConfig) -> Split:
     if not long_enough:
         raise LabelsError(
             f"No video is as long as the work memory ({config.work_length} chunks), so the published set is empty.",
-            "leave out --published.",
+            "leave out [[published=true]].",
         )
     return replace(split, videos=long_enough)
 

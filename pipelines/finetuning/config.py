@@ -111,12 +111,14 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
     if not isinstance(preset, Preset):
         raise RecipeError(
             f"{recipe} is a whole recipe, with weights of its own.",
-            f"choose one of {', '.join(PRESETS)}, or a recipe file; --init takes weights.",
+            f"choose one of {', '.join(PRESETS)}, or a recipe file; [[init]] takes weights.",
         )
     for name in preset.streams:
         network = getattr(preset, name).network
         if network not in FEATURES:
-            raise RecipeError(f"{network} cannot be trained here.", f"train a known one: --{name}-network resnet50.")
+            raise RecipeError(
+                f"{network} cannot be trained here.", f"train a known one: [[recipe.{name}.network=resnet50]]."
+            )
     return preset
 
 
@@ -140,7 +142,7 @@ def resolve(
     for key in settings:
         stream, dot, _ = key.partition(".")
         if dot and stream not in preset.streams:
-            raise ConfigError(f"{key!r} is no setting of a stream that is trained.", "write --set NAME=VALUE.")
+            raise ConfigError(f"{key!r} is no setting of a stream that is trained.", "write [[settings.NAME=VALUE]].")
     shared = {name: value for name, value in settings.items() if "." not in name}
     configs = {}
     for stream in preset.streams:

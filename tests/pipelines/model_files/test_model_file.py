@@ -147,7 +147,7 @@ def test_what_cannot_be_packed(packed, small_set, tmp_path):
         write_model(tmp_path / "x.lstr", tmp_path / "bare.pt", None, {})
     with pytest.raises(WeightsError, match="nothing says where they are") as caught:
         write_model(tmp_path / "x.lstr", packed.checkpoint, None, {})
-    assert "--weights DIR" in caught.value.hint
+    assert "[[weights=DIR]]" in caught.value.hint
     with pytest.raises(RecipeError, match="the features of .* come from fälle"):
         write_model(tmp_path / "x.lstr", packed.checkpoint, packed.weights / "fold_1" / "rgb.pth", {})
     shutil.copy(packed.checkpoint, tmp_path / "precious.pt")
@@ -305,7 +305,7 @@ def test_a_run_finds_its_networks(lstr, packed, tmp_path):
     assert write_model(tmp_path / "x.lstr", moved / "run" / "checkpoint.pt", None, {}).has_inside("flow")
     shutil.rmtree(moved / "nets" / "w")
     result = lstr("detect", video, "-m", moved / "run" / "checkpoint.pt")
-    mistake(result, 4, "needs the networks of /not/there/w, which does not exist any more", "--rgb-weights w")
+    mistake(result, 4, "needs the networks of /not/there/w, which does not exist any more", "--weights rgb=w")
     shutil.copytree(packed.weights, moved / "nets" / "w")
     recipe = json.loads((moved / "nets" / "w" / "recipe.json").read_text())
     recipe["flow"]["sha256"] = "0" * 16
