@@ -34,13 +34,13 @@ import lstr_cli.main, av
 from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 held("and lstr, PyAV")
 twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu")
 for stream in twostream.networks:
     twostream.networks[stream]
 held("and both networks, built by mmaction2")
-use_runtime(twostream, sys.argv[1])
+twostream = run_on(twostream, sys.argv[1])
 twostream.prepare(twostream.batch)
 held("and made ready to compute")
 for stream, channels in (("rgb", 3), ("flow", 10)):

@@ -1,10 +1,13 @@
-"""Where networks run: the processor, or a GPU that torch can use."""
+"""Where networks run: the processor, or a GPU that torch can use. Torch is imported where there may be a GPU."""
 
+import ctypes
+import sys
+from functools import cache
+from pathlib import Path
 from threading import Lock
 
-import torch
-
 from lstr.extractors.errors import DeviceError
+from lstr.extractors.processor import gains_by_bfloat16
 
 READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
 CAPTURING = Lock()
@@ -13,9 +16,39 @@ CAPTURING = Lock()
 LEAVE_OUT = "leave out the device to run on the processor; `lstr doctor` shows what this machine has."
 
 
+@cache
+def has_driver() -> bool:
+    """Whether there is a driver of a GPU that torch may use: without one, torch need not be asked."""
+    if sys.platform != "linux" or Path("/dev/kfd").exists():  # AMD's
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1")  # what CUDA itself looks for
+    except OSError:
+        return False
+    return True
+
+
+def has_gpu() -> bool:
+    """Whether torch finds a GPU that it can use."""
+    if not has_driver():
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def default_device() -> str:
     """`cuda` on a machine with a GPU, else `cpu`."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if has_gpu() else "cpu"
+
+
+def fast_precision(device: str) -> str:
+    """`bf16` where networks are faster in it on this device, else `float32`."""
+    if device == "cpu":
+        return "bf16" if gains_by_bfloat16() else "float32"
+    import torch
+
+    return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
 
 
 def choose_device(wanted: str | None) -> str:
@@ -30,6 +63,8 @@ def choose_device(wanted: str | None) -> str:
     kind, _, number = wanted.partition(":")
     if kind != "cuda" or (number and not number.isdecimal()) or wanted.endswith(":"):
         raise DeviceError(f"{wanted!r} is no device that networks run on here.", "choose cpu, cuda or cuda:N.")
+    import torch
+
     if not torch.version.cuda and not torch.version.hip:
         raise DeviceError(
             f"There is no device {wanted}: the torch installed here is a build for the processor alone.",
@@ -50,11 +85,14 @@ def videos_at_once(device: str) -> int:
 
 def keep_float32_exact() -> None:
     """Let this process compute float32 on a GPU as a processor does: by default cuDNN rounds its products to TF32."""
+    import torch
+
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def release_memory() -> None:
     """Give back what torch holds of a GPU and does not use, for other processes; nothing where none was used."""
-    if torch.cuda.is_initialized():
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized():
         torch.cuda.empty_cache()

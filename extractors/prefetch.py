@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Generic, TypeVar, cast
 
-import torch
-
 T = TypeVar("T")
 
 
@@ -40,10 +38,15 @@ def closed_after(items: Iterable[T]) -> Iterator[Iterator[T]]:
 
 
 @contextmanager
-def torch_threads(n: int) -> Iterator[None]:
-    """What torch computes in this thread it computes on `n` threads; as before afterwards."""
+def torch_threads(n: int | None = None) -> Iterator[None]:
+    """What torch computes in this thread it computes on `n` threads, if that is said; as before afterwards.
+
+    What a thread sets, those that begin later have too.
+    """
+    import torch
+
     before = torch.get_num_threads()
-    torch.set_num_threads(n)
+    torch.set_num_threads(n or before)
     try:
         yield
     finally:

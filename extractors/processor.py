@@ -20,7 +20,8 @@ def _facts() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in _told())}
 
 
-def _extensions() -> set[str]:
+def extensions() -> set[str]:
+    """Instruction sets as Linux abbreviates them: avx512_vnni, amx_tile; none on another system."""
     facts = _facts()
     return set(f"{facts.get('flags', '')} {facts.get('Features', '')}".split())
 
@@ -32,10 +33,10 @@ def processor_lines() -> list[str]:
 
 def about_processor() -> dict:
     """The name of the processor, and which instructions it has of those that networks gain by."""
-    extensions = _extensions()
+    known = extensions()
     return {
         "processor": _facts().get("model name", ""),
-        "extensions": [name for name in NOTED if name in extensions],
+        "extensions": [name for name in NOTED if name in known],
     }
 
 
@@ -45,5 +46,5 @@ def gains_by_bfloat16() -> bool:
     The AVX-512 of an Intel Xeon multiplies bfloat16 too, but no faster than float32, and the conversions cost time. On
     AMD's, Zen 5, networks took half the time. What is not known, such as ARM, counts as not.
     """
-    extensions = _extensions()
-    return "amx_bf16" in extensions or (_facts().get("vendor_id") == "AuthenticAMD" and "avx512_bf16" in extensions)
+    known = extensions()
+    return "amx_bf16" in known or (_facts().get("vendor_id") == "AuthenticAMD" and "avx512_bf16" in known)

@@ -109,7 +109,7 @@ def follow(events: "Iterable", plan_to_stdout: bool = False):
                     else:
                         _say_plan(console, event)
                 case Doing():
-                    name = f"{event.number}/{event.steps} {event.step}"
+                    name = f"{event.number}/{event.steps} {event.step.name}"
                     if name != step:
                         console.say(f"{name}; about {console.clock(event.left)} left in all")
                         step = name

@@ -50,7 +50,7 @@ class GatheringThread:
     """
 
     def __init__(self, compute: Callable[[Sequence[Planes]], Planes], most: int = MOST):
-        self._compute, self._most = compute, most
+        self._compute, self.most = compute, most
         self._waiting: deque[_Waiting] = deque()
         self._change = threading.Condition()
         self._closed = False
@@ -89,7 +89,7 @@ class GatheringThread:
             others: deque[_Waiting] = deque()
             for waiting in self._waiting:
                 alike = not batch or waiting.grey.shape == batch[0].grey.shape
-                (batch if alike and len(batch) < self._most else others).append(waiting)
+                (batch if alike and len(batch) < self.most else others).append(waiting)
             self._waiting = others
         return batch
 

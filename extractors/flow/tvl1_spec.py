@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+
+if TYPE_CHECKING:  # the constants need none
+    from torch import Tensor
 
 WARPS, OUTER, INNER = 5, 10, 30
 
@@ -15,7 +17,7 @@ TAUT, L_T, THETA = 0.25 / 0.3, 0.15 * 0.3, 0.3
 
 BOUND = 20.0  # pixels; flow is clipped to ± this before it becomes a byte
 
-FLAT = torch.finfo(torch.float32).eps  # a squared gradient up to this explains no brightness
+FLAT = float(np.finfo(np.float32).eps)  # a squared gradient up to this explains no brightness
 
 # Comparators that sort five values, and that bring the median of 25 to MEDIAN_WIRE where wire 5 k + c holds the k-th
 # smallest value of column c of the window; extractors/flow/tvl1_median.h says how they were found.
@@ -41,6 +43,9 @@ def stop_bound(h: int, w: int) -> float:
 
 def image_planes(i1: Tensor) -> Tensor:
     """What is warped, (B, 3, H, W): the image (B, H, W) and its centred gradient, halved at the edges too."""
+    import torch
+    import torch.nn.functional as F
+
     wide = F.pad(i1[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
     return torch.stack(
         (i1, 0.5 * (wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]), 0.5 * (wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1])), 1

@@ -16,20 +16,20 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from lstr.extractors.devices import has_gpu
 from lstr.extractors.errors import FlowError
 from lstr.extractors.flow import tvl1
-from lstr.extractors.flow.gathering import MOST, DeviceFlow, GatheringThread
-from lstr.extractors.flow.tvl1_solvers import open_solver
 from lstr.extractors.flow.tvl1_spec import BOUND
-from lstr.extractors.lanes import open_lane
 from lstr.extractors.stages import FLOW
+
+if TYPE_CHECKING:
+    from lstr.extractors.flow.gathering import GatheringThread
 
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
 ALGORITHMS = {
@@ -161,7 +161,7 @@ def choose_backend(
             raise FlowError(f"There is no {wanted} kernel for {algorithm}.", "use [[flow_backend=auto]].")
         return "opencv"
     if wanted == "cuda":
-        if not torch.cuda.is_available():
+        if not has_gpu():
             raise FlowError("There is no GPU to compute flow on.", "use [[flow_backend=auto]], or see `lstr doctor`.")
         return "cuda"
     if wanted == "native" and not tvl1.available():
@@ -182,8 +182,10 @@ def make_flow(algorithm: str, backend: str = "native") -> Callable[..., NDArray[
 
 def has_gpu_flow(device: str) -> bool:
     """Whether a device is a GPU with a kernel for TV-L1 that runs; of torch's definition of it no GPU is fast."""
-    if not device.startswith("cuda") or not torch.cuda.is_available():
+    if not device.startswith("cuda") or not has_gpu():
         return False
+    from lstr.extractors.flow.tvl1_solvers import open_solver
+
     try:
         return open_solver(device).name != "torch"
     except FlowError:
@@ -234,22 +236,28 @@ class FlowWorkers:
         self.workers = workers
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
-        # tries its kernel, which is compiled now and not in a thread
-        on_gpu = device if device.startswith("cuda") else "cuda"
-        self.warnings = open_solver(on_gpu).warnings if chosen == "cuda" else []
         self._flow = make_flow(algorithm, chosen)
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
+        self.warnings: list[str] = []
         self._gathering: GatheringThread | None = None
         if chosen == "cuda":
-            self._gathering = GatheringThread(DeviceFlow(open_lane(on_gpu)))
+            self._gathering = self._on_gpu(device if device.startswith("cuda") else "cuda")
+
+    def _on_gpu(self, device: str) -> "GatheringThread":
+        from lstr.extractors.flow.gathering import DeviceFlow, GatheringThread
+        from lstr.extractors.flow.tvl1_solvers import open_solver
+        from lstr.extractors.lanes import open_lane
+
+        self.warnings = open_solver(device).warnings  # tries its kernel, which is compiled now and not in a thread
+        return GatheringThread(DeviceFlow(open_lane(device)))
 
     @property
     def ahead(self) -> int:
         """Chunks that may well be on their way at once."""
-        return 2 * (MOST if self._gathering else self.workers)
+        return 2 * (self._gathering.most if self._gathering else self.workers)
 
     def pair(self, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Flow of one pair of grey images (H, W) as (2, H, W), x then y."""

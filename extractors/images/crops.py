@@ -1,12 +1,11 @@
 """A frame or the flow of a chunk as the networks see it: resized, then cropped once, twice or ten times."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 
 def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
@@ -74,24 +73,11 @@ class View:
         """(H, W, C) → (crops, side, side, C)."""
         return crop_views(image, self.side, self.crops, self.flow)
 
-    def trimmed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """What `of_batch` needs of an image: no more than its centre, where nothing else is seen."""
-        return image if self.crops == 10 else centre_crop(image, self.side)[0]
+    def of_segments(self, segments: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+        """Images of one size → (crops · segments, side, side, C): of each crop all segments, one after the other."""
+        views = [self.of(image) for image in segments]
+        return views[0] if len(views) == 1 else np.stack(views, 1).reshape(-1, *views[0].shape[1:])
 
-    def of_batch(self, images: Tensor) -> Tensor:
-        """Trimmed images (B, H, W, C) uint8 on any device → (B, crops, side, side, C), the bytes that `of` makes."""
-        if self.crops == 1:
-            return images[:, None]
-        mirror = images.flip(2)
-        if self.flow:
-            mirror[..., ::2] = 255 - mirror[..., ::2]
-        if self.crops == 2:
-            return torch.stack([images, mirror], 1)
-        side = self.side
-        height, width = images.shape[1:3]
-        h, w = (height - side) // 4, (width - side) // 4
-        crops = []
-        for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
-            crops.append(images[:, y : y + side, x : x + side])
-            crops.append(mirror[:, y : y + side, width - x - side : width - x])
-        return torch.stack(crops, 1)
+    def trimmed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """What a device needs of an image to make `of` it: no more than its centre, where nothing else is seen."""
+        return image if self.crops == 10 else centre_crop(image, self.side)[0]

@@ -38,7 +38,4 @@ class Inputs:
 
     def cropped(self, stream: str, segments: list[Image]) -> NDArray[np.uint8]:
         """(crops · segments, crop, crop, C) of a chunk."""
-        views = [self.view(stream).of(image) for image in segments]
-        if len(views) == 1:
-            return views[0]
-        return np.stack(views, 1).reshape(-1, *views[0].shape[1:])  # of each crop all segments, one after the other
+        return self.view(stream).of_segments(segments)

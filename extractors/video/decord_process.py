@@ -52,7 +52,7 @@ class DecordProcess:
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         # a group of its own: Ctrl-C is this process's to hear, which then ends the child
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", __name__, str(os.getpid())],
+            [sys.executable, "-P", "-m", __name__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},

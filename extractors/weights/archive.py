@@ -10,16 +10,20 @@ import re
 import stat
 import struct
 import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from lstr.extractors.errors import OutputError, WeightsError
 from lstr.extractors.names import is_slug
+
+if TYPE_CHECKING:  # what is read needs none, but for `tensors`
+    from torch import Tensor
 
 FORMAT = "lstr-model"
 VERSION = 1
@@ -28,6 +32,14 @@ CARD = "card.md"
 TENSORS = ".safetensors"
 MEMBERS = (DOCUMENT, CARD, "lstr.safetensors", "rgb.safetensors", "flow.safetensors")
 MOST_JSON = 16 << 20  # bytes of model.json, and of a header of tensors
+DTYPES = {
+    **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
+    "BOOL": "|b1",
+    "BF16": "<u2",  # the upper half of a float32, which numpy has no type for
+}
+"""Of tensors as safetensors names them, and as numpy does."""
 MOST_INDEX = 4096  # bytes of the zip's list of its members
 ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
 START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
@@ -39,7 +51,7 @@ FOREIGN = "use only model files that `lstr pack` or `lstr learn` wrote."
 class Tensors:
     """Tensors by name, and a text that goes with them."""
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, "Tensor"]
     note: str | None = None
 
 
@@ -61,11 +73,6 @@ def member_path(path: str | Path, stream: str) -> Path:
 def is_member(path: str | Path) -> bool:
     """Whether a path means a member of a model file."""
     return Path(path).suffix == TENSORS and is_archive(Path(path).parent)
-
-
-def read_member(path: str | Path) -> Tensors:
-    """The tensors that a path of `member_path` means. Raises as `Archive`."""
-    return Archive(Path(path).parent).tensors(Path(path).name)
 
 
 class Archive:
@@ -115,9 +122,29 @@ class Archive:
         return content
 
     def tensors(self, name: str) -> Tensors:
-        """A member's tensors, on the CPU. Raises WeightsError."""
-        from safetensors import SafetensorError
+        """A member's tensors as torch has them, on the CPU. Raises WeightsError."""
         from safetensors.torch import load
+
+        with self._safetensors(name) as (content, note):
+            return Tensors(load(content), note)
+
+    def arrays(self, name: str) -> dict[str, NDArray]:
+        """A member's tensors as numpy has them; bfloat16 as float32. Raises WeightsError."""
+        from safetensors import deserialize
+
+        with self._safetensors(name) as (content, _):
+            return {tensor: _array(**entry) for tensor, entry in deserialize(content)}
+
+    def note(self, name: str) -> str | None:
+        """The text that goes with a member's tensors. Raises WeightsError."""
+        with self._safetensors(name) as (_, note):
+            return note
+
+    @contextmanager
+    def _safetensors(self, name: str) -> Iterator[tuple[bytes, str | None]]:
+        """A member with tensors, and the text in its header, which is looked at first. Raises WeightsError, also for
+        what is wrong with it in the block."""
+        from safetensors import SafetensorError
 
         content = self.read(name)
         wrong = f"{name} in {self.path} is no safetensors file"
@@ -125,8 +152,7 @@ class Archive:
         if len(content) < 8 or length > min(MOST_JSON, len(content) - 8):
             raise WeightsError(f"{wrong}: its header would be of {length} bytes.", FOREIGN)
         try:
-            note = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get("lstr")
-            return Tensors(load(content), note)
+            yield content, json.loads(content[8 : 8 + length]).get("__metadata__", {}).get("lstr")
         except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError, RuntimeError) as error:
             raise WeightsError(f"{wrong} ({error}).", FOREIGN) from error
 
@@ -198,6 +224,13 @@ class Archive:
             fits = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
             if not fits or entry.get("bytes") != members[name].file_size:
                 raise WeightsError(f"{name} in {self.path} is not of the size that its {DOCUMENT} states.", AGAIN)
+
+
+def _array(dtype: str, shape: Sequence[int], data: bytes) -> NDArray:
+    array = np.frombuffer(data, DTYPES[dtype])
+    if dtype == "BF16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.reshape(shape)
 
 
 def _refused(info: zipfile.ZipInfo) -> str:

@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.names import is_slug
-from lstr.extractors.weights.archive import is_archive, member_path
+from lstr.extractors.weights.archive import Archive, is_archive, is_member, member_path
 from lstr.extractors.weights.content import read_content
 
 FORMAT = "lstr-weights/1"
@@ -49,11 +50,11 @@ def read_card(path: str | Path) -> ModelCard | None:
 
     Raises MissingPathError or WeightsError, as `read_content`, and WeightsError where it cannot be understood.
     """
-    content = read_content(path, mapped=True)
-    if not isinstance(content, Mapping) or ENTRY not in content:
+    note = _note(Path(path))
+    if note is None:
         return None
     try:
-        entries = json.loads(content[ENTRY])
+        entries = json.loads(note)
         if entries.pop("format") != FORMAT:
             raise ValueError
         card = ModelCard(**{**entries, "classes": tuple(entries["classes"]), "seen": dict(entries["seen"])})
@@ -67,6 +68,14 @@ def read_card(path: str | Path) -> ModelCard | None:
     if not is_slug(card.name):
         raise WeightsError(f"{path}: the name in its card is {card.name!r}, which is no file name.", FOREIGN)
     return card
+
+
+def _note(path: Path) -> Any:
+    """The text beside the tensors; None where there is none."""
+    if is_member(path):
+        return Archive(path.parent).note(path.name)
+    content = read_content(path, mapped=True)
+    return content.get(ENTRY) if isinstance(content, Mapping) else None
 
 
 def blind_fold(cards: Sequence[ModelCard], video_id: str, sha256: str | None) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.errors import ConfigError
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.stream import Plan, Tensors, as_tensors, keep, needed
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows
@@ -25,6 +26,8 @@ class Model(nn.Module, ABC):
 
     classifier: nn.Linear
     """The last layer; the model's device and dtype are those of its weight."""
+    scoring_rule: ClassVar[ScoringRule | None] = None
+    """Which chunks its published code scores; None where no code says so."""
 
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
         super().__init__()

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from lstr import streaming
 from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.extractors.prefetch import closed_after
+from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL
-from lstr.extractors.twostream import FeatureRow
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.live_reader import Gap
 from lstr.streaming import StreamState

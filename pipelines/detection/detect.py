@@ -12,8 +12,8 @@ from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.sources import ALL, Limits, NetworkOptions
-from lstr.pipelines.detection.thresholds import ThresholdChoice
 from lstr.pipelines.progress import warn
+from lstr.pipelines.thresholds.choice import ThresholdChoice
 
 
 def detect(

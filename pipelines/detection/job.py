@@ -27,13 +27,13 @@ from lstr.pipelines.detection.sources import (
     open_networks,
     open_recorded,
 )
-from lstr.pipelines.detection.thresholds import ThresholdChoice, choose_thresholds, delay_of
 from lstr.pipelines.detection.writer import NO_FILES, OutputOptions, truth_of
 from lstr.pipelines.failures import FAILED, FailureLog, failure_of
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.progress import Finished, Notice
 from lstr.pipelines.reports.fonts import illegible_warning
 from lstr.pipelines.reports.index_page import write_index
+from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.timeline import Thresholds
 
 DetectEvent = Notice | SourceEvent | Finished[Detected]

@@ -16,8 +16,8 @@ from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
+from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.stages import MODEL, WRITE
-from lstr.extractors.twostream import FeatureRow, TwoStream
 from lstr.extractors.video.frames import Chunk
 from lstr.pipelines.detection.decision import Decision, decision_of
 from lstr.pipelines.detection.effort import Effort, Since

@@ -16,7 +16,7 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers, flow_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
-from lstr.extractors.twostream import FeatureRow, TwoStream
+from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.video.file_reader import decoder_beside, open_chunks, probe_chunks
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
 from lstr.extractors.video.inputs import find_videos
@@ -24,7 +24,7 @@ from lstr.pipelines.detection.checkpoint import warnings_of_source
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, networks_of
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.weights.published import find_weights
 from lstr.timeline import TOLERANCE
 
@@ -246,8 +246,7 @@ def open_networks(
     """
     weights, device = (networks.rgb_weights, networks.flow_weights), choose_device(networks.device)
     twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)
-    use_runtime(twostream, networks.runtime)
-    twostream.threads = networks.flow_threads or twostream.threads
+    twostream = run_on(twostream, networks.runtime, networks.flow_threads)
     twostream.open()
     if device != "cpu":
         twostream.prepare(1, twostream.batch)  # graphs are captured before any thread uses the GPU

@@ -13,7 +13,7 @@ from lstr.streaming import StreamState
 def open_streams(
     model: Model, n_streams: int = 1, precision: str = "float32", like: StreamState | None = None
 ) -> StreamState:
-    """As `lstr.streaming.create`; on a GPU the steps of an LSTR are captured, for the time of a dozen of them."""
+    """As `lstr.streaming.create`; on a GPU the steps are captured, for the time of a dozen of them."""
     state = streaming.create(model, n_streams, like, precision)
     if streaming.can_capture(model):
         with CAPTURING:  # networks are captured too, of which the model knows nothing

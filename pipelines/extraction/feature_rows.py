@@ -7,7 +7,7 @@ from typing import Any
 
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers, too_small
-from lstr.extractors.twostream import FeatureRow, TwoStream
+from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.probe import Video

@@ -10,7 +10,7 @@ from lstr.extractors.devices import choose_device, release_memory, videos_at_onc
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.twostream import TwoStream
+from lstr.extractors.run import TwoStream
 from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.machine import Share, share, this_machine
 from lstr.pipelines.extraction.options import ExtractOptions
@@ -24,7 +24,7 @@ from lstr.pipelines.extraction.video import VideoExtractor
 from lstr.pipelines.features.remote_folder import Features
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.fold_networks import FoldNetworks
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.weights.known import record_weights
@@ -84,7 +84,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             del begun
             record_weights(folder, twostream.sources.files)
             if options.engine == "local" and len(planned.of("done")) < len(videos):
-                yield from _converted(twostream, options.runtime, planned.share.threads)
+                twostream = yield from _converted(twostream, options.runtime, planned.share.threads)
             yield Prepared(folder.path, twostream.recipe)
             yield from _random_weights(twostream.recipe)
             engine = _engine(planned, options, site)
@@ -150,12 +150,12 @@ def _engine(planned: Plan, options: ExtractOptions, site: _Site) -> Engine | Non
     return partial(over_processes, config=config, processes=planned.share.processes, gpus=gpus)
 
 
-def _converted(twostream: TwoStream, runtime: str, threads: int) -> Iterator[Notice]:
+def _converted(twostream: TwoStream, runtime: str, threads: int) -> Generator[Notice, None, TwoStream]:
     """Open the networks on their runtime: processes that follow find them converted, and warnings come once."""
-    use_runtime(twostream, runtime)
-    twostream.threads = threads
+    twostream = run_on(twostream, runtime, threads)
     twostream.open()
     yield from map(Notice, twostream.warnings)
+    return twostream
 
 
 def _random_weights(recipe: Recipe) -> Iterator[Notice]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.twostream import TwoStream, build_twostream, calibration_of, rebuild_twostream
+from lstr.extractors.run import TwoStream
+from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.probe import probe
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file

@@ -12,9 +12,9 @@ from typing import Any
 
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.prefetch import closed_after, merged
+from lstr.extractors.prefetch import StepSeconds, closed_after, merged
+from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.stages import WRITE
-from lstr.extractors.twostream import FeatureRow, StepSeconds, TwoStream
 from lstr.extractors.video.file_reader import decoder_beside, open_chunks
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.weights.published_files import sha256_of
@@ -128,7 +128,7 @@ class VideoExtractor:
             **facts,
             "tail_frames_dropped": facts["frames_24fps"] - facts["chunks"] * CHUNK,
             "cached": cached is not None,
-            "threads": max(1, (self.flow.workers if self.flow else twostream.threads) // self.at_once),
+            "threads": max(1, (self.flow.workers if self.flow else twostream.options.threads) // self.at_once),
             "device": twostream.device,
             "runtimes": twostream.runtimes,
             "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},

@@ -12,7 +12,7 @@ from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.video import VideoExtractor
 from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.fold_networks import FoldNetworks
 
 
@@ -36,9 +36,7 @@ def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
     recipe, threads = folder.recipe, config.threads or default_workers()
     sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)
     device = choose_device(config.device)
-    twostream = rebuild_twostream(recipe, sources, device)
-    twostream.threads = threads
-    use_runtime(twostream, config.runtime)
+    twostream = run_on(rebuild_twostream(recipe, sources, device), config.runtime, threads)
     networks = FoldNetworks(twostream)
     caches = caches_of(config.cache, recipe) if config.cache else []
     with flow_workers(recipe.algorithm, threads, config.flow_backend, device) as flow:

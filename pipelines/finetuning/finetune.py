@@ -10,7 +10,6 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.home import home
-from lstr.extractors.networks.backbones.backbones import registry
 from lstr.extractors.presets import Preset
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.extractors.weights.model_card import is_weights_folder
@@ -146,14 +145,13 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
     each; and Finished with Finetuned. Close the generator to end what it started; what is finished is kept. Raises
     CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
     """
-    registry()  # before mmaction2 is imported elsewhere: quietly, or an error of ours
     with join_ranks(choose_device(options.device)) as (ranks, device):
         with closing(_events(options, device, ranks)) as events:
             yield from ranks.only_first(events)
 
 
 def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
-    from lstr.pipelines.finetuning.networks import Training, train_networks  # brings mmaction2
+    from lstr.pipelines.finetuning.networks import Training, train_networks
 
     started, output = perf_counter(), Path(options.output)
     check_output(output, options.resume)

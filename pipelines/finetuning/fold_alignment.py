@@ -18,7 +18,8 @@ from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import ALIGNMENT
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.presets import Preset
-from lstr.extractors.twostream import TwoStream, build_twostream
+from lstr.extractors.run import TwoStream
+from lstr.extractors.twostream import build_twostream
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_file
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, cached_chunks

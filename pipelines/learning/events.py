@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.metrics.actions import sentence
-from lstr.pipelines.learning.plan import LearnPlan
+from lstr.pipelines.learning.plan import LearnPlan, PlannedStep
 from lstr.pipelines.progress import Failed
 
 
@@ -24,7 +24,7 @@ class Planned:
 class Doing:
     """So much of one step is done, and how long all that is left takes, in seconds."""
 
-    step: str
+    step: PlannedStep
     number: int
     steps: int
     done: int

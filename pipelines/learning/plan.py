@@ -7,26 +7,38 @@ from typing import Any
 
 from lstr.errors import ConfigError
 
-CHUNKS, FEATURES, MODEL = "compute frames and flow", "compute features", "train the model"
-THRESHOLDS, MEASURE, PACK = "choose thresholds", "measure on held-out videos", "write the model file"
+CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
+NETWORKS = {"rgb": "rgb network", "flow": "flow network"}
+"""The step that trains a stream's network."""
+NAMES = {
+    CHUNKS: "compute frames and flow",
+    NETWORKS["rgb"]: "train the RGB network",
+    NETWORKS["flow"]: "train the flow network",
+    FEATURES: "compute features",
+    MODEL: "train the model",
+    THRESHOLDS: "choose thresholds",
+    MEASURE: "measure on held-out videos",
+    PACK: "write the model file",
+}
+"""What a person reads, by the key of a step."""
 FEWEST_EPOCHS, FEWEST_DRAWS = 6, 96  # that a network is trained for under a short time
 SLOWER = 1.2  # than planned, which a time allows for
 STARTING = 3.0  # seconds that a step takes to begin
 MEASURING = 0.02  # seconds a chunk, with resampling and figures
-NETWORK_BYTES = {"rgb": 280e6, "flow": 130e6}  # of a network with its state while it trains
-
-
-def network_step(stream: str) -> str:
-    """The step that trains a stream's network."""
-    return f"train the {'RGB' if stream == 'rgb' else stream} network"
 
 
 @dataclass(frozen=True)
 class PlannedStep:
     """One of the steps, and how long it takes."""
 
-    name: str
+    key: str
+    """Of NAMES"""
     seconds: float
+
+    @property
+    def name(self) -> str:
+        """What a person reads."""
+        return NAMES[self.key]
 
 
 @dataclass(frozen=True)
@@ -57,20 +69,26 @@ class LearnPlan:
         """Of all steps."""
         return sum(step.seconds for step in self.steps)
 
-    def after(self, name: str) -> float:
+    def at(self, key: str) -> int:
+        """Where a step stands among all, from 0."""
+        return [step.key for step in self.steps].index(key)
+
+    def after(self, key: str) -> float:
         """Seconds of the steps that follow one."""
-        names = [step.name for step in self.steps]
-        return sum(step.seconds for step in self.steps[names.index(name) + 1 :])
+        return sum(step.seconds for step in self.steps[self.at(key) + 1 :])
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {**asdict(self), "seconds": self.seconds}
+        steps = [{"key": step.key, "name": step.name, "seconds": step.seconds} for step in self.steps]
+        return {**asdict(self), "steps": steps, "seconds": self.seconds}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LearnPlan":
-        """From its JSON object."""
+        """From its JSON object; in those of before, steps have a name alone."""
+        keys = {name: key for key, name in NAMES.items()}
+        steps = tuple(PlannedStep(step.get("key") or keys[step["name"]], step["seconds"]) for step in values["steps"])
         kept = {name: value for name, value in values.items() if name != "seconds"}
-        return cls(**{**kept, "steps": tuple(PlannedStep(**step) for step in kept["steps"])})
+        return cls(**{**kept, "steps": steps})
 
 
 @dataclass(frozen=True)
@@ -95,7 +113,7 @@ def make_steps(
     choosing = chunks.get("validation", 0)
     model = STARTING + costs.model
     networks = [
-        PlannedStep(network_step(stream), STARTING + epochs[stream] * draws * seconds)
+        PlannedStep(NETWORKS[stream], STARTING + epochs[stream] * draws * seconds)
         for stream, seconds in costs.image.items()
     ]
     return (

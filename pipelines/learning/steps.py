@@ -10,7 +10,6 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
-from lstr.pipelines.evaluation.thresholds import write_thresholds
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
@@ -22,12 +21,13 @@ from lstr.pipelines.finetuning.run_folder import SETTINGS
 from lstr.pipelines.learning.events import Doing
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
-from lstr.pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, PACK, SLOWER, THRESHOLDS, network_step
+from lstr.pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, NETWORKS, PACK, SLOWER, THRESHOLDS
 from lstr.pipelines.learning.preparation import Prepared, with_epochs, without_subset
-from lstr.pipelines.learning.thresholds import Rule, Scored, by_class, choose_rule
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
+from lstr.pipelines.thresholds.by_actions import Rule, Scored, by_class, choose_rule
+from lstr.pipelines.thresholds.stored import write_thresholds
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
 
@@ -52,15 +52,14 @@ class Steps:
         yield from self.doing(PACK, [])
         return document
 
-    def doing(self, name: str, events: Iterable[Progress]) -> Iterator[Doing]:
+    def doing(self, key: str, events: Iterable[Progress]) -> Iterator[Doing]:
         """Progress of a step as part of all."""
-        names = [step.name for step in self.plan.steps]
-        number, of = names.index(name) + 1, len(names)
-        seconds, after = self.plan.steps[number - 1].seconds, self.plan.after(name)
-        yield Doing(name, number, of, 0, 0, seconds + after)
+        at, of, after = self.plan.at(key), len(self.plan.steps), self.plan.after(key)
+        step = self.plan.steps[at]
+        yield Doing(step, at + 1, of, 0, 0, step.seconds + after)
         for event in events:
-            left = seconds * (1 - event.done / max(1, event.total)) + after
-            yield Doing(name, number, of, event.done, event.total, left)
+            left = step.seconds * (1 - event.done / max(1, event.total)) + after
+            yield Doing(step, at + 1, of, event.done, event.total, left)
 
     def train_networks(self) -> Generator[Event, None, None]:
         """Chunks into the cache, and the feature networks."""
@@ -96,23 +95,23 @@ class Steps:
                         done[what] = number
                         yield from self._last(CHUNKS, sum(done.values()), total)
                     case Progress(what, number, of):
-                        yield from self._last(network_step(what), number, of)
+                        yield from self._last(NETWORKS[what], number, of)
                     case Outcome(id=video_id, chunks=n_chunks):
                         done[video_id] = n_chunks
                     case Failed():
                         yield from self._fail(event)
 
-    def _last(self, name: str, done: int, total: int) -> Iterator[Doing]:
+    def _last(self, key: str, done: int, total: int) -> Iterator[Doing]:
         """The newest progress of a step alone."""
-        *_, newest = self.doing(name, [Progress(name, done, total)])
+        *_, newest = self.doing(key, [Progress(key, done, total)])
         yield newest
 
     def _seconds_of_networks(self) -> float | None:
         """How long chunks and networks may take, so that all is done in time; None without a bound."""
         if self.plan.budget is None:
             return None
-        last = [step.name for step in self.plan.steps][len(self.plan.epochs)]
-        return self.plan.budget - (perf_counter() - self.started) - SLOWER * self.plan.after(last)
+        later = self.plan.steps[self.plan.at(FEATURES)].seconds + self.plan.after(FEATURES)
+        return self.plan.budget - (perf_counter() - self.started) - SLOWER * later
 
     def _fail(self, event: Failed) -> Iterator[Failed]:
         if event.id not in self.failed:

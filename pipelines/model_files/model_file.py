@@ -22,6 +22,7 @@ from lstr.checkpoints.checkpoint import CALIBRATION, Checkpoint
 from lstr.checkpoints.entries import is_thresholds
 from lstr.config import LSTRConfig, from_json
 from lstr.errors import CheckpointError, ConfigError
+from lstr.extractors.backbones.network import is_network_name
 from lstr.extractors.errors import OutputError, RecipeError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.names import is_slug
@@ -162,7 +163,7 @@ def _is_named(entry: Mapping[str, Any]) -> bool:
     """Whether an entry of `networks` says what the network is and where it is."""
     return (
         entry.get("from") in ("inside", "random", "published")
-        and is_slug(entry["network"])
+        and is_network_name(entry["network"])
         and is_slug(entry["weights"])
     )
 

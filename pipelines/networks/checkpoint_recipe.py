@@ -11,7 +11,8 @@ from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.recipe import Recipe, differences
-from lstr.extractors.twostream import TwoStream, build_as
+from lstr.extractors.run import TwoStream
+from lstr.extractors.twostream import build_as
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.known import find_networks
 

@@ -11,11 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lstr.extractors.errors import OutputError
+from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.home import home
 from lstr.extractors.networks.runtimes.runtimes import AUTO, RUNTIMES, choose_runtime
 from lstr.extractors.processor import processor_lines
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.twostream import TwoStream
+from lstr.extractors.run import RunOptions, TwoStream
 from lstr.pipelines.files.atomic import replacing, sweep, write_text
 
 FOLDER = "runtimes"  # of the home folder
@@ -76,14 +77,15 @@ class ConvertedNetworks:
                 yield path, path.stat()
 
 
-def use_runtime(twostream: TwoStream, wanted: str = AUTO) -> None:
-    """Have networks computed by a runtime: `auto` is what was found fastest on this machine, where it was measured.
+def run_on(twostream: TwoStream, wanted: str = AUTO, threads: int | None = None) -> TwoStream:
+    """The same networks, computed by a runtime in so many threads, None for one per core.
 
-    Raises NetworkRuntimeError for one that is not installed or does not compute on the networks' device.
+    `auto` is what was found fastest on this machine, where it was measured. Raises NetworkRuntimeError for one that is
+    not installed or does not compute on the networks' device.
     """
     choose_runtime(wanted, twostream.device)
-    twostream.runtime, twostream.fastest = wanted, recall(twostream.recipe)
-    twostream.store = ConvertedNetworks(home() / FOLDER)
+    store, fastest = ConvertedNetworks(home() / FOLDER), recall(twostream.recipe)
+    return twostream.again(options=RunOptions(wanted, fastest, store, threads or default_workers()))
 
 
 def remember(recipe: Recipe, runtime: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.build import build_network
-from lstr.extractors.twostream import TwoStream
+from lstr.extractors.run import TwoStream
 from lstr.extractors.weights.model_card import ModelCard, blind_fold, network_file, read_card
 from lstr.pipelines.weights.folder import cards_of
 
@@ -78,7 +78,6 @@ class FoldNetworks:
                     self._made.popitem(last=False)
                 self._made[key] = self._make(folds)
             self._made.move_to_end(key)
-            self._made[key].threads = self.twostream.threads
             return self._made[key]
 
     def _make(self, folds: dict[str, int | None]) -> TwoStream:
@@ -95,6 +94,5 @@ class FoldNetworks:
                         f"features come from {part.weights} {part.folds[fold - 1]}.",
                         f"give the folder they were made with as [[weights.{stream}=DIR]].",
                     )
-        made = TwoStream(networks, replace(self.recipe, **parts), self.twostream.device, sources)
-        made.runtime, made.fastest, made.store = self.twostream.runtime, self.twostream.fastest, self.twostream.store
-        return made
+        whole = self.twostream
+        return TwoStream(networks, replace(self.recipe, **parts), whole.device, sources, whole.options)

@@ -12,7 +12,7 @@ from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.errors import LabelsError
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.twostream import TwoStream
+from lstr.extractors.run import TwoStream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.probe import probe
 from lstr.labels.label_set import VideoLabels, select, targets

@@ -17,12 +17,13 @@ from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.recipe import INT8, Recipe
-from lstr.extractors.twostream import TwoStream, build_as
+from lstr.extractors.run import TwoStream
+from lstr.extractors.twostream import build_as
 from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.extraction.prepare import sampled_inputs
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import ModelFile, change_precision, open_model
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.quantisation.cost import map_of_both, read_truth
 
@@ -82,8 +83,7 @@ def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator
         if min(map(len, images.values())) < 2:
             raise VideoError("The videos have a single chunk, and int8 needs some hundred.", "give more videos.")
         whole = yield from _in_int8(exact, {stream: part[::2] for stream, part in images.items()})
-        use_runtime(exact, options.runtime)
-        use_runtime(whole, options.runtime)
+        exact, whole = run_on(exact, options.runtime), run_on(whole, options.runtime)
         cosines = yield from _cosines(exact, whole, {stream: part[1::2] for stream, part in images.items()})
         measured = {
             "made_from": model.recipe.id,
@@ -106,7 +106,8 @@ def _in_int8(exact: TwoStream, images: Images) -> Generator[Progress, None, TwoS
     """The same networks with the ranges of these images."""
     parts: dict[str, Any] = {}
     for stream, network in exact.networks.items():
-        part, fused = exact.recipe.parts[stream], fuse(network, "float32", DEVICE)
+        part = exact.recipe.parts[stream]
+        fused = fuse(network, "float32", DEVICE, part.fuses)
         ranges = Ranges(fused, part)
         for start in range(0, len(images[stream]), BATCH):
             batch = np.concatenate(images[stream][start : start + BATCH])
@@ -114,7 +115,7 @@ def _in_int8(exact: TwoStream, images: Images) -> Generator[Progress, None, TwoS
             yield Progress(f"{stream} ranges", min(start + BATCH, len(images[stream])), len(images[stream]))
         parts[stream] = replace(part, ranges=ranges.result())
     recipe: Recipe = replace(exact.recipe, precision=INT8, **parts)
-    return TwoStream(exact.networks, recipe, DEVICE, exact.sources)
+    return exact.again(recipe)
 
 
 def _cosines(exact: TwoStream, whole: TwoStream, images: Images) -> Generator[Progress, None, dict[str, Any]]:
@@ -134,8 +135,7 @@ def _cosines(exact: TwoStream, whole: TwoStream, images: Images) -> Generator[Pr
 
 def _of_one_crop(twostream: TwoStream) -> TwoStream:
     parts: dict[str, Any] = {stream: replace(part, crops=1) for stream, part in twostream.recipe.parts.items()}
-    made = TwoStream(twostream.networks, replace(twostream.recipe, **parts), DEVICE, twostream.sources)
-    made.runtime, made.fastest, made.store = twostream.runtime, twostream.fastest, twostream.store
+    made = twostream.again(replace(twostream.recipe, **parts))
     made.warnings = twostream.warnings
     return made
 

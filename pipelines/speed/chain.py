@@ -22,7 +22,8 @@ from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import STREAMS, Recipe
-from lstr.extractors.twostream import FeatureRow, TwoStream, build_twostream
+from lstr.extractors.run import FeatureRow, TwoStream
+from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import FrameReader, read_chunks
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
 from lstr.extractors.video.inputs import find_videos
@@ -31,7 +32,7 @@ from lstr.kinds import make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine, peak_memory_mb
 from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
@@ -131,10 +132,8 @@ def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Measured | 
         if not inputs:
             yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), options.n_chunks)
-        twostream = build_twostream(options.preset, WeightSources(), device)
-        use_runtime(twostream, options.runtime)
+        twostream = run_on(build_twostream(options.preset, WeightSources(), device), options.runtime)
         twostream.prepare(1, twostream.batch)
-        use_runtime(twostream)
         model = build(sized(LSTRConfig(), twostream), len(THUMOS_CLASSES), twostream.device)
         chain = Chain(twostream, workers, model, filled(streaming.create(model)))
         total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3

@@ -17,18 +17,18 @@ import numpy as np
 
 from lstr import streaming
 from lstr.config import PRESETS as MODELS
-from lstr.extractors.devices import choose_device
+from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
 from lstr.extractors.networks.build import WeightSources
-from lstr.extractors.networks.runtimes.fused import fast_precision
 from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.twostream import FeatureRow, TwoStream, build_twostream
+from lstr.extractors.run import FeatureRow, TwoStream
+from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.pipelines.networks.converted import remember, use_runtime
+from lstr.pipelines.networks.converted import remember, run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import Chain, build, describe, filled, first_chunks, live, overlap, rendered, sized
@@ -159,9 +159,7 @@ def _decoded(path: Path, long_side: int) -> tuple[list[Chunk], float]:
 
 def _with(twostream: TwoStream, runtime: str, precision: str) -> TwoStream:
     """The same networks on another runtime, in another precision."""
-    other = TwoStream(twostream.networks, replace(twostream.recipe, precision=precision), twostream.device)
-    use_runtime(other, runtime)
-    return other
+    return run_on(twostream.again(replace(twostream.recipe, precision=precision)), runtime)
 
 
 def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray]) -> float:

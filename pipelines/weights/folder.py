@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.names import is_slug, slug
 from lstr.extractors.networks.build import WeightSources, build_network
@@ -35,9 +36,6 @@ from lstr.extractors.weights.published_files import read_manifest
 from lstr.pipelines.files.atomic import replacing, write_text
 from lstr.pipelines.files.json_files import write_json
 
-PUBLISHED_KEYS = {"bninception": (("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc."))}
-"""What mmaction2 calls a network's tensors and its published file does (tsn-pytorch); ResNet-50's is mmaction2's."""
-
 
 def fit_name(path: str | Path) -> str:
     """The name of a folder as the name of its weights: fit for a file name, and none that means other weights."""
@@ -49,10 +47,11 @@ def fit_name(path: str | Path) -> str:
 def write_network(folder: Path, state: Mapping[str, Tensor], card: ModelCard) -> Path:
     """Write one network's file, whole or not at all, where the card's stream and fold place it; its path.
 
-    `state` is the state of mmaction2's recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
+    `state` is the state of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
     """
     path = folder / file_name(card.stream, card.fold)
-    names = PUBLISHED_KEYS.get(card.network, ())
+    entry = known_network(card.network)
+    names = entry.written_as if entry else ()
     tensors = {}
     for name, tensor in state.items():
         for ours, published in names:

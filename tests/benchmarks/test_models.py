@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lstr.config import KINDS, LSTRConfig
+from lstr.config import KINDS
 from lstr.errors import ConfigError
 from lstr.literature.publications import published_size
 from lstr.pipelines.models import describe_models, keep_speeds, read_speeds
@@ -68,9 +68,9 @@ def test_speeds_of_this_machine_are_kept_by_kind(monkeypatch, tmp_path):
     assert read_speeds()["kinds"].keys() == {"lfb"}, "another machine's speeds are none of this one"
 
 
-def test_an_unknown_kind_is_an_error():
-    with pytest.raises(ConfigError, match="no kind 'gpt'"):
-        bench.KindsBench(("gpt",))
-    with pytest.raises(ConfigError, match="no kind 'gpt'"):
-        list(describe_models("gpt"))
-    assert LSTRConfig().kind == "lstr"
+@pytest.mark.parametrize("ask", [lambda kind: bench.KindsBench((kind,)), lambda kind: list(describe_models(kind))])
+def test_an_unknown_kind_is_an_error_that_names_the_known_ones(ask):
+    with pytest.raises(ConfigError, match="no kind 'gpt'") as failed:
+        ask("gpt")
+    assert [kind for kind in KINDS if kind not in failed.value.hint] == []
+    ask("rnn")

@@ -11,9 +11,9 @@ from torch import nn
 from lstr.extractors import lanes
 from lstr.extractors.images.crops import View
 from lstr.extractors.lanes import Lane, open_lane
-from lstr.extractors.networks.runtimes import runtimes
+from lstr.extractors.networks.runtimes.torch_runtime import crops_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.extractors.twostream import IMAGES, TwoStream
+from lstr.extractors.run import IMAGES, TwoStream
 from lstr.extractors.video.frames import Chunk
 
 SIDE = 32
@@ -52,7 +52,7 @@ def lane(monkeypatch):
     """Networks on the stand-in."""
     for name in ("sent", "captured"):
         monkeypatch.setattr(Replaying, name, [])
-    monkeypatch.setattr(runtimes, "open_lane", lambda device: Replaying())
+    monkeypatch.setattr(lanes, "open_lane", lambda device: Replaying())
     monkeypatch.setitem(IMAGES, "cpu", IMAGES["cuda"])
     return Replaying
 
@@ -80,7 +80,7 @@ def test_crops_on_a_device_are_the_same_bytes(crops, size):
     for flow, channels in ((False, 3), (True, 10)):
         images = np.random.default_rng(0).integers(0, 256, (3, *size, channels), np.uint8)
         view = View(SIDE, crops, flow)
-        found = view.of_batch(torch.from_numpy(np.stack([view.trimmed(image) for image in images])))
+        found = crops_of(torch.from_numpy(np.stack([view.trimmed(image) for image in images])), view)
         assert (found.numpy() == np.stack([view.of(image) for image in images])).all()
 
 
@@ -94,7 +94,7 @@ def test_features_by_replayed_networks(lane, crops, segments, monkeypatch):
     found = [row for video in videos for row in rows(made, video)]
     mixed = [made.inputs.rgb(video[0][0].frames) for video in videos]
     together = made._features("rgb", mixed)
-    monkeypatch.setattr(runtimes, "open_lane", open_lane)
+    monkeypatch.setattr(lanes, "open_lane", open_lane)
     exact = twostream(**parts)
     expected = [row for video in videos for row in rows(exact, video)]
     assert [row.index for row in found] == [row.index for row in expected]

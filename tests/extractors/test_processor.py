@@ -3,7 +3,7 @@
 import pytest
 
 from lstr.extractors import processor
-from lstr.extractors.networks.runtimes.fused import fast_precision
+from lstr.extractors.devices import fast_precision
 
 AVX512 = "fpu avx2 avx512f avx512_vnni avx512_bf16"
 CORES = "processor\t: 0\n{}\n\nprocessor\t: 1\nvendor_id\t: another\nflags\t\t: amx_bf16\n"

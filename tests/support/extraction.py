@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.twostream import TwoStream
+from lstr.extractors.run import TwoStream
 from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.resume import resume

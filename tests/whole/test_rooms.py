@@ -35,12 +35,14 @@ ORDER = {
     ),
     "lstr.extractors": (
         ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
+        ("backbones",),
         ("devices", "weights"),
         ("lanes",),
         ("video", "flow"),
         ("recipe",),
         ("presets", "images"),
         ("networks",),
+        ("run",),
         ("twostream",),
     ),
     "lstr.pipelines": (
@@ -50,7 +52,7 @@ ORDER = {
         ("features",),
         ("weights",),
         ("model_files", "annotations"),
-        ("networks",),
+        ("networks", "thresholds"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
         ("training", "quantisation"),

@@ -5,16 +5,19 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from importlib.metadata import version as version_of
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from lstr.extractors.errors import NetworkRuntimeError
-from lstr.extractors.networks.runtimes.torch_runtime import PooledNetwork
 from lstr.extractors.recipe import INT8, NetworkRecipe
+
+if TYPE_CHECKING:  # a network that was converted before needs none
+    from torch import Tensor, nn
+
+    from lstr.extractors.networks.runtimes.torch_runtime import PooledNetwork
 
 FORMAT = 1  # of what is kept of a converted network; raise it when conversion changes
 TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
@@ -35,7 +38,7 @@ class Store(Protocol):
 class NetworkJob:
     """A network to compute with: the module, what its recipe says of it, and how it will be used."""
 
-    network: Callable[[], nn.Module]
+    network: "Callable[[], nn.Module]"
     """Makes it, where no converted one is at hand."""
     part: NetworkRecipe
     sha256: str
@@ -57,36 +60,44 @@ class NetworkJob:
         """Of a chunk."""
         return self.part.images
 
-    def pooled(self, precision: str | None = None) -> PooledNetwork:
+    def pooled(self, precision: str | None = None) -> "PooledNetwork":
         """The network as torch computes it; another `precision` than its own for a runtime that rounds by itself."""
-        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device)
+        from lstr.extractors.networks.runtimes.torch_runtime import PooledNetwork
 
-    def example(self) -> torch.Tensor:
+        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device, self.side)
+
+    def example(self) -> "Tensor":
         """As few images (N, H, W, C) as the network takes, of noise that is always the same."""
+        import torch
+
         shape = (self.part.segments, self.side, self.side, self.channels)
         return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
     def key(self, runtime: str, version: str) -> str:
         """Names what a runtime makes of it: another one for other weights, scale, layers, images or versions."""
         part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
-        about = [FORMAT, runtime, version, torch.__version__, exact_precision(self), self.side, part]
+        del part["stem"]  # the tensors have it
+        about = [FORMAT, runtime, version, version_of("torch"), exact_precision(self), self.side, part]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
 
-@torch.inference_mode()
 def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:
     """Compare what a converted network, in float32 or int8, makes of noise with torch's features.
 
     Raises NetworkRuntimeError where it is something else.
     """
+    import torch
+
     images = job.example()
-    exact = job.pooled(exact_precision(job))(images)
-    found = torch.from_numpy(compute(images.numpy()))
-    same = found.shape == exact.shape and bool(found.isfinite().all())
+    with torch.inference_mode():
+        exact = job.pooled(exact_precision(job))(images).numpy()
+    found = compute(images.numpy())
+    same = found.shape == exact.shape and bool(np.isfinite(found).all())
     if same and job.part.ranges:  # a value between two steps may fall to either, so the direction is compared
-        same = bool(torch.cosine_similarity(found, exact).min() >= LEAST_COSINE)
+        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
+        same = bool(((found * exact).sum(1) >= LEAST_COSINE * lengths).all())
     elif same:
-        same = bool((found - exact).abs().max() <= TOLERANCE * exact.abs().max())
+        same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
     if not same:
         raise NetworkRuntimeError(
             f"{runtime} makes other features of the network {job.part.network} than torch.",

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import torch
 from numpy.typing import NDArray
 
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
+from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 
 NAME = "onnxruntime"
 OPSET = 17
 IMAGES, FEATURES = "images", "features"
 
 
-class OnnxNetwork:
-    """A RunningNetwork of ONNX Runtime. Each calling thread computes alone."""
+class OnnxNetwork(RunningNetwork):
+    """A network of ONNX Runtime. Each calling thread computes alone."""
 
     runtime = NAME
 
@@ -51,17 +51,19 @@ def _session(content: bytes) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-@torch.no_grad()
 def _export(job: NetworkJob) -> bytes:
+    import torch
+
     file = io.BytesIO()
-    torch.onnx.export(
-        job.pooled(exact_precision(job)),
-        (job.example(),),
-        file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
-        input_names=[IMAGES],
-        output_names=[FEATURES],
-        dynamic_axes={IMAGES: {0: "n"}, FEATURES: {0: "n"}},
-        opset_version=OPSET,
-        dynamo=False,  # the newer exporter needs another package, and fixes the number of images
-    )
+    with torch.no_grad():
+        torch.onnx.export(
+            job.pooled(exact_precision(job)),
+            (job.example(),),
+            file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
+            input_names=[IMAGES],
+            output_names=[FEATURES],
+            dynamic_axes={IMAGES: {0: "n"}, FEATURES: {0: "n"}},
+            opset_version=OPSET,
+            dynamo=False,  # the newer exporter needs another package, and fixes the number of images
+        )
     return file.getvalue()

@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from lstr.extractors.devices import fast_precision
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
-from lstr.extractors.networks.runtimes.fused import fast_precision
-from lstr.extractors.networks.runtimes.quantised import LEAST, STEPS
-from lstr.extractors.recipe import INT8
+from lstr.extractors.networks.runtimes.running_network import RunningNetwork
+from lstr.extractors.processor import extensions
+from lstr.extractors.recipe import INT8, LEAST, STEPS
 
 NAME = "openvino"
 TELEMETRY = "openvino_telemetry"
@@ -45,8 +45,8 @@ def load_core() -> Any:
     return load_openvino().Core()
 
 
-class OpenVINONetwork:
-    """A RunningNetwork of OpenVINO. Each calling thread has a request of its own, and computes in it alone."""
+class OpenVINONetwork(RunningNetwork):
+    """A network of OpenVINO. Each calling thread has a request of its own, and computes in it alone."""
 
     runtime = NAME
 
@@ -120,6 +120,7 @@ class OpenVINONetwork:
 
     def _convert(self, store: Store | None) -> Any:
         """The model traced from torch, checked against it, and kept. Raises what OpenVINO raises, and as the check."""
+        import torch
         from openvino.frontend import FrontEndManager
         from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
@@ -178,5 +179,4 @@ def multiplies_int8() -> bool:
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return True
-    check = getattr(torch.cpu, "_is_vnni_supported", None)  # not documented, so a version may lack it
-    return bool(check and check())
+    return "avx512_vnni" in extensions()

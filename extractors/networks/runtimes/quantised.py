@@ -11,10 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from lstr.extractors.errors import RecipeError
-from lstr.extractors.recipe import NetworkRecipe
+from lstr.extractors.recipe import LEAST, STEPS, NetworkRecipe
 
-STEPS = 127  # of a weight, and of a signed input, to either side of zero
-LEAST = 1e-12  # a step; of a channel of zeros
 OUTSIDE = 10_000  # of so many values one may lie outside a range, to either side
 UNEVEN = 8  # times as many outer values are kept of each batch, for batches are not alike
 

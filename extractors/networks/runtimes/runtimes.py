@@ -4,10 +4,8 @@ import importlib.util
 
 from lstr.extractors.devices import keep_float32_exact
 from lstr.extractors.errors import NetworkRuntimeError
-from lstr.extractors.lanes import open_lane
-from lstr.extractors.networks.backbones.backbones import quiet
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
-from lstr.extractors.networks.runtimes.torch_runtime import RunningNetwork, TorchNetwork
+from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 AUTO = "auto"
@@ -43,10 +41,15 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
     Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
     """
     if runtime == "torch":
+        from lstr.extractors import lanes
+        from lstr.extractors.networks.runtimes.torch_runtime import TorchNetwork
+
         if job.device != "cpu" and job.precision == "float32":
             keep_float32_exact()
         pooled = job.pooled()
-        return TorchNetwork(pooled, open_lane(job.device), (job.side, job.side, job.channels))
+        return TorchNetwork(pooled, lanes.open_lane(job.device), (job.side, job.side, job.channels))
+    from lstr.extractors.backbones.mmaction_registry import quiet
+
     try:
         with quiet():
             if runtime == "openvino":

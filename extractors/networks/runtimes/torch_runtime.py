@@ -1,9 +1,9 @@
-"""A network as every runtime has it: images of bytes in, features out, and nothing left to do before or after."""
+"""A network that torch computes: scaled, averaged over space, and cropped where that is cheaper."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Protocol
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,27 +14,20 @@ from lstr.extractors.images.crops import View
 from lstr.extractors.lanes import Lane
 from lstr.extractors.networks.runtimes.fused import DTYPES, fuse
 from lstr.extractors.networks.runtimes.quantised import quantise
+from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.recipe import INT8, NetworkRecipe
-
-
-class RunningNetwork(Protocol):
-    """A network that is ready to compute, in as many threads as call it."""
-
-    runtime: str
-
-    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """(N, H, W, C) → (N, D), the maps averaged over space. A row does not depend on N beyond 1e-5."""
-
-    def prepare(self, batches: Iterable[int]) -> None:
-        """Make what depends on the number of images, now rather than at the first call with so many."""
 
 
 class PooledNetwork(nn.Module):
     """The network of a stream for inference in a precision, with the scale of its input and the mean over space."""
 
-    def __init__(self, network: nn.Module, part: NetworkRecipe, precision: str, device: str):
+    def __init__(self, network: nn.Module, part: NetworkRecipe, precision: str, device: str, side: int | None = None):
+        """`side` is that of all images, in pixels, where it is known."""
         super().__init__()
-        fused = fuse(network, precision, device)
+        fused = fuse(network, precision, device, part.fuses)
+        for module in fused.modules():
+            if side and hasattr(module, "settle"):
+                cast(Any, module).settle(side)
         self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
         self.dtype = DTYPES[precision]
         self.scale = Scale(part).to(device)
@@ -70,10 +63,11 @@ def scaled(images: Tensor, part: NetworkRecipe) -> Tensor:
     return Scale(part).to(images.device)(images)
 
 
-class TorchNetwork:
+class TorchNetwork(RunningNetwork):
     """A RunningNetwork of torch, on any device.
 
-    On a GPU it is captured for the numbers of images that `prepare` names, and crops there what `of_fitted` gives it.
+    On a GPU it is captured for the numbers of images that `prepare` names, and crops there what
+    `of_fitted` gives it: images would travel ten times.
     """
 
     runtime = "torch"
@@ -82,11 +76,6 @@ class TorchNetwork:
         """`shape` is that of an image, (H, W, C)."""
         self.pooled, self.lane, self.shape = pooled, lane, shape
         self._graphs: dict[int, tuple[Tensor, Callable[[], Tensor]]] = {}
-
-    @property
-    def crops(self) -> bool:
-        """Whether `of_fitted` is the way to give it images: where they would travel ten times."""
-        return self.lane.captures
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -97,20 +86,19 @@ class TorchNetwork:
 
     @torch.inference_mode()
     def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
-        """Of each chunk the images (H, W, C) of its segments → (chunks, crops · segments, D), as of `view.of` of each.
-
-        Chunks may differ in size, not the segments of one.
-        """
+        """As RunningNetwork."""
+        if not self.lane.captures:
+            return super().of_fitted(chunks, view)
         trimmed = [[view.trimmed(image) for image in segments] for segments in chunks]
         with self.lane.working():
             seen = []
             for _, alike in groupby(trimmed, lambda segments: segments[0].shape):
                 images = self.lane.send([image for segments in alike for image in segments])
-                crops = view.of_batch(images).unflatten(0, (-1, len(trimmed[0])))  # (B, segments, crops, ...)
+                crops = crops_of(images, view).unflatten(0, (-1, len(trimmed[0])))  # (B, segments, crops, ...)
                 seen.append(crops.transpose(1, 2).flatten(1, 2))  # of each crop all segments, one after the other
             wait = self.lane.fetch(self._features(torch.cat(seen).flatten(0, 1)))
         features = wait()
-        return features.reshape(len(chunks), -1, features.shape[-1])
+        return features.reshape(len(chunks), -1, features.shape[-1]).mean(1)
 
     def prepare(self, batches: Iterable[int]) -> None:
         """Capture the network for these numbers of images, where the device gains by it."""
@@ -130,3 +118,22 @@ class TorchNetwork:
         memory, replay = self._graphs[size]
         memory[:n] = images
         return replay()[:n]
+
+
+def crops_of(images: Tensor, view: View) -> Tensor:
+    """Trimmed images (B, H, W, C) uint8 on any device → (B, crops, side, side, C), the bytes that `view.of` makes."""
+    if view.crops == 1:
+        return images[:, None]
+    mirror = images.flip(2)
+    if view.flow:
+        mirror[..., ::2] = 255 - mirror[..., ::2]
+    if view.crops == 2:
+        return torch.stack([images, mirror], 1)
+    side = view.side
+    height, width = images.shape[1:3]
+    h, w = (height - side) // 4, (width - side) // 4
+    crops = []
+    for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
+        crops.append(images[:, y : y + side, x : x + side])
+        crops.append(mirror[:, y : y + side, width - x - side : width - x])
+    return torch.stack(crops, 1)

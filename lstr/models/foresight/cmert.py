@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.layers.transformer import DecoderLayer, Stack, causal_mask
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight.foresight import Foresight, newest
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
@@ -33,6 +34,8 @@ class CMeRT(Foresight):
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
         layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
         super().__init__(config, n_classes, layer, layer, fusions=1)
+
+    scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
 
     @property
     def has_idle_parameters(self) -> bool:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.layers.packing import pack
+from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.models.lstr import caches, dense, precomputed
 from lstr.models.lstr.network import Network
 from lstr.models.lstr.precomputed import Constants
@@ -16,6 +17,8 @@ from lstr.models.stream import Plan, Tensors
 
 class LSTR(Network):
     """The Long Short-Term Transformer and the designs it is compared with; `Network` lists them."""
+
+    scoring_rule = LSTR_RULE
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
         """As `video_logits`, computing what windows have in common once (`lstr.models.lstr.dense`)."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lstr.config import LSTRConfig
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.lstr.model import LSTR
 from lstr.windows.windows import Outputs, Part
 
@@ -36,6 +37,8 @@ class TeSTra(LSTR):
         age = torch.arange(config.n_long - 1, -1, -1, dtype=torch.float64)  # (n_long,), the newest is 0
         scores = (config.decay**age + 1e-10).log() if config.decay < 1 else torch.zeros_like(age)
         self.register_buffer("slot_scores", scores.float(), persistent=False)
+
+    scoring_rule = ScoringRule("TeSTra", "long videos", "ignored")
 
     @property
     def first_position(self) -> int:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.layers.renaming import with_prefixes
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows.loss import Supervision, loss_mask
@@ -93,6 +94,8 @@ class FATS(Model):
         self.gate = nn.Sequential(
             nn.Linear(width, between, bias=False), nn.ReLU(), nn.Linear(between, 2, bias=False), nn.Softmax(dim=-1)
         )
+
+    scoring_rule = ScoringRule("FATS", "every", "negative")
 
     def outputs(self) -> Outputs:
         """Every work slot, of which a step of training takes one."""

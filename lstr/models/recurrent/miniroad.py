@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.layers.fewer_bits import linear_of
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.stream import Tensors, begun
 from lstr.windows.windows import Outputs, Windows
@@ -71,6 +72,8 @@ class MiniROAD(Recurrent):
         self.recurrent = nn.GRU(config.d_feedforward, config.d_model, batch_first=True)
         if config.anticipation:
             self.anticipate = nn.Linear(config.d_model, config.anticipation * config.d_model)
+
+    scoring_rule = ScoringRule("MiniROAD", "every", "ignored")
 
     def outputs(self) -> Outputs:
         """The newest chunk; with anticipation, the chunks after it instead."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from lstr.config import LSTRConfig
 from lstr.layers.heads import FeatureHead
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows.windows import Outputs, Part, Windows
@@ -140,6 +141,8 @@ class TRN(Recurrent):
         self.future_gate = nn.Sequential(nn.Linear(d_model, d_token), nn.ReLU())
         if not config.shared_classifier:
             self.future_classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("TRN", "every", "ignored")
 
     @property
     def has_idle_parameters(self) -> bool:

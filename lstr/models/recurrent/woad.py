@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from lstr.config import LSTRConfig
 from lstr.layers.heads import FeatureHead
 from lstr.layers.renaming import with_prefixes
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.woad_labels import pseudo_targets
 from lstr.models.stream import Tensors
@@ -75,6 +76,8 @@ class WOAD(Recurrent):
         self.start = nn.Linear(config.d_model, 2)
         self.video_classifier = nn.Linear(config.d_feedforward, n_classes - 1)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    scoring_rule = ScoringRule("WOAD", "every", "negative")
 
     def outputs(self) -> Outputs:
         """Every work slot."""

@@ -19,7 +19,6 @@ from lstr.extractors.weights.archive import (
     is_archive,
     is_member,
     member_path,
-    read_member,
     write_archive,
 )
 from lstr.extractors.weights.content import read_content
@@ -96,7 +95,7 @@ def test_tensors_lie_in_the_file_as_in_memory(path):
 
 def test_a_member_is_a_weights_file(path):
     assert member_path(path, "rgb") == path / RGB and is_member(path / RGB) and not is_member(path)
-    assert read_content(path / RGB)["lstr"] == read_member(path / RGB).note == "a note"
+    assert read_content(path / RGB)["lstr"] == Archive(path).note(RGB) == "a note"
     assert is_archive(path) and not is_archive(path.parent) and not is_archive(path.parent / "none")
 
 

@@ -14,6 +14,7 @@ from lstr.errors import ConfigError, LstrError
 from lstr.kinds import make_model
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Model
+from lstr.models.stream import begun
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import Outputs, gather
 from lstr_cli.detect import command as detect
@@ -41,10 +42,12 @@ class Mean(Model):
     def begin(self, n_streams: int) -> dict[str, Tensor]:
         return {"mean": self.classifier.weight.new_zeros(n_streams, self.config.d_model)}
 
-    def advance(self, constants, tensors, chunks, features: Tensor) -> Tensor:
-        tensors["mean"][torch.from_numpy(chunks == 0)] = 0
-        tensors["mean"].add_(self.feature_head_work(features)).mul_(0.5)
-        return self.classifier(tensors["mean"])[:, None]
+    def plan(self, chunks):
+        return {"fresh": chunks == 0}
+
+    def step(self, constants, tensors, plan, features: Tensor, donate=False):
+        mean = (begun(tensors["mean"], plan.get("fresh")) + self.feature_head_work(features)) / 2
+        return self.classifier(mean)[:, None], {"mean": mean}
 
     def means(self, tokens: Tensor) -> Tensor:
         mean, logits = torch.zeros_like(tokens[:, 0]), []

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from lstr.extractors.errors import FlowError, VideoError
-from lstr.extractors.twostream import FeatureRow
+from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.recorded import AHEAD, Deciding, default_at_once, runs_of
+from lstr.pipelines.detection.recorded import Deciding, default_at_once, runs_of
 from lstr.pipelines.detection.sources import Limits, NetworkOptions, Source, Unreadable
 from lstr.pipelines.detection.writer import OutputOptions
 from lstr.pipelines.progress import Failed
@@ -94,18 +94,18 @@ def source_of(rows: Rows, tmp_path, name: str) -> Source:
 
 def test_the_next_ones_run_ahead_and_no_farther(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr("lstr.pipelines.detection.recorded.AHEAD", 2)
-    assert AHEAD >= 240
-    rows = [Rows(5), Rows(3, fails=True), Rows(4), Rows(4)]
+    rows = [Rows(5), Rows(9, fails=True), Rows(4), Rows(4)]
     opened = (source_of(one, tmp_path, str(i)) for i, one in enumerate(rows))
     with closing(runs_of(opened, Deciding(loaded), 2)) as runs:
         first = next(runs)
         assert rows[1].begun.wait(60), "nobody has taken anything of the first one"
         list(first.run())
+        assert not rows[1].closed.wait(0.5), "without a bound it is at its end by now"
         assert rows[0].taken == 5 and rows[1].taken <= 3 and rows[2].taken == rows[3].taken == 0
         failing = next(runs).run()
         with pytest.raises(VideoError, match="is damaged"):
             list(failing)
-        assert rows[1].taken == 3 and rows[2].taken <= 3
+        assert rows[1].taken == 9 and rows[2].taken <= 3
         third = next(runs).run()
         assert next(third).id == "2"
         third.close()

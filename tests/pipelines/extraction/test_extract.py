@@ -109,8 +109,8 @@ def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_pat
         for a, b in zip(folders[0].load(video_id), folders[1].load(video_id), strict=True):
             assert a.tobytes() == b.tobytes()
         seconds = folders[1].read_record(video_id)["seconds"]
-        assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.threads
-    monkeypatch.setattr(twostream, "pooled", Mock(side_effect=MemoryError("no room")))
+        assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.options.threads
+    monkeypatch.setattr(twostream, "_features", Mock(side_effect=MemoryError("no room")))
     with pytest.raises(ExhaustedError, match="Memory ran out"):
         extracted(videos, folders[2], twostream, workers, at_once=3)
     assert not folders[2].ids() and not [t for t in threading.enumerate() if t.name.startswith("merged")]

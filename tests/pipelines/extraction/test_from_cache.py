@@ -9,6 +9,7 @@ import pytest
 from lstr.extractors.errors import MissingPathError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.weights.published_files import sha256_of
@@ -33,8 +34,7 @@ def workers():
 @pytest.fixture(scope="module")
 def twostream():
     made = build_twostream(SMALL, WeightSources(), "cpu", "float32")
-    made.threads = 1
-    return made
+    return made.again(options=RunOptions(threads=1))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_cached_chunks_give_the_same_bits_and_compute_no_flow(
 
 
 def test_other_networks_compute_no_flow_again(lstr, finetuned, filled, submitted, tmp_path):
-    """A renamed video is known by its content; --no-cache decodes, and computes flow."""
+    """A renamed video is known by its content; --cache none decodes, and computes flow."""
     shutil.copy(finetuned.videos["scene_00"], tmp_path / "renamed.mp4")
     weights = finetuned.weights.path
     options = ["--recipe", weights, "--stream", "flow", "--workers", 1, "--set", "threads=1"]
@@ -145,7 +145,7 @@ def test_a_cache_of_other_chunks_is_left_alone(twostream, filled):
 
 def test_rgb_alone_is_made_of_chunks_with_flow(finetuned, twostream, filled, plain, tmp_path):
     rgb = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(), "cpu", "float32")
-    rgb.threads = 1
+    rgb = rgb.again(options=RunOptions(threads=1))
     folder, (outcome,) = made({"scene_01": finetuned.videos["scene_01"]}, tmp_path / "f", rgb, None, filled)
     record = folder.read_record("scene_01")
     assert outcome.state == "done" and record["cached"] is True and record["flow_backend"] is None

@@ -73,7 +73,7 @@ def learnt(videos, tmp_path_factory) -> tuple[list, Learnt]:
 @pytest.mark.long
 def test_one_file_has_all_that_detection_needs(videos, learnt):
     events, result = learnt
-    names = list(dict.fromkeys(event.step for event in events if isinstance(event, Doing)))
+    names = list(dict.fromkeys(event.step.name for event in events if isinstance(event, Doing)))
     assert names == [
         "compute frames and flow",
         "train the flow network",
@@ -114,7 +114,7 @@ def test_stopped_in_every_step_it_ends_in_the_same_file(videos, learnt, tmp_path
     for step in ("train the flow network", "compute features", "train the model", "choose thresholds", "measure"):
         with closing(learn(chosen)) as events:
             for event in events:
-                if isinstance(event, Doing) and event.step.startswith(step) and event.done:
+                if isinstance(event, Doing) and event.step.name.startswith(step) and event.done:
                     break
         assert not (tmp_path / "drawn.lstr").exists()
     _, result = run(chosen)
@@ -162,7 +162,7 @@ def test_other_labels_begin_anew(videos, learnt, tmp_path):
         seen = []
         for event in events:
             seen.append(event)
-            if isinstance(event, Doing) and event.step == "train the flow network":
+            if isinstance(event, Doing) and event.step.name == "train the flow network":
                 break
     assert any(isinstance(event, Notice) and "anew" in event.text for event in seen)
     assert not (tmp_path / "drawn.learn" / "run").exists()
@@ -266,7 +266,7 @@ def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path)
         ):
             chosen = options(videos, tmp_path / "x", settings={**SMALL, **more})
             planned = next(event for event in plan(chosen) if isinstance(event, Planned)).plan
-        found[len(more)] = next(step.seconds for step in planned.steps if step.name == MODEL) - STARTING
+        found[len(more)] = next(step.seconds for step in planned.steps if step.key == MODEL) - STARTING
     assert found[0] > 0 and found[0] % 0.125 == 0
     assert found[1] == pytest.approx(20 * found[0]) and found[3] == pytest.approx(3 * found[1])
 

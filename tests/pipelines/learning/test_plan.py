@@ -12,7 +12,6 @@ from lstr.pipelines.learning.plan import (
     LearnPlan,
     fit_epochs,
     make_steps,
-    network_step,
 )
 
 COSTS = Costs(chunk=0.01, row=0.003, image={"flow": 0.01}, model=2.0)
@@ -31,6 +30,14 @@ def test_without_a_time_all_epochs_are_trained():
     assert plan.epochs == {"flow": 30} and plan.draws == 512
     assert plan.after(CHUNKS) < plan.seconds and plan.after(PACK) == 0
     assert LearnPlan.from_dict(plan.to_dict()) == plan
+    assert [plan.at(step.key) for step in plan.steps] == list(range(7))
+
+
+def test_a_plan_of_before_whose_steps_have_a_name_alone_is_read():
+    plan, older = planned(None), planned(None).to_dict()
+    for step in older["steps"]:
+        del step["key"]
+    assert older["steps"][1]["name"] == "train the flow network" and LearnPlan.from_dict(older) == plan
 
 
 @pytest.mark.parametrize("budget", [300, 200, 150, 100, 80])
@@ -57,4 +64,3 @@ def test_a_time_that_cannot_be_kept_is_refused_with_the_least():
 
 def test_a_setting_of_few_epochs_is_no_time_too_short():
     assert planned(1000, epochs=2).epochs == {"flow": 2}
-    assert network_step("rgb") == "train the RGB network"

@@ -26,7 +26,7 @@ from lstr.pipelines.extraction.worker import open_worker
 from lstr.pipelines.features.folder import create_features, open_features
 from lstr.pipelines.networks import fold_networks
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, networks_of
-from lstr.pipelines.networks.converted import use_runtime
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.fold_networks import FoldNetworks
 from lstr.pipelines.networks.recipes import choose_recipe, find_recipe, weights_for
 from tests.support.extraction import returned
@@ -72,9 +72,7 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
         assert told == [hashes, fold, [], weights.recipe.id, False]
     files = WeightSources(*(str(finetuned.weights.file(stream, 2)) for stream in BOTH))
     with FlowWorkers(1, "dis") as workers:
-        alone = build_twostream(SMALL, files, "cpu", "float32")
-        alone.threads = 1
-        use_runtime(alone)
+        alone = run_on(build_twostream(SMALL, files, "cpu", "float32"), threads=1)
         rows = list(alone.rows(open_chunks(finetuned.videos["scene_01"], SMALL.long_side)[2], workers))
     for stream, array in zip(BOTH, extracted.load("scene_01"), strict=True):
         np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)

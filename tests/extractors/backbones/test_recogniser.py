@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
-from lstr.extractors.networks.backbones.backbones import registry
 from lstr.extractors.networks.build import WeightSources, build_network, network_recipe
 from lstr.extractors.networks.runtimes.fused import fuse
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
@@ -50,7 +50,7 @@ def recogniser(config) -> torch.nn.Module:
     models = registry()
     from mmengine.config import Config
 
-    from lstr.extractors.networks.backbones.recogniser import find_config
+    from lstr.extractors.backbones.recogniser import find_config
 
     model = Config.fromfile(str(find_config(str(config)))).model
     for gone in ("pretrained", "init_cfg"):

@@ -1,0 +1,302 @@
+"""The first ten minutes of lstr on a machine with a GPU: do its tests pass, and how fast is each part.
+
+python benchmarks/first_gpu_run.py prepare [VIDEO...]      # at home: fills .gpu/ with what the other machine may lack
+python3 benchmarks/first_gpu_run.py [STEP...] [-o FOLDER]  # there, with .gpu/ carried along; `make gpu-run` is the same
+python benchmarks/first_gpu_run.py --dry-run               # anywhere: each step, small and on the processor
+
+That machine may be lent, bare but for torch, OpenCV, pytest and a compiler, and nothing can be fetched there. So each
+step is a process with a time limit of its own, one that fails stops none, and FOLDER/results.json is whole after each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CARRIED = ROOT / ".gpu"  # which git does not see
+WHEELS = (
+    "av click rich markdown-it-py mdurl pygments safetensors scipy "
+    "mmengine mmcv-lite mmaction2 addict yapf platformdirs termcolor tensorboardX"
+).split()
+PLATFORMS = [f"manylinux{name}_x86_64" for name in ("_2_28", "_2_27", "_2_17", "2014", "1")]
+LAST = 15  # lines of a step's output that are shown
+
+
+def prepare(videos: list[Path], python: str) -> None:
+    """Wheels of the versions that are installed here, for another Python, and videos to measure on."""
+    shutil.rmtree(CARRIED, ignore_errors=True)
+    (CARRIED / "videos").mkdir(parents=True)
+    (CARRIED / ".gitignore").write_text("*\n")
+    wanted = [f"{name}=={distribution(name).version}" for name in WHEELS]
+    where = [word for name in PLATFORMS for word in ("--platform", name)]
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", *where]
+    subprocess.run([*command, "--python-version", python, "-d", CARRIED / "wheels", *wanted], check=True)
+    for video in videos:
+        shutil.copy(video, CARRIED / "videos")
+    print(f"{sum(file.stat().st_size for file in CARRIED.rglob('*') if file.is_file()) >> 20} MiB in {CARRIED}")
+
+
+def lacking() -> list[Path]:
+    """The carried wheels of packages that this Python does not have."""
+    found = []
+    for wheel in sorted(CARRIED.glob("wheels/*.whl")):
+        try:
+            distribution(wheel.name.split("-")[0])
+        except PackageNotFoundError:
+            found.append(wheel)
+    return found
+
+
+def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
+    """Each step's time limit in seconds and its command, in their order; what is measured is named first."""
+    device = "cpu" if dry else "cuda"
+    lstr = [sys.executable, "-m", "lstr_cli.main"]
+    flow = ["--set", f"flow_backend={'native' if dry else 'cuda'}", "--device", device]
+    own = [sys.executable, __file__, *(["--dry-run"] if dry else []), "-o", work, "--step"]
+    carried = sorted((CARRIED / "videos").glob("*"))
+    extract = [
+        *lstr,
+        "extract",
+        *(carried or [work / "videos"]),
+        "--recipe",
+        "fast" if dry else "faithful",
+        "--no-cache",
+        "--json",
+    ]
+    train = [*lstr, "train", work / "drawn", "--labels", work / "drawn" / "labels.json"]
+    train += ["--preset", "lstr-small" if dry else "thumos14", "--device", device]
+    train += ["--set", f"train.max_steps={2 if dry else 60}", *(["--set", "model.long_length=64"] if dry else [])]
+    chain = [*lstr, "bench", "chain", "--set", f"chunks={10 if dry else 40}", "--json", *flow]
+    chain += ["--input", carried[0] if carried else work / "videos" / "scene_00.mp4"]
+    pytest = f"PYTEST_GPU={sys.executable} -m pytest -rA --durations=8 -p no:cacheprovider"
+    made: dict[str, tuple[int, list[str | Path]]] = {
+        "machine": (40, [*own, "machine"]),
+        "install": (90, [*own, "install"]),
+        "inputs": (60, [*own, "inputs"]),
+        "tests": (150, ["make", "test-gpu", pytest, f"LSTR_NEEDS_GPU={'' if dry else 1}"]),
+        "flow": (110, [*own, "flow"]),
+        "networks": (60, [*own, "networks"]),
+    }
+    for backend, workers in (("native", 1),) if dry else (("cuda", 1), ("cuda", 4), ("native", 1)):
+        words = ["--set", f"flow_backend={backend}", "--set", "recipe.precision=bf16"]
+        words += ["--workers", str(workers), "--device", device]
+        made[f"extract-{backend}-{workers}"] = (45, [*extract, "-o", work / f"features-{backend}-{workers}", *words])
+    if not dry:
+        made["chain-faithful"] = (60, [*chain, "--recipe", "faithful", "--set", "recipe.precision=bf16"])
+    made["chain-fast"] = (45, [*chain, "--recipe", "fast"])
+    for precision in ("float32", "bf16"):
+        words = ["-o", work / f"run-{precision}", "--set", f"train.precision={precision}", "--set", "train.log_every=1"]
+        made[f"train-{precision}"] = (60, [*train, *words])
+    model = ["-c", work / "run-float32" / "checkpoint.pt", "--device", "cpu"] if dry else ["--device", "cuda"]
+    script = ROOT / "benchmarks" / "lstr_step.py"
+    made["model"] = (150, [sys.executable, script, work / "model.json", *model, "--seconds", "0.01" if dry else "0.4"])
+    return made
+
+
+# ------------------------------------------------------------------------------------------- steps in this file
+
+
+def machine(work: Path, dry: bool) -> dict:
+    """The GPU, how fast it copies its memory, and what is installed."""
+    import torch
+
+    from lstr.pipelines.provenance import about_machine
+
+    found = about_machine() | {"tools": {name: shutil.which(name) for name in ("nvcc", "gcc", "ffmpeg", "nvidia-smi")}}
+    device = "cpu" if dry else "cuda"
+    if not dry:
+        found["gpu"] = str(torch.cuda.get_device_properties(0))
+    a, b = torch.empty(2, 2**20 if dry else 2**30, dtype=torch.uint8, device=device)
+    seconds = timed(lambda: b.copy_(a), device, 20)
+    return found | {"copied_bytes_per_second": 2 * a.nbytes / seconds}
+
+
+def install(work: Path, dry: bool) -> dict:
+    """What lacks, of the carried wheels, into a folder of the run; the compiled kernel, into the tree."""
+    wheels = lacking()
+    if wheels:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", work / "site"]
+        subprocess.run([*command, *wheels], check=True)
+    from lstr.extractors.flow import tvl1
+
+    if not tvl1.available():
+        subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], check=True, cwd=ROOT)
+    return {"installed": [wheel.name for wheel in wheels]}
+
+
+def inputs(work: Path, dry: bool) -> dict:
+    """Drawn videos, and drawn features at the published widths with labels."""
+    import numpy as np
+
+    from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+
+    render_scenes(work, SceneConfig(2, 1, 5.0, 96, 64) if dry else SceneConfig(4, 1, 30.0, 320, 180))
+    random, database, length = np.random.default_rng(0), {}, 400 if dry else 1200
+    for number in range(12):
+        for name, width in (("rgb_x", 2048), ("flow_x", 1024)):
+            (work / "drawn" / name).mkdir(parents=True, exist_ok=True)
+            np.save(work / "drawn" / name / f"v{number}.npy", random.standard_normal((length, width), np.float32))
+        marks = [{"label": "AB"[i % 2], "segment": [10 * i, 10 * i + 4]} for i in range(1, length // 40 - 1)]
+        database[f"v{number}"] = {"subset": "training", "duration": length / 4, "annotations": marks}
+    (work / "drawn" / "labels.json").write_text(json.dumps({"classes": ["A", "B"], "database": database}))
+    return {}
+
+
+def flow(work: Path, dry: bool) -> dict:
+    """Each kernel of TV-L1: whether it equals the compiled one, and pairs a second by chunks a batch; then threads."""
+    import numpy as np
+    import torch
+
+    from lstr.extractors.flow import tvl1, tvl1_solvers
+    from lstr.extractors.flow.tvl1_torch import flow_between
+    from lstr.extractors.flow.workers import FlowWorkers
+    from lstr.extractors.video.file_reader import FrameReader, read_chunks
+    from lstr.extractors.video.probe import probe
+
+    device, long_side = ("cpu", 32) if dry else ("cuda", 320)
+    path = next(iter(sorted((CARRIED / "videos").glob("*")) or sorted((work / "videos").rglob("*.mp4"))))
+    frames = np.stack([chunk.frames for chunk in read_chunks(FrameReader(probe(path)), long_side)][:16])
+    grey = torch.from_numpy(frames.astype(np.float32).mean(-1).astype(np.uint8))
+    expected = np.stack([tvl1.flow(a.numpy(), b.numpy()) for a, b in zip(grey[0], grey[0, 1:], strict=False)])
+    made: dict = {"size": frames.shape[2:4]}
+    for kernel in tvl1_solvers.KERNELS:
+        if (kernel == "torch") != dry:  # the definition, which a GPU is never fast with
+            continue
+        os.environ[tvl1_solvers.VARIABLE] = kernel
+        got = flow_between(grey[:1].to(device))[0].movedim(1, -1).cpu().numpy()
+        row = made[kernel] = {"about": tvl1_solvers.open_solver(device).about, "equal": bool((got == expected).all())}
+        row["mean_epe"] = float(np.hypot(*np.moveaxis(got - expected, -1, 0)).mean())
+        for chunks in (1,) if dry else (1, 4, 8, 16, 32):
+            batch = grey.repeat(2, 1, 1, 1)[:chunks].to(device)
+            row[f"{chunks} chunks"] = round(
+                5 * chunks / timed(lambda b=batch: flow_between(b), device, 1 if dry else 5)
+            )
+    os.environ.pop(tvl1_solvers.VARIABLE)
+    for backend, threads in (("native", 1),) if dry else (("cuda", 1), ("cuda", 4), ("native", os.cpu_count() or 1)):
+        with FlowWorkers(threads, "tvl1", backend) as workers:
+            seconds = timed(lambda w=workers: [f.result() for f in [w.submit(chunk) for chunk in frames]], device, 3)
+        made[f"{backend}, {threads} threads"] = round(len(frames) / seconds, 1)
+    return made
+
+
+def networks(work: Path, dry: bool) -> dict:
+    """Chunks a second of the feature networks by precision and batch, and how far TF32 is from the processor."""
+    import numpy as np
+    import torch
+
+    from lstr.extractors.networks.build import WeightSources
+    from lstr.extractors.presets import PRESETS
+    from lstr.extractors.twostream import build_twostream
+
+    made: dict = {}
+    device, random = "cpu" if dry else "cuda", np.random.default_rng(0)
+    preset = PRESETS["live" if dry else "faithful"]
+    images = {}
+    for stream, part in preset.parts.items():
+        shape = (16, part.crops, preset.crop, preset.crop, 3 if stream == "rgb" else 10)
+        images[stream] = random.integers(0, 256, shape, np.uint8)
+    for precision in ("bf16", "float32"):
+        built = build_twostream(preset, WeightSources(), device, precision)
+        for stream, chunks in images.items():
+            for n in (1,) if dry else (1, 6, 16):
+                seconds = timed(lambda b=built, s=stream, c=chunks[:n]: b.pooled(s, c), device, 1 if dry else 10)
+                made[f"{precision} {stream}, {n} chunks"] = round(n / seconds, 1)
+    exact, other = (build_twostream(preset, WeightSources(), d, "float32") for d in ("cpu", device))
+    few = preset.streams[0], images[preset.streams[0]][:2]
+    for tf32 in (True, False):
+        torch.backends.cudnn.allow_tf32 = tf32
+        a, b = (built.pooled(*few) for built in (exact, other))
+        made[f"float32 against the processor, TF32 {tf32}"] = float(np.linalg.norm(a - b) / np.linalg.norm(a))
+    return made
+
+
+STEPS: dict[str, Callable[[Path, bool], dict]] = {
+    step.__name__: step for step in (machine, install, inputs, flow, networks)
+}
+
+
+def timed(work: Callable[[], object], device: str, rounds: int) -> float:
+    """Seconds a round, after one that is not counted."""
+    import torch
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    work()
+    wait()
+    start = time.perf_counter()
+    for _ in range(rounds):
+        work()
+    wait()
+    return (time.perf_counter() - start) / rounds
+
+
+# ------------------------------------------------------------------------------------------- the run
+
+
+def run(wanted: list[str], output: Path, dry: bool, budget: float) -> bool:
+    """Every step, and `results.json` after each: how it ended, what it measured. Returns whether all ended well."""
+    (output / "logs").mkdir(parents=True, exist_ok=True)
+    paths = os.pathsep.join([str(ROOT), str(output / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = os.environ | {"PYTHONPATH": paths, "LSTR_HOME": str(output / "home"), "LSTR_DECODER": "pyav"}
+    results: dict[str, dict] = {}
+    end = time.monotonic() + budget
+    for name, (limit, command) in commands(output, dry).items():
+        if wanted and name not in wanted:
+            continue
+        began = time.monotonic()
+        limit = budget if dry else min(limit, end - began)
+        with (output / "logs" / f"{name}.log").open("w+") as log, (output / "logs" / f"{name}.json").open("w+") as made:
+            try:
+                words = list(map(str, command))
+                streams = {"stdin": subprocess.DEVNULL, "stdout": made, "stderr": log}
+                code = subprocess.run(words, cwd=ROOT, env=env, timeout=max(limit, 1), **streams).returncode
+            except subprocess.TimeoutExpired:
+                code = 124
+            texts = [file.seek(0) or file.read() for file in (made, log)]
+        try:
+            record = json.loads(texts[0])
+        except ValueError:
+            record = texts[0].splitlines()[-LAST:]
+        seconds = round(time.monotonic() - began, 1)
+        results[name] = {"code": code, "seconds": seconds, "record": record}
+        (output / "results.json").write_text(json.dumps(results, indent=1))
+        print(
+            f"== {name}: {code} after {seconds} s",
+            *texts[1].splitlines()[-LAST:],
+            sep="\n",
+            flush=True,
+        )
+    return not any(result["code"] for result in results.values())
+
+
+def main() -> None:
+    """Prepare, run, or be one step of a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="STEP", help="`prepare` and videos, or the steps to run")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "build" / "gpu-run")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--budget", type=float, default=570, help="seconds in all")
+    parser.add_argument("--python", default="3.12", help="prepare: the other machine's")
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.step:
+        print(json.dumps(STEPS[options.step](options.output, options.dry_run)))
+    elif options.words[:1] == ["prepare"]:
+        prepare([Path(word) for word in options.words[1:]], options.python)
+    else:
+        sys.exit(not run(options.words, options.output.resolve(), options.dry_run, options.budget))
+
+
+if __name__ == "__main__":
+    main()

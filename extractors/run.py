@@ -1,0 +1,324 @@
+"""Networks that were built, on chunks: their features in numpy, whatever computes them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.extractors.errors import NetworkRuntimeError, RecipeError
+from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from lstr.extractors.images.inputs import Image, Inputs
+from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
+from lstr.extractors.networks.runtimes.running_network import RunningNetwork
+from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
+from lstr.extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
+from lstr.extractors.recipe import Recipe, by_stream
+from lstr.extractors.stages import DECODE, NETWORK
+from lstr.extractors.video.frames import Chunk
+from lstr.extractors.weights.sources import WeightSources
+
+if TYPE_CHECKING:  # what was converted before runs without it
+    from torch import nn
+
+IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
+GPU_THREADS = 2  # one resizes images while the other waits for its features
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FeatureRow:
+    """One chunk's features: rgb (2048,) and flow (1024,), None of a stream without network; `end_time` in seconds."""
+
+    index: int
+    end_time: float
+    rgb: NDArray[np.float32] | None
+    flow: NDArray[np.float32] | None
+
+    @property
+    def features(self) -> dict[str, NDArray[np.float32]]:
+        """By stream, without a stream that is None."""
+        return by_stream(self.rgb, self.flow)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What computes networks, and in how many threads."""
+
+    runtime: str = "torch"
+    """One of RUNTIMES, or `auto` for the fastest that can."""
+    fastest: str | None = None
+    """What `auto` means here, where it was measured."""
+    store: Store | None = None
+    """Where converted networks are kept; None converts them in each process again."""
+    threads: int = field(default_factory=default_workers)
+    """Batches at once on a CPU, where no threads of flow set the number."""
+
+
+Pending = tuple[Chunk, ChunkFlow | None]
+"""A chunk, and its flow on its way."""
+
+
+class Networks(Mapping[str, "nn.Module"]):
+    """Networks by stream, each built when it is first needed: one that was converted before is not needed at all."""
+
+    def __init__(self, make: "Mapping[str, Callable[[], nn.Module]]"):
+        self._make = dict(make)
+        self._built: dict[str, nn.Module] = {}
+
+    def __getitem__(self, stream: str) -> "nn.Module":
+        if stream not in self._built:
+            self._built[stream] = self._make[stream]()
+        return self._built[stream]
+
+    def __contains__(self, stream: object) -> bool:
+        return stream in self._make  # a mapping's own would build it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        return len(self._make)
+
+
+class TwoStream:
+    """A network on RGB and one on flow, or one of them, in evaluation mode on one device, with their recipe.
+
+    `device` is a torch device name. Features are computed by a copy of each network whose batch norm is fused, in the
+    precision of the recipe and as `options` say; the networks themselves keep their weights. `sources` is where these
+    come from.
+    """
+
+    def __init__(
+        self,
+        networks: "Mapping[str, nn.Module]",
+        recipe: Recipe,
+        device: str,
+        sources: WeightSources | None = None,
+        options: RunOptions | None = None,
+    ):
+        self.networks = Networks({stream: partial(_at_rest, networks, stream, device) for stream in networks})
+        self.recipe = recipe
+        self.inputs = Inputs(recipe)
+        self.device = device
+        self.sources = sources or WeightSources()
+        self.options = options or RunOptions()
+        self.seconds = StepSeconds()
+        self.warnings: list[str] = []
+        """Why a runtime that was to be used is not; `prepare` adds to it."""
+        self._running: dict[str, RunningNetwork] = {}
+        self._hashes = {stream: part.sha256 for stream, part in recipe.parts.items()}
+        self._opening = Lock()
+
+    def again(self, recipe: Recipe | None = None, options: RunOptions | None = None) -> "TwoStream":
+        """The same networks by another recipe, or run in another way."""
+        return TwoStream(self.networks, recipe or self.recipe, self.device, self.sources, options or self.options)
+
+    def rgb_input(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3): the central frame, or several."""
+        return self.inputs.cropped("rgb", self.inputs.rgb(frames))
+
+    def flow_input(self, flow: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A chunk's flow (10, H, W) → (crops, 224, 224, 10)."""
+        return self.inputs.cropped("flow", self.inputs.flow(flow))
+
+    def _features(self, stream: str, chunks: list[list[Image]]) -> NDArray[np.float32]:
+        """Features (B, D) of B chunks' segments that fit."""
+        return self._network(stream).of_fitted(chunks, self.inputs.view(stream))
+
+    def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""
+        return self._network(stream).of_crops(images)
+
+    def _network(self, stream: str) -> RunningNetwork:
+        with self._opening:
+            if stream not in self._running:
+                self._running[stream] = self._open(stream)
+            return self._running[stream]
+
+    @property
+    def runtimes(self) -> dict[str, str]:
+        """What computes each network that is open."""
+        return {stream: network.runtime for stream, network in self._running.items()}
+
+    def _open(self, stream: str) -> RunningNetwork:
+        """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
+        part, sha256, options = self.recipe.parts[stream], self._hashes[stream], self.options
+        network = partial(self.networks.__getitem__, stream)
+        job = NetworkJob(network, part, sha256, self.recipe.precision, self.recipe.crop, self.device, options.threads)
+        try:
+            return open_network(job, choose_runtime(options.runtime, self.device, options.fastest), options.store)
+        except NetworkRuntimeError as error:
+            if options.runtime != AUTO:
+                raise
+            self.warnings.append(f"{error} Torch computes it.")
+            return open_network(job, "torch", None)
+
+    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
+        """Feature rows in order, while later chunks are decoded and computed in threads of their own.
+
+        A bounded number of chunks is read ahead. Those of a live source go through the networks one by one, at once;
+        those of a file a few at a time. A row never depends on a later chunk. Without the flow network no flow is
+        computed, and `workers` may be None. Close the generator to end its threads. Raises FlowError, RecipeError for
+        workers of another algorithm, and what `chunks` raises.
+        """
+        workers = self._used(workers)
+        if workers and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
+            raise RecipeError(
+                f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
+                "use the flow of the features it belongs to: [[algorithm]].",
+            )
+        threads, more = (workers.workers, workers.ahead) if workers else (0, 0)
+        return self._rows(self._read(chunks, workers), threads, more, 1 if live else self.batch)
+
+    def _used(self, workers: FlowWorkers | None) -> FlowWorkers | None:
+        """The workers, where a network takes flow."""
+        if "flow" not in self.networks:
+            return None
+        assert workers is not None, "a network on flow needs workers for it"
+        return workers
+
+    def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
+        """As `rows`, of chunks whose flow (10, H, W) is computed already, by as many threads as flow would have there.
+
+        Of a chunk's frames only the recipe's `rgb_frame` is read, so its network must see one frame at a time.
+        """
+        pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
+        return self._rows(self._timed(pending), threads, 2 * threads, self.batch)
+
+    def _rows(self, reading: Iterator[Pending], n_flow: int, more: int, batch: int) -> Iterator[FeatureRow]:
+        """Rows by networks beside `n_flow` threads of flow, read so many chunks `more` than a batch ahead."""
+        # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
+        # flow and networks as either has work, and none waits for another within a layer
+        threads = GPU_THREADS if self.device != "cpu" else n_flow or self.options.threads
+        if self.device != "cpu":
+            self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
+        with closing(Ahead(reading, batch + more, "reader")) as begun:  # while the networks are compiled
+            self.prepare(batch)
+            yield from self._compute(iter(begun), batch, threads)
+
+    @property
+    def batch(self) -> int:
+        """Chunks that go through the networks at a time where as many are at hand."""
+        images = max(self.recipe.parts[stream].images for stream in self.networks)
+        return max(1, IMAGES[self.device.partition(":")[0]] // images)
+
+    def open(self) -> None:
+        """Open the networks on their runtime, which converts them where that was not done before.
+
+        Raises NetworkRuntimeError where a runtime that was named cannot be used.
+        """
+        for stream in self.networks:
+            self._network(stream)
+
+    def prepare(self, *batches: int) -> None:
+        """Make what computes features of so many chunks at once, now rather than when the first come; as `open`."""
+        for stream in self.networks:
+            images = self.recipe.parts[stream].images
+            self._network(stream).prepare(batch * images for batch in batches)
+
+    @property
+    def _uses_torch(self) -> bool:
+        return "torch" in self.runtimes.values()
+
+    def begin_thread(self) -> None:
+        """Make this thread one of several that run the networks at once, after `prepare`: each computes alone."""
+        if self._uses_torch:
+            import torch
+
+            torch.set_num_threads(1)
+
+    def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
+        """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
+
+        A thread of `pool` waits for the flow.
+        """
+        workers = self._used(workers)
+        ready = tuple((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
+        return pool.submit(lambda: NETWORK(self._batch)(ready)[0])
+
+    def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
+        """Chunks with their flow on its way."""
+        with closed_after(self._timed(chunks)) as source:
+            for chunk in source:
+                yield chunk, workers.submit(chunk.frames) if workers else None
+
+    def _timed(self, items: Iterable[T]) -> Iterator[T]:
+        """The same items, the time until each counted as decoding."""
+        with closed_after(items) as source:
+            while True:
+                start = perf_counter()
+                with DECODE:
+                    item = next(source, None)
+                self.seconds.decode += perf_counter() - start
+                if item is None:
+                    return
+                yield item
+
+    def _compute(self, reading: Iterator[Pending], batch: int, threads: int) -> Iterator[FeatureRow]:
+        def submitted() -> Iterator[Future]:
+            with closed_after(reading) as source:
+                while ready := tuple(islice(source, batch)):
+                    yield pool.submit(NETWORK(self._batch), ready)
+
+        with (
+            torch_threads() if self._uses_torch else nullcontext(),
+            ThreadPoolExecutor(threads, "networks", self.begin_thread) as pool,
+            closed_after(ahead(submitted(), threads, "batches")) as computing,
+        ):
+            for future in computing:
+                rows, seconds = future.result()
+                self.seconds.add(seconds)
+                yield from rows
+
+    def _batch(self, ready: Sequence[Pending]) -> tuple[list[FeatureRow], StepSeconds]:
+        seconds = StepSeconds()
+        rgb: Sequence[NDArray[np.float32] | None] = [None] * len(ready)
+        flow = rgb
+        if "rgb" in self.networks:
+            start = perf_counter()
+            rgb = list(self._features("rgb", [self.inputs.rgb(chunk.frames) for chunk, _ in ready]))
+            seconds.rgb_network = perf_counter() - start
+        if "flow" in self.networks:
+            pending = [part for _, part in ready if part]
+            fields = [part.result() for part in pending]
+            start = perf_counter()
+            flow = list(self._features("flow", [self.inputs.flow(field) for field in fields]))
+            seconds.flow_network = perf_counter() - start
+            seconds.flow = sum(part.seconds for part in pending)
+        rows = [
+            FeatureRow(chunk.index, chunk.end_time, r, f) for (chunk, _), r, f in zip(ready, rgb, flow, strict=True)
+        ]
+        return rows, seconds
+
+    def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
+        """Set a random network's batch-norm statistics to those of images (N, segments, 224, 224, C).
+
+        Without them a random network's activations carry little (its layers do not normalise). The recipe must be
+        made again afterwards, because the network's hash changes.
+        """
+        from lstr.extractors.networks.calibration import calibrate
+        from lstr.extractors.networks.weights import fingerprint
+
+        network = self.networks[stream]
+        calibrate(network, images, self.recipe.parts[stream], self.device, batch)
+        self._hashes[stream] = fingerprint(network)
+        self._running.pop(stream, None)
+
+
+def _at_rest(networks: "Mapping[str, nn.Module]", stream: str, device: str) -> "nn.Module":
+    """The network of a stream in evaluation mode on a device."""
+    import torch
+
+    network = networks[stream]
+    network.to(device=device).to(memory_format=torch.channels_last)
+    network.eval()  # the ResNet of a config of mmaction2 returns None here
+    return network

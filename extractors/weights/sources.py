@@ -1,0 +1,24 @@
+"""Where the weights of a recipe's networks are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class WeightSources:
+    """Where the networks' weights come from: a file, a weights folder, or None for seeded random weights."""
+
+    rgb: str | None = None
+    flow: str | None = None
+    calibration: "Mapping[str, Mapping[str, Tensor]]" = field(default_factory=dict)
+    """Stored batch-norm statistics by stream, for random weights."""
+    calibrated_on: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> dict[str, str | None]:
+        """Where each stream's weights come from."""
+        return {"rgb": self.rgb, "flow": self.flow}
