@@ -22,6 +22,9 @@ SETTINGS = "Settings, each as --set NAME=VALUE"
 RANK = {f"--{name}": rank for rank, name in enumerate(ORDER.split())}
 
 
+_running: click.Command | None = None  # not Click's context, which threads of the command lack
+
+
 def name_of(param: click.Parameter) -> str:
     """The long name of an option."""
     return max(param.opts, key=len)
@@ -60,6 +63,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context):
         """Run it; its typed errors name options of this very command."""
+        global _running
+        _running = self
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -69,9 +74,7 @@ class Command(click.Command):
 
 def in_options(text: str, command: click.Command | None = None) -> str:
     """A sentence with its marks as options and settings of a command, that which runs where none is given."""
-    context = click.get_current_context(silent=True)
-    command = command or (context.command if context else None)
-    return in_words(text, lambda name, value: _option(command, name, value))
+    return in_words(text, lambda name, value: _option(command or _running, name, value))
 
 
 def _option(command: click.Command | None, name: str, value: str) -> str:

@@ -25,6 +25,9 @@ from lstr_cli.settings import set_option, setting
         + ["idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14"]
         + ["efc-thumos14", "ed-thumos14", "red-thumos14", "ttm-thumos14"]
         + ["lap-like-thumos14", "tfn-like-thumos14", "conv-deconv-thumos14"]
+        + ["trn-small", "lfb-small", "miniroad-small", "testra-small", "gatehub-small", "oadtr-small", "colar-small"]
+        + ["cmert-small", "mat-small", "idn-small", "fats-small", "woad-small", "efc-small", "ed-small", "red-small"]
+        + ["ttm-small", "lap-like-small", "tfn-like-small", "conv-deconv-small"]
     ),
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published, tvseries-published: those of the "
@@ -35,8 +38,8 @@ from lstr_cli.settings import set_option, setting
     "idn-thumos14, fats-thumos14, woad-thumos14, woad-video-thumos14: of IDN's, FATS' and WOAD's. "
     "efc-thumos14, ed-thumos14, red-thumos14, ttm-thumos14: sizes of those papers. "
     "lap-like-thumos14, tfn-like-thumos14, conv-deconv-thumos14: sizes of our own. "
-    "small: for little video, an RNN. lstr-small: LSTR of that size.  [default: small up to an hour of training video, "
-    "or lstr-small where settings speak of another kind, else thumos14]",
+    "small: for little video, an RNN. KIND-small: another kind of that size.  [default: small up to an hour of "
+    "training video, else thumos14; where model.kind is set, those of that kind]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option

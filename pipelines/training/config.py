@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from lstr.config import KINDS, LSTRConfig, check_range, override
+from lstr.config import FOR_LITTLE_VIDEO, KINDS, LSTRConfig, check_range, override
 from lstr.config import PRESETS as MODELS
 from lstr.errors import ConfigError
 
@@ -209,20 +209,65 @@ OF_SMALL = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flo
 
 LONG_MEMORY = 64
 """Chunks of it, 16 s, that a kind made for one has where its preset has none. LSTR alone was measured without."""
+SMALL_SIZES = {
+    **dict.fromkeys(("d_model", "d_feedforward", "decoder_feedforward", "d_token"), 128),
+    **dict.fromkeys(("n_heads", "decoder_heads"), 4),
+    **{"work_length": 32, "long_length": LONG_MEMORY, "n0": 8, "n1": 8, "l_enc": 1, "l_dec": 2},
+    **{"n_generated": 8, "l_gen": 1, "future": 16},
+}
+"""The most that the small preset of a kind has of each."""
+OWN_TRAINING = ("windows", "targets", "ambiguous")
+"""What the small preset of a kind has of its published training: the windows, and what is learnt of each chunk."""
 
 
 def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})) -> str:
     """The preset for so many training chunks and such settings by `model.NAME`, where nobody names one.
 
     `small` was measured on five minutes of video, which `thumos14` learns by heart; `thumos14` is the paper's for
-    fourteen hours. Nothing between was measured, and an hour is their geometric middle. Settings that `small` has no
-    use for, as of a long memory or another kind, are about `lstr-small`.
+    fourteen hours. Nothing between was measured, and an hour is their geometric middle. A kind that is named has its
+    own two, the small one (`small_preset`) and that of its publication. Settings that `small` has no use for, as of a
+    long memory, are about `lstr-small`.
     """
-    if n_chunks > SMALL_UP_TO:
-        return "thumos14"
     foreign = any(name.startswith("model.") and name[6:] not in OF_SMALL for name in settings)
     kind = settings.get("model.kind", "lstr" if foreign else MODELS["small"].kind)
-    return "small" if kind == MODELS["small"].kind else "lstr-small"
+    if n_chunks > SMALL_UP_TO:
+        return published_preset(kind) or "thumos14"
+    small = "small" if kind == MODELS["small"].kind else f"{kind}-small"
+    return small if kind in KINDS else "lstr-small"
+
+
+def published_preset(kind: str) -> str | None:
+    """The first preset that has the published settings of a kind; None where it has none."""
+    names = (name for name, model in MODELS.items() if model.kind == kind and name not in FOR_LITTLE_VIDEO)
+    return next(names, None)
+
+
+def preset_named(name: str) -> tuple[LSTRConfig, TrainConfig]:
+    """Both configurations of a preset, which may be the small one of a kind. Raises ConfigError for an unknown one."""
+    if name in PRESETS:
+        return MODELS[name], PRESETS[name]
+    kind = name.removesuffix("-small")
+    if kind == name or kind not in KINDS:
+        raise ConfigError(f"There is no preset {name!r}.", f"use KIND-small, or one of {', '.join(PRESETS)}.")
+    return small_preset(kind)
+
+
+def small_preset(kind: str) -> tuple[LSTRConfig, TrainConfig]:
+    """A kind for minutes of video: as published but for SMALL_SIZES, and trained as `lstr-small` but for OWN_TRAINING.
+
+    Nothing of it was measured. Without published settings it has those of `thumos14`. Dropout is that of `small`, and
+    there are no groups of long-memory slots (MAT), for slots are hidden in training until no window has any. Of
+    windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
+    """
+    published = published_preset(kind)
+    model, train = (MODELS[published], PRESETS[published]) if published else (LSTRConfig(kind=kind), TrainConfig())
+    sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items()}
+    if not KINDS[kind].long_memory:
+        sizes["long_length"] = 0
+    small = replace(PRESETS["lstr-small"], **{name: getattr(train, name) for name in OWN_TRAINING})
+    if train.windows == "every":
+        small = replace(small, epochs=small.epochs // 4, stride=max(4, train.stride))
+    return replace(model, **sizes, dropout=MODELS["small"].dropout, groups=0), small
 
 
 def resolve(
@@ -234,8 +279,7 @@ def resolve(
     back on a long memory, a preset without one has LONG_MEMORY, unless its length is set.
     Raises ConfigError for an unknown preset, an unknown name or a value of the wrong type.
     """
-    if preset not in PRESETS:
-        raise ConfigError(f"There is no preset {preset!r}.", f"use one of {', '.join(PRESETS)}.")
+    plain, training = preset_named(preset)
     parts: dict[str, dict[str, str]] = {"model": {}, "train": {}}
     for key, value in changes.items():
         part, _, name = key.partition(".")
@@ -243,19 +287,19 @@ def resolve(
             raise ConfigError(f"{key!r} is no setting.", "write [[model.NAME=VALUE]] or [[train.NAME=VALUE]].")
         parts[part][name] = value
     file = file or {"model": {}, "train": {}}
-    plain = MODELS[preset]
     kind = {**file["model"], **parts["model"]}.get("kind", plain.kind)
     if not plain.long_length and kind not in (plain.kind, "lstr") and kind in KINDS and KINDS[kind].long_memory:
         plain = replace(plain, kind=kind, long_length=LONG_MEMORY)
     model = override(replace(plain, rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
-    train = override(PRESETS[preset], file["train"])
+    train = override(training, file["train"])
     return override(model, parts["model"]), override(train, parts["train"])
 
 
 def changes_from(preset: str, model: LSTRConfig, train: TrainConfig) -> dict[str, object]:
     """What is set otherwise than by a preset, as {"model.NAME" or "train.NAME": value}; widths of features aside."""
-    plain = replace(MODELS[preset], rgb_dim=model.rgb_dim, flow_dim=model.flow_dim)
-    pairs = (("model", asdict(plain), asdict(model)), ("train", asdict(PRESETS[preset]), asdict(train)))
+    plain, training = preset_named(preset)
+    plain = replace(plain, rgb_dim=model.rgb_dim, flow_dim=model.flow_dim)
+    pairs = (("model", asdict(plain), asdict(model)), ("train", asdict(training), asdict(train)))
     return {f"{part}.{name}": ours[name] for part, theirs, ours in pairs for name in ours if ours[name] != theirs[name]}
 
 
@@ -271,5 +315,8 @@ def read_config(path: str | Path) -> dict:
         raise ConfigError(f"{path} is no configuration of a run ({error}).", "give a RUN/config.json.") from error
     if not all(isinstance(values, dict) for values in parts.values()):
         raise ConfigError(f"{path} is no configuration of a run.", "give a RUN/config.json.")
-    preset = content.get("preset")
-    return {**parts, "preset": preset if preset in PRESETS else None}
+    try:
+        preset_named(preset := str(content.get("preset")))
+    except ConfigError:
+        preset = None
+    return {**parts, "preset": preset}

@@ -25,4 +25,4 @@ def test_a_wrong_kind_names_the_right_ones(lstr):
 
 def test_every_preset_is_a_choice_of_train():
     choices = next(option.type.choices for option in train.params if option.name == "preset")
-    assert set(choices) == set(PRESETS)
+    assert set(choices) == {*PRESETS, *(f"{kind}-small" for kind in KINDS if kind != "rnn")}

@@ -1,11 +1,11 @@
-"""What a detection on one source leaves behind: its lines at once, the files of a whole run at the end."""
+"""What a detection on one source leaves behind when it is over: its timeline, and the files of a whole run."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.format import Detection
 from lstr.pipelines.detection.decision import Decision, span
 from lstr.pipelines.detection.effort import Since
-from lstr.pipelines.detection.outputs import DEFAULT, open_lines, write_lines, write_outputs
+from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.outputs import DEFAULT, write_outputs
+from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.detection.spool import Spool
 from lstr.pipelines.detection.status import LATENCIES
 from lstr.pipelines.networks.checkpoint_recipe import recipe_of
-from lstr.timeline import FORMAT, Timeline
+from lstr.timeline import FORMAT
 
 
 @dataclass(frozen=True)
@@ -48,100 +50,73 @@ class OutputOptions:
 NO_FILES = OutputOptions()
 
 
-class SourceWriter:
-    """Writes what is decided on one source; use it as a context manager. Its memory does not grow with the source.
+class Files(Sink):
+    """The timeline of one source, and a file of each chosen format when it is over. Memory does not grow with it."""
 
-    What the source took and cost counts from `since` on. Where the stream of lines is `shared` by several sources, each
-    of its lines names the source.
-    """
+    needs_all, name = True, "its files"
 
-    def __init__(
-        self,
-        source_id: str,
-        origin: str,
-        loaded: Checkpoint,
-        timeline: Timeline,
-        options: OutputOptions,
-        since: Since,
-        shared: bool = False,
-    ):
-        self.id, self.origin = source_id, origin
-        self.decided = 0
-        self.chunks = 0
-        """Chunks up to the newest one decided, with those before and between that were not."""
-        self._loaded, self._timeline, self._options = loaded, timeline, options
-        self._named = {"source": source_id} if shared else {}
+    def __init__(self, loaded: Checkpoint, options: OutputOptions, thresholds: Mapping[str, Any], since: Since):
+        self._loaded, self._options, self._thresholds, self._since = loaded, options, thresholds, since
+        self._decided = self._chunks = 0
         self._actions = [c for c, label in enumerate(loaded.classes) if label not in (BACKGROUND, AMBIGUOUS)]
         self._best: tuple[float, str, float] | None = None  # score, class, time
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
-        self._files = ExitStack()
-        self._since = since
+        self._spool: Spool | None = None
 
-    def __enter__(self) -> "SourceWriter":
-        with ExitStack() as stack:
-            folder, formats = self._options.folder, self._options.formats
-            with_scores = folder is not None and {*formats} != {"jsonl"}
-            self._spool = stack.enter_context(Spool(len(self._loaded.classes), folder, with_scores))
-            written = open_lines(folder / f"{self.id}.jsonl") if folder and "jsonl" in formats else None
-            self._file = stack.enter_context(written) if written else None
-            self._files = stack.pop_all()
-        return self
-
-    def close(self) -> None:
-        """Close its files, finished or not."""
-        self._files.close()
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def open(self, source: Opened) -> None:
+        """Raises OutputError where nothing can be kept."""
+        self._source, folder = source, self._options.folder
+        with_scores = folder is not None and {*self._options.formats} != {"jsonl"}
+        self._spool = Spool(len(self._loaded.classes), folder, with_scores)
 
     def take(self, decision: Decision) -> None:
-        """Write a decision's lines out of this process, and keep what the other files need."""
+        """Keep what the files need."""
         gaps = decision.gaps
-        if self.decided == 0:  # those before --start
+        if self._decided == 0:  # those before --start
             first = min([decision.chunk, *(gap.first for gap in gaps)])
             gaps = [*([Gap(0, first, "skipped")] if first else []), *gaps]
-        self.decided += 1
-        self.chunks = decision.chunk + 1
+        self._decided += 1
+        self._chunks = decision.chunk + 1  # with those before and between that were not decided
         self._latencies.append(decision.latency_ms)
         for c in self._actions:
             if self._best is None or decision.scores[c] > self._best[0]:
                 self._best = float(decision.scores[c]), self._loaded.classes[c], decision.time
+        assert self._spool, "it is open"
         self._spool.add(decision.chunk, decision.scores)
         kept = [{"gap": gap.reason, **span(gap)} for gap in gaps]
-        self._write(decision.lines(), [*kept, *(event.to_dict() for event in decision.events)])
+        self._spool.add_lines([*kept, *(event.to_dict() for event in decision.events)])
 
-    def finish(
-        self,
-        duration: float | None = None,
-        video: Path | None = None,
-        warnings: Sequence[str] = (),
-        live: Mapping | None = None,
-    ) -> dict:
-        """End what is still on and write the files of a whole run; the timeline.
+    def close(self, end: End) -> tuple[dict, Path | None] | None:
+        """Write the files; the timeline, and where its page is. None of a source without a decision.
 
-        `duration` in seconds, to the newest decision without it; `video` is the file to show; `live` how a live source
-        was read, whose latency counts from the frame that closed the chunk. Raises as `write_outputs`.
+        Raises as `write_outputs`.
         """
-        end = self.chunks * CHUNK_SECONDS
-        last = [event.to_dict() for event in self._timeline.finish(end)]
-        self._write(last, last)
-        seconds = self._since.seconds
-        kept = self._spool.lines()
+        if self._spool is None:
+            return None
+        with closing(self._spool) as spool:
+            if end.error or not self._decided:
+                return None
+            spool.add_lines(event.to_dict() for event in end.events)
+            return self._write(spool, end)
+
+    def _write(self, spool: Spool, end: End) -> tuple[dict, Path | None]:
+        seconds, options, source = self._since.seconds, self._options, self._source
+        kept = spool.lines()
         events = [line for line in kept if "event" in line]
         ended = [event for event in events if event["event"] == "ended"]
         expected = [event for event in events if event["event"] == "expected"]
         loaded, recipe, best = self._loaded, recipe_of(self._loaded), self._best
         document = {
             "format": FORMAT,
-            "source": self.origin,
-            "duration": end if duration is None else duration,
+            "source": source.origin,
+            "duration": self._chunks * CHUNK_SECONDS if end.duration is None else end.duration,
             "checkpoint": str(loaded.path),
             "recipe": recipe.id if recipe else None,
             "classes": list(loaded.classes),
             "seconds_per_chunk": CHUNK_SECONDS,
-            "chunks": self.chunks,
-            "decided": self.decided,
-            "thresholds": self._timeline.describe(),
+            "chunks": self._chunks,
+            "decided": self._decided,
+            "thresholds": self._thresholds,
             "segments": sorted_segments({key: e[key] for key in ("label", "start", "end", "score")} for e in ended),
             **(
                 {"expected": [{key: e[key] for key in e if key != "event"} for e in expected]}
@@ -152,25 +127,23 @@ class SourceWriter:
             "gaps": [{"start": g["start"], "end": g["end"], "reason": g["gap"]} for g in kept if "gap" in g],
             "speed": {
                 "seconds": round(seconds, 2),
-                "decisions_per_second": round(self.decided / seconds, 2),
-                "realtime_factor": round(self.decided * CHUNK_SECONDS / seconds, 3),
+                "decisions_per_second": round(self._decided / seconds, 2),
+                "realtime_factor": round(self._decided * CHUNK_SECONDS / seconds, 3),
                 "processor_seconds_per_video_second": round(self._since.processor_seconds(), 4),
-                **self._latency(live is not None),
+                **self._latency(end.live is not None),
             },
-            "warnings": list(warnings),
-            **({"live": dict(live)} if live is not None else {}),
+            "warnings": list(end.warnings),
+            **({"live": dict(end.live)} if end.live is not None else {}),
         }
-        options = self._options
-        if options.folder and self._spool.with_scores:
-            scores, truth = self._spool.scores(self.chunks), truth_of(options.labels, self.id)
-            detection = Detection(self.id, document, scores, events, video, truth, loaded.recipe, options.embed)
+        page = None
+        if options.folder and spool.with_scores:
+            scores, truth = spool.scores(), truth_of(options.labels, source.id)
+            detection = Detection(
+                source.id, document, scores, events, source.video, truth, loaded.recipe, options.embed
+            )
             write_outputs(options.folder, detection, options.formats)
-        return document
-
-    @property
-    def page(self) -> Path | None:
-        """Where its page is, or will be; None without one."""
-        return self._options.folder / f"{self.id}.html" if self._options.folder and self._options.has_pages else None
+            page = options.folder / f"{source.id}.html" if options.has_pages else None
+        return document, page
 
     def _latency(self, live: bool) -> dict:
         """Of the newest decisions, in milliseconds."""
@@ -178,13 +151,6 @@ class SourceWriter:
             return {"lstr_step_ms_median": round(float(np.median(self._latencies)), 2)}
         p50, p95 = np.percentile(self._latencies, (50, 95))
         return {"latency_ms": {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}}
-
-    def _write(self, lines: Sequence[Mapping], kept: Sequence[Mapping]) -> None:
-        """Write lines out, and keep what the files of a whole run need of them."""
-        for sink, named in ((self._options.lines, self._named), (self._file, {})):
-            if sink:
-                write_lines([sink], [{**named, **line} for line in lines])
-        self._spool.add_lines(kept)
 
 
 def truth_of(labels: Labels | None, video_id: str) -> Sequence[Segment] | None:
