@@ -29,10 +29,10 @@ from playing import Film, Server, make_film, playing
 
 from lstr.checkpoints import checkpoint
 from lstr.config import LSTRConfig
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import make_model
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine

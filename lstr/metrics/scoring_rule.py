@@ -22,7 +22,7 @@ class ScoringRule:
     """
 
     code: str
-    """Whose published code it is"""
+    """The name of the published code that has it"""
     chunks: Literal["every", "long videos", "whole windows", "after the first"]
     """every: of every video. long videos: those of videos that fill a work memory. whole windows: those that a whole
     work memory leads up to, with all chunks that the model predicts and one more after them. after the first: all but
@@ -77,6 +77,6 @@ class ScoringRule:
 
 
 EVERY_CHUNK = ScoringRule("", "every", "ignored")
-"""That of the default evaluation, which is no published one"""
+"""The rule of the default evaluation, which is no published one"""
 LSTR_RULE = ScoringRule("LSTR", "long videos", "ignored")
 """LSTR's, which the code that grew from it has too, and which stands in where a kind's own is not known."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.live_reader import Gap

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decision

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.live_reader import Gap
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels

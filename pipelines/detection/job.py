@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import ExtractorError, StalledError

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.errors import OutputError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_reader import Gap
@@ -21,10 +22,12 @@ from lstr.pipelines.detection.files import NO_FILES, Files, OutputOptions
 from lstr.pipelines.detection.json_lines import JsonLines
 from lstr.pipelines.detection.sink import End, Feed, MakeSink, Outlet, Sink
 from lstr.pipelines.detection.status import Status
-from lstr.pipelines.detection.streams import SharedStreams, Streams
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
 from lstr.timeline import Thresholds, Timeline, thresholds_of
+
+if TYPE_CHECKING:  # torch comes with the first source
+    from lstr.pipelines.detection.streams import SharedStreams, Streams
 
 
 class Running:
@@ -140,8 +143,10 @@ class Deciding:
         return thresholds_of(self.loaded) if self.thresholds is None else self.thresholds
 
     @cached_property
-    def streams(self) -> SharedStreams:
+    def streams(self) -> "SharedStreams":
         """Of the model, which recorded sources share."""
+        from lstr.pipelines.detection.streams import SharedStreams
+
         return SharedStreams(self.loaded.model, self.precision)
 
     def sinks_of(self, source: Running, since: Since) -> Iterator[Sink]:
@@ -154,7 +159,7 @@ class Deciding:
             yield JsonLines(output.folder)
         yield from (make() for make in self.sinks)
 
-    def step(self, streams: Streams, ready: Sequence[Ready]) -> Iterator[Made]:
+    def step(self, streams: "Streams", ready: Sequence[Ready]) -> Iterator[Made]:
         """The causal step of all sources: a chunk's features in, at most one of each; its decision out."""
         if self.on_gap == "reset" and (away := [r.place for r in ready if any(g.reason == "unseen" for g in r.gaps)]):
             streams.reset(away)
@@ -169,7 +174,7 @@ class Deciding:
             yield Made(one.source, decision, streams.seen(one.place))
 
 
-def _scored(streams: Streams, ready: Iterable[Ready]) -> Iterator[tuple[Ready, NDArray[np.float32]]]:
+def _scored(streams: "Streams", ready: Iterable[Ready]) -> Iterator[tuple[Ready, NDArray[np.float32]]]:
     """Each with its scores (1 + n_ahead, C): of all in one step, or where that fails of each in its own."""
     waiting = list(ready)
     if not waiting:

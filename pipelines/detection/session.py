@@ -3,8 +3,9 @@
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.errors import OutputError
 from lstr.extractors.prefetch import Ahead
 from lstr.extractors.video.live_input import Input
@@ -19,10 +20,12 @@ from lstr.pipelines.detection.running import Deciding, Running
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.sources import ALL, Limits, NetworkOptions, Networks, Recorded, Source, Unreadable
 from lstr.pipelines.detection.status import Status
-from lstr.pipelines.detection.streams import Streams
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
+
+if TYPE_CHECKING:  # torch comes with the first source
+    from lstr.pipelines.detection.streams import Streams
 
 OWN, AS_IT_IS = NetworkOptions(), LiveOptions()
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
@@ -159,6 +162,8 @@ class Session:
             name, given = self._cameras[0]
             twostream, workers, known = self._networks.open()
             if self._rows is None:
+                from lstr.pipelines.detection.streams import Streams
+
                 self._streams = Streams(self.deciding.loaded.model, self._places, self.deciding.precision)
                 twostream.prepare(1, twostream.batch)
                 self._rows = LiveRows(twostream, workers, self._changed, self._limits.max_chunks)
@@ -205,7 +210,7 @@ class Session:
             return True
         return any(one.settled if one.over else one.is_done(self._limits.max_chunks) for one in live)
 
-    def _settle(self, source: LiveSource, streams: Streams) -> Iterator[Event]:
+    def _settle(self, source: LiveSource, streams: "Streams") -> Iterator[Event]:
         """What came of a live source; its place is free."""
         with self._changed:
             self._live.remove(source)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import VideoError

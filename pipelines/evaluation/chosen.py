@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.evaluation.events import detect_events, labelled_segments
@@ -23,7 +23,7 @@ class Chosen:
 
     path: Path
     by_class: dict[str, dict[str, float | None]]
-    """Of each class `on`, `off`, its F1 over chunks and that of the default thresholds (`before`)"""
+    """For each class `on`, `off`, its F1 over chunks and that of the default thresholds (`before`)"""
     events: dict[str, Any]
     """What `lstr.metrics.actions.measure_events` says of them"""
     default_events: dict[str, Any]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text
@@ -49,7 +49,7 @@ class EvaluateOptions:
     resamples: int = RESAMPLES
     """Draws of the videos for confidence intervals; 0 leaves them out"""
     benchmark: str | None = None
-    """Whose quoted results stand beside; None: that of the preset or classes"""
+    """The data set whose quoted results stand beside; None: that of the preset or classes"""
     choose_thresholds: bool = False
     """In place of metrics, choose each class's thresholds and write them into the checkpoints"""
     false_alarms: float | None = None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels.label_set import Labels, select, targets

@@ -65,7 +65,7 @@ class Plan:
     output: Place
     videos: tuple[Planned, ...]
     row_bytes: int
-    """Of both streams, per chunk."""
+    """Bytes of both streams' features, per chunk."""
     rate: Rate
     share: Share
 
@@ -80,12 +80,12 @@ class Plan:
 
     @property
     def hours(self) -> float:
-        """Of video, in all."""
+        """Hours of video, in all."""
         return sum(video.seconds for video in self.videos) / 3600
 
     @property
     def hours_to_do(self) -> float:
-        """Of video, not yet done."""
+        """Hours of video that are not yet done."""
         return sum(video.seconds for video in self.of("to do")) / 3600
 
     @property
@@ -117,7 +117,7 @@ class Plan:
         return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """The plan as a JSON object."""
         return {
             "output": str(self.output),
             "files": len(self.videos),

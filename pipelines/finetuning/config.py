@@ -41,7 +41,7 @@ class FinetuneConfig:
     mirror: bool = True
     """Whether images are mirrored half of the time; not where left and right are different actions."""
     mixup: float = 0.4
-    """Of the Beta distribution by which two samples of a step are blended (Zhang et al. 2018); 0 blends none."""
+    """Parameter of the Beta distribution that blends two samples of a step (Zhang et al. 2018); 0 blends none."""
     colour: float = 0.0
     """Share by which contrast, brightness and saturation of RGB images are changed; some are grey then, or swapped."""
     balanced: bool = True

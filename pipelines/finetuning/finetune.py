@@ -46,7 +46,7 @@ class FinetuneOptions:
     lists: Sequence[str] = ()
     """Files that name more videos."""
     endings: Sequence[str] = ()
-    """Of video files in folders; none for the usual ones."""
+    """Endings of video files in folders; none for the usual ones."""
     root: str | None = None
     """The folder that ids are relative to."""
     dataset: str | None = None
@@ -56,9 +56,9 @@ class FinetuneOptions:
     init: str | None = None
     """First weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
     rgb_init: str | None = None
-    """Those of the RGB network alone."""
+    """Initial weights of the RGB network alone."""
     flow_init: str | None = None
-    """Those of the flow network alone."""
+    """Initial weights of the flow network alone."""
     folds: int | None = None
     """How many more pairs of networks to train, each without one fold of the videos."""
     subset: str = "training"
@@ -69,7 +69,7 @@ class FinetuneOptions:
     rgb_network: str | None = None
     flow_network: str | None = None
     algorithm: str | None = None
-    """Of optical flow; None for that of the recipe."""
+    """Algorithm of optical flow; None for that of the recipe."""
     cache: str | Path | None = None
     """Where frames and flow are kept; None for the usual folder."""
     cache_size: int = DEFAULT_SIZE
@@ -78,7 +78,7 @@ class FinetuneOptions:
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
     seconds: float | None = None
-    """That all of it may take; each network ends with the epoch that reaches its part of what the chunks have left."""
+    """Seconds that all of it may take; a network ends with the epoch that reaches its part of what the chunks left."""
     resume: bool = False
     loaders: int | None = None
     """Processes that load samples ahead; 0 for none."""
@@ -89,7 +89,7 @@ class FinetuneOptions:
     """`cpu` or `cuda`; None for the GPU where the machine has one."""
 
     def all_settings(self) -> dict[str, str]:
-        """Those that are set, with the seed."""
+        """The settings that are set, with the seed."""
         return dict(self.settings) | ({"seed": str(self.seed)} if self.seed is not None else {})
 
 

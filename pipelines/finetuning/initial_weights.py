@@ -24,7 +24,7 @@ class Initial:
 
     path: Path | None = None
     sha256: str | None = None
-    """Of the file."""
+    """SHA-256 of the file."""
     crossed: bool = False
     """Whether it is of an RGB network and the stream is flow: its first layer is made for flow (TSN, section 3.3)."""
     seen: Mapping[str, str] = field(default_factory=dict)

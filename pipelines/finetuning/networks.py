@@ -47,7 +47,7 @@ class Training:
     pairs: list[Pair]
     folds: Mapping[str, int]
     seconds: float | None = None
-    """That all may train for together; None for no bound"""
+    """Seconds that all may train for together; None for no bound"""
 
     def __post_init__(self) -> None:
         """Raises WeightsError where the pairs of folds could not be blind."""
@@ -55,7 +55,7 @@ class Training:
             check_blind(self.initial, {i: video.sha256 for i, video in self.videos.items()})
 
     def seconds_of(self, stream: str) -> float | None:
-        """That one network may train for, by what each costs."""
+        """Seconds that one network may train for, by what each costs."""
         if self.seconds is None:
             return None
         parts = self.preset.parts

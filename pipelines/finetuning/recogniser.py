@@ -116,7 +116,7 @@ def _begin_small(backbone: nn.Module, seed: int) -> None:
 
 
 def batch_norms(model: Recogniser) -> list[nn.modules.batchnorm._BatchNorm]:
-    """Those of a recogniser's network, the first first."""
+    """The batch norms of a recogniser's network, the first first."""
     return [module for module in model.backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 

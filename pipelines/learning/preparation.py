@@ -50,7 +50,7 @@ class Prepared:
     videos: Mapping[str, Place]
     parts: Parts
     settings: Mapping[str, str]
-    """Of the networks."""
+    """Settings of the networks."""
     features: Features
     """Recipe, streams and flow algorithm."""
     device: str
@@ -147,7 +147,7 @@ class Looked:
 
     chunks: int
     pixels: int
-    """Of an image at the size that flow is computed at"""
+    """Pixels of an image at the size that flow is computed at"""
 
 
 def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dict[str, Looked]:

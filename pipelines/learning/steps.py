@@ -119,7 +119,7 @@ class Steps:
             yield event
 
     def compute_features(self) -> Generator[Event, None, None]:
-        """Of all videos, by the trained networks, those in the cache without their flow."""
+        """Compute the features of all videos by the trained networks, those in the cache without their flow."""
         chosen = choose_recipe(str(self.workspace.weights))
         cache = find_cache(str(self.options.cache) if self.options.cache else None)
         weights = weights_for(chosen, rgb=None, flow=None)

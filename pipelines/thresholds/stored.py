@@ -6,8 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lstr.checkpoints import checkpoint
-from lstr.checkpoints.checkpoint import Checkpoint
-from lstr.pipelines.model_files.model_file import change_thresholds, is_model
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.pipelines.model_files.model_file import is_model
+from lstr.pipelines.model_files.packing import change_thresholds
 from lstr.timeline import Thresholds
 
 

@@ -42,7 +42,7 @@ class TrainConfig:
     """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
     does neither."""
     targets: str = "multi-hot"
-    """Of a chunk with several actions: `multi-hot`, so that it weighs more (paper); `unit`: of length 1 (MiniROAD)."""
+    """`multi-hot`: a chunk with several actions weighs more (paper). `unit`: its targets have length 1 (MiniROAD)."""
     ambiguous: str = "ignored"
     """`ignored`: such chunks are no part of the loss (published code). `class`: one like any other (MiniROAD)."""
     long_sampling: str = "consistent"

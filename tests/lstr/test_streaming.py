@@ -359,6 +359,20 @@ def test_memory_does_not_grow(changes, tmp_path):
     assert before[2] < 2 * sum(size for _, size in before[0].values()) + 20_000
 
 
+def test_a_saved_stream_may_hold_more_than_a_stream_needs(tmp_path):
+    """Files written before had room for the work memory by slot in them."""
+    model, features = tiny(), video(20)
+    state = streaming.create(model)
+    run(model, features[:11], state)
+    streaming.save(tmp_path / "a.stream", state)
+    saved = torch.load(tmp_path / "a.stream", weights_only=True)
+    saved["tensors"]["work_by_slot"] = torch.ones(1, W, 16)
+    torch.save(saved, tmp_path / "a.stream")
+    again = streaming.restore(tmp_path / "a.stream", model)
+    assert again.tensors.keys() == state.tensors.keys()
+    assert torch.equal(run(model, features[11:], again), run(model, features[11:], state))
+
+
 @pytest.mark.parametrize("n_streams", [1, 2])
 def test_what_does_not_fit_is_refused_and_leaves_the_stream_as_it_was(n_streams):
     model = tiny(gru=True)

@@ -15,19 +15,20 @@ from lstr.extractors.backbones.mmaction_config import FETCHING, MMACTION, OWN, P
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.recogniser import build_recogniser
 from lstr.extractors.errors import ExtractorError, RecipeError
-from lstr.extractors.networks.build import WeightSources, build_network
+from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights import fingerprint
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.weights import published_files
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.extractors.weights.model_card import FORMAT, ModelCard
+from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import make_model
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS
 from lstr.pipelines.annotations.label_file import read_label_file
-from lstr.pipelines.model_files.model_file import write_model
+from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.weights.published import fetch
 from tests.support.backbones import build_backbone, scale_of
 from tests.support.feature_set import TINY

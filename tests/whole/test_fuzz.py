@@ -35,7 +35,8 @@ from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.info import describe
-from lstr.pipelines.model_files.model_file import open_model, write_model
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import metrics_from, unpack_model
 from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 from lstr.pipelines.networks.recipes import find_recipe

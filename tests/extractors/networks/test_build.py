@@ -8,10 +8,10 @@ from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import MissingPathError, WeightsError
 from lstr.extractors.images.crops import fit
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise, statistics
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
+from lstr.extractors.weights.sources import WeightSources
 from tests.support.backbones import build_backbone
 
 # The names below are written out as published, not derived from our modules.

@@ -15,12 +15,12 @@ from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.images.crops import crop_views, fit, fit_planes, ten_crops
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import Chunk
+from lstr.extractors.weights.sources import WeightSources
 from tests.support.backbones import build_backbone
 
 BN_EPSILON = 1e-5

@@ -43,9 +43,9 @@ def test_a_step_changes_nothing_it_is_given_and_a_donated_one_gives_the_same(kin
     """Streams by the pure function alone, from step to step; the donated ones are those of `Model.advance`."""
     model = made(kind, changes)
     constants, pure, donated = model.constants(), model.begin(3), model.begin(3)
-    videos = torch.stack([video(60, seed) for seed in range(3)])
+    videos = torch.stack([video(45, seed) for seed in range(3)])
     outcome = []
-    for k, chunks in enumerate(ages(60)):
+    for k, chunks in enumerate(ages(45)):
         features = videos[:, k]
         given = {**{f"tensor {n}": t for n, t in pure.items()}, "features": features}
         plan = as_tensors(model.plan(chunks), CPU)
@@ -59,7 +59,7 @@ def test_a_step_changes_nothing_it_is_given_and_a_donated_one_gives_the_same(kin
         pure = after
         outcome.append(logits.softmax(dim=-1))
     scores = torch.stack(outcome, dim=1)  # (B, T, 1 + n_ahead, C)
-    for stream, begin, end in ((0, 0, 60), (1, 19, 38), (2, 0, 11), (2, 11, 60)):
+    for stream, begin, end in ((0, 0, 45), (1, 19, 38), (2, 0, 11), (2, 11, 45)):
         expected = scores_of(model, videos[stream, begin:end])
         torch.testing.assert_close(scores[stream, begin:end], expected, atol=1e-5, rtol=0)
 

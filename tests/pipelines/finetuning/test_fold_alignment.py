@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.networks.build import WeightSources, build_network, network_recipe
+from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import ModelCard, network_file
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.finetuning import fold_alignment
 from lstr.pipelines.finetuning.fold_alignment import align, linear_map
 from lstr.pipelines.weights.folder import write_network

@@ -10,10 +10,11 @@ import torch
 
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
-from lstr.extractors.networks.build import WeightSources, build_network
+from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights import fingerprint, identify, load_weights
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import ModelCard, blind_fold, is_weights_folder, read_card
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.weights.folder import cards_of, fit_name, open_weights
 from lstr.pipelines.weights.published import check, find_weights

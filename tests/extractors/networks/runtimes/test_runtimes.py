@@ -12,7 +12,6 @@ from torch import nn
 
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import NetworkRuntimeError, RecipeError
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.runtimes.conversion import NetworkJob
 from lstr.extractors.networks.runtimes.fused import fuse
@@ -23,6 +22,7 @@ from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
+from lstr.extractors.weights.sources import WeightSources
 from tests.support.backbones import build_backbone, scale_of
 
 SIDE = 32
