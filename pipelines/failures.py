@@ -95,7 +95,7 @@ def _raise_if_exhausted(error: Exception, subject: object) -> None:
             raise error
         raise OutputError(
             f"What came of {subject} cannot be written ({error.strerror or error}).",
-            "make room, or choose another output folder with -o.",
+            "make room, or choose another output folder with [[output]].",
         ) from error
     if _lacks_memory(error):
         raise ExhaustedError(

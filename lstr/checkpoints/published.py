@@ -89,7 +89,7 @@ def _config(
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}", error.hint) from error
     except ConfigError as error:
-        hint = f"{error.hint} Add for example --set model.n_heads=8" if "n_heads" in str(error) else error.hint
+        hint = f"{error.hint} Add for example [[model.n_heads=8]]" if "n_heads" in str(error) else error.hint
         raise ConfigError(f"{path}: {error}", hint) from error
 
 

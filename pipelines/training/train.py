@@ -179,7 +179,7 @@ def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
 
 
 def _validation(data: Dataset, options: TrainOptions) -> Split:
-    return data.split(options.eval_subset, options.skip_missing, "--eval-subset")
+    return data.split(options.eval_subset, options.skip_missing, "[[eval_subset]]")
 
 
 def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
@@ -198,7 +198,7 @@ def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
     if validation and seen:
         yield Notice(
             f"the {seen_phrase(seen, len(validation.videos), f'{eval_subset} videos')}: "
-            "best.pt and --patience go by scores that new videos would not have."
+            "best.pt and train.patience go by scores that new videos would not have."
         )
     if task.config.teacher:
         late = ", then ".join(str(lesson.delay) for lesson in lessons(task.model, task.config, Path()))

@@ -170,7 +170,9 @@ def test_a_local_file_of_timm_from_features_to_a_detection(small_set, tmp_path, 
         f"{stream}_custom_timm-mobilenetv4_conv_small" for stream in ("rgb", "flow")
     }
     settings = [f"--set=model.{name}={value}" for name, value in TINY.items()]
-    code, _, err = lstr("train", features, "--labels", small_set.labels, "-o", run, "--max-steps", "1", *settings)
+    code, _, err = lstr(
+        "train", features, "--labels", small_set.labels, "-o", run, "--set", "train.max_steps=1", *settings
+    )
     assert code == 0, err
     code, _, err = lstr("pack", run / "checkpoint.pt", "-o", tmp_path / "m.lstr")
     assert code == 0, err
