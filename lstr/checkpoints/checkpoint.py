@@ -19,7 +19,7 @@ from torch import Tensor
 from lstr import __version__
 from lstr.checkpoints.entries import check_entries, is_tables, is_tensor
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
-from lstr.checkpoints.published import published_classes, read_published, tables_of
+from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.files.atomic import replacing
@@ -116,7 +116,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             f"{path} holds no table of tensors named {TENSORS}.",
             "Give a file that lstr train or the published code saved.",
         )
-    found = content.get("format", PUBLISHED)
+    found, fitting = content.get("format", PUBLISHED), list[str]()
     if found == FORMAT:
         trained = from_json(_text(path, content, "config"))
         config = change(trained, overrides)
@@ -133,7 +133,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
     elif found == PUBLISHED:
         reading = read_published(path, tensors, overrides)
-        tensors, config, assumed = reading.tensors, reading.config, reading.assumed
+        tensors, config, assumed, fitting = reading.tensors, reading.config, reading.assumed, reading.fitting
         classes = published_classes(tensors)
         calibration = {}
         epoch = content.get("epoch")
@@ -148,9 +148,12 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             f"{path} names {len(classes)} classes but its classifier has {len(tensors['classifier.weight'])} rows.",
             "Save the checkpoint again with the classes it was trained on.",
         )
-    _check_claims(path, tensors, config, len(classes))
-    model = make_model(config, len(classes))
-    _check_sizes(path, tensors, model.state_dict())
+    try:
+        _check_claims(path, tensors, config, len(classes))
+        model = make_model(config, len(classes))
+        _check_sizes(path, tensors, model.state_dict())
+    except CheckpointError as error:
+        raise taken_for(error, config.kind, fitting, tensors=tensors) from error
     _fill(model, tensors)
     return Checkpoint(
         model.eval(), config, classes, calibration=calibration, format=found, path=path, assumed=assumed, **parts

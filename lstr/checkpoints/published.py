@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from lstr.config import WindowConfig
-from lstr.errors import CheckpointError, ConfigError
+from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import KINDS, change, kind_named
 from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
 from lstr.models.published import Published
@@ -23,6 +23,8 @@ FIRST = "lstr"
 class Reading:
     """What a published checkpoint is taken for."""
 
+    fitting: list[str]
+    """The kinds that its tensors fit, where nobody named one"""
     tensors: dict[str, Tensor]
     """Under our names"""
     config: WindowConfig
@@ -53,20 +55,39 @@ def read_published(path: Path, tensors: Mapping[str, Tensor], changes: Mapping[s
     """
     if all(name.startswith("module.") for name in tensors):  # of training on several GPUs
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
-    fitting = [name for name, published in _published().items() if published.fits(tensors)]
-    kind = changes.get("kind") or (fitting[0] if len(fitting) == 1 else FIRST)
+    named, fitting = changes.get("kind"), [name for name, published in _published().items() if published.fits(tensors)]
+    if not named and len(fitting) > 1 and FIRST not in fitting:
+        raise CheckpointError(f"{path} fits kinds {' and '.join(fitting)}.", f"Add [[model.kind={fitting[0]}]]")
+    kind = named or (fitting[0] if len(fitting) == 1 else FIRST)
     published = kind_named(kind).published or _published()[FIRST]
     try:
         renamed = published.renamed(tensors)
+        config = _config(path, published, renamed, changes)
     except (LookupError, RuntimeError, TypeError) as error:
-        raise CheckpointError(
-            f"A published tensor is missing, or has another shape ({error}).", "Fetch or copy the file again."
-        ) from error
-    config = _config(path, published, renamed, changes)
+        missing = f"{path}: a published tensor is missing, or has another shape ({error})."
+        raise taken_for(CheckpointError(missing, "Fetch or copy the file again."), kind, fitting, named) from error
+    except LstrError as error:
+        raise taken_for(error, kind, fitting, named) from error
     assumed = {name: getattr(config, name) for name in published.unknown if name not in changes}
-    if "kind" not in changes and len(fitting) > 1:
+    if not named and len(fitting) > 1:
         assumed = {"kind": kind, **assumed}
-    return Reading(renamed, config, assumed)
+    return Reading([] if named else fitting, renamed, config, assumed)
+
+
+def taken_for(
+    error: LstrError, kind: str, fitting: Sequence[str] = (), named: Any = None, tensors: Iterable[str] = ()
+) -> LstrError:
+    """The same error, which says what kind a file was taken for, and how to name another that it may be.
+
+    It names published settings that are not supported too, where tensors of these names show some.
+    """
+    published, others = kind_named(kind).published, [] if named else [name for name in fitting if name != kind]
+    refused = published.refused if published else {}
+    shown = {what for name in tensors for start, what in refused.items() if name.startswith(start)}
+    message = f"{error} It has {' and '.join(sorted(shown))}, which is not supported." if shown else str(error)
+    hint = f"{error.hint} It was taken for kind {kind}"
+    hint += f"; if it is of kind {' or '.join(others)}, add [[model.kind={others[0]}]]" if others else "."
+    return type(error)(message, hint)
 
 
 def _published() -> dict[str, Published]:
@@ -89,7 +110,9 @@ def _config(
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}", error.hint) from error
     except ConfigError as error:
-        hint = f"{error.hint} Add for example [[model.n_heads=8]]" if "n_heads" in str(error) else error.hint
+        hint = error.hint
+        if "n_heads" in str(error):  # any divisor would load, and all but one score otherwise
+            hint = "Add [[model.n_heads=…]] with the heads that it was trained with: no tensor tells them."
         raise ConfigError(f"{path}: {error}", hint) from error
 
 

@@ -30,7 +30,7 @@ from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
 
 WEIGHTS = (0.1, 1.0, 0.5)
-"""Of the losses of the first work tokens, the refined ones and the generated future (published settings)."""
+"""Of the losses of the first work tokens and those between, the last ones and the generated future (published)."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ class CMeRTConfig(ForesightConfig):
     kind: str = "cmert"
     context: int = 0
     """Chunks before the work memory that the decoder sees too."""
+    refinements: int = 1
+    """How often the work tokens see the generated future (`REFINE_TIMES` of the published code)."""
 
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(context=0)
+        self.check_sizes(context=0, refinements=1)
 
     @property
     def following(self) -> int:
@@ -53,13 +55,13 @@ class CMeRTConfig(ForesightConfig):
 
 
 class CMeRT(Foresight):
-    """Two-stage memory, a decoder with context, generated future and one refinement."""
+    """Two-stage memory, a decoder with context, generated future and `config.refinements` of the work tokens."""
 
     config: CMeRTConfig
 
     def __init__(self, config: CMeRTConfig, n_classes: int) -> None:
         layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
-        super().__init__(config, n_classes, layer, layer, fusions=1)
+        super().__init__(config, n_classes, layer, layer, fusions=config.refinements)
 
     scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
 
@@ -69,19 +71,20 @@ class CMeRT(Foresight):
         return not self.config.anticipation
 
     def outputs(self) -> Outputs:
-        """The work slots and the chunks that follow, twice; then the chunks of the generated future.
+        """The work slots and the chunks that follow, once for each stage; then the chunks of the generated future.
 
         That begins at the first work slot.
         """
         W, ahead, future = self.config.work_length, self.config.anticipation, np.arange(self.config.future)
         slots = np.concatenate([np.arange(W), np.full(ahead, -1)])
         later = np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)])
-        rows = np.split(np.arange(2 * (W + ahead) + len(future)), [W + ahead, 2 * (W + ahead)])
-        first, refined, generated = (Part(part, weight) for part, weight in zip(rows, WEIGHTS, strict=True))
+        n, (early, refined, generated) = self.config.refinements, WEIGHTS
+        works = np.arange((1 + n) * (W + ahead)).reshape(1 + n, -1)
+        parts = [Part(rows, early if i < n else refined) for i, rows in enumerate(works)]
         return Outputs(
-            np.concatenate([slots, slots, np.zeros_like(future)]),
-            np.concatenate([later, later, future]),
-            (first, refined, Part(generated.rows, generated.weight, repeats_last=True)),
+            np.concatenate([*([slots] * (1 + n)), np.zeros_like(future)]),
+            np.concatenate([*([later] * (1 + n)), future]),
+            (*parts, Part(works.size + future, generated, repeats_last=True)),
         )
 
     def learned(self, n_windows: int = 1) -> Tensors:
@@ -98,7 +101,8 @@ class CMeRT(Foresight):
     def remembered(self) -> dict[str, tuple[int, ...]]:
         """Keys and values of the memory for each decoder layer; for the refinement, of the generated future too."""
         config = self.config
-        lengths = {str(i): config.n1 for i in range(config.l_dec)} | {"refine": config.n1 + config.n_generated}
+        lengths = {str(i): config.n1 for i in range(config.l_dec)}
+        lengths |= {refinement(i): config.n1 + config.n_generated for i in range(config.refinements)}
         head = config.d_model // config.n_heads
         return {
             f"{what}.{name}": (config.n_heads, length, head)
@@ -121,7 +125,8 @@ class CMeRT(Foresight):
         future = _answer(self.gen_layer, learned["future"], memory)  # (B, n_generated, d_model)
         kept = {"future": future}
         looks = [(str(i), layer, memory) for i, layer in enumerate(self.dec_modules.layers)]
-        looks.append(("refine", self.work_fusions[0].layers[0], torch.cat([memory, future], dim=1)))
+        both = torch.cat([memory, future], dim=1)
+        looks += [(refinement(i), stack.layers[0], both) for i, stack in enumerate(self.work_fusions)]
         for name, layer, tokens in looks:
             kept[f"keys.{name}"], kept[f"values.{name}"] = layer.multihead_attn.keys_values(tokens)
         return kept
@@ -139,18 +144,19 @@ class CMeRT(Foresight):
             x = _look(layer, x, entered, past, str(i), mask)
         first = self.dec_modules.norm(x)[:, K:]  # (B, W + A, d_model)
         mask = mask[..., K:, K:]
-        stack = self.work_fusions[0]
-        layer = stack.layers[0]
-        asking, seen = first, mask
+        stages = [first]
+        for i, stack in enumerate(self.work_fusions):
+            x, layer = stages[-1], stack.layers[0]
+            asking, seen = x, mask
+            if i + 1 == len(self.work_fusions) and not whole:
+                asking = newest(x, present, W)  # (B, 1 + A, d_model)
+                seen = newest(mask.expand(len(x), 1, -1, -1).transpose(1, 2), present, W).transpose(1, 2)
+            attention = layer.self_attn
+            attended = attention.attend(attention.queries(asking), *attention.keys_values(x), seen)
+            stages.append(stack.norm(_look(layer, layer.after_self(asking, attended), x, past, refinement(i), seen)))
         if not whole:
-            asking = newest(first, present, W)  # (B, 1 + A, d_model)
-            seen = newest(mask.expand(len(x), 1, -1, -1).transpose(1, 2), present, W).transpose(1, 2)
-        attention = layer.self_attn
-        attended = attention.attend(attention.queries(asking), *attention.keys_values(first), seen)
-        refined = stack.norm(_look(layer, layer.after_self(asking, attended), first, past, "refine", seen))
-        if not whole:
-            return self.classifier(refined)
-        return self.classifier(torch.cat([first, refined, self.stretched(past["future"])], dim=1))
+            return self.classifier(stages[-1])
+        return self.classifier(torch.cat([*stages, self.stretched(past["future"])], dim=1))
 
     def _mask(self, present: Tensor | None, device: torch.device) -> Tensor:
         """Who sees whom among context, work and coming chunks: (N, N), or (B, 1, N, N) with slots that are absent."""
@@ -162,6 +168,11 @@ class CMeRT(Foresight):
         places = torch.arange(K + W + ahead, device=device)
         coming = places >= K + W
         return mask | (coming[:, None] & coming)
+
+
+def refinement(i: int) -> str:
+    """What keys and values that a refinement sees are named by."""
+    return f"refine.{i}" if i else "refine"
 
 
 def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
@@ -196,6 +207,11 @@ class PublishedCMeRT(PublishedForesight):
     config = PUBLISHED
     sizes = {**PublishedForesight.sizes, "n1": ("enc_queries.1.weight", 0)}
     unknown = (*PublishedForesight.unknown, "context")
+    refused = {
+        **PublishedForesight.refused,
+        "enc_modules.0.layers.1.": "several layers in stage 1 of its encoder (ENC_MODULE)",
+    }
+    layers = {**PublishedForesight.layers, "refinements": "work_fusions."}
 
     def fits(self, tensors: Tables) -> bool:
         """As `Published.fits`; a MAT has one table of queries."""

@@ -116,6 +116,7 @@ class Foresight(Model):
         layer: DecoderLayer,
         stage2: DecoderLayer | EncoderLayer,
         fusions: int,
+        l_stage1: int = 1,
     ) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
@@ -124,7 +125,7 @@ class Foresight(Model):
         self.feature_head_work = BranchHead(config)
         self.pos_encoding = PositionalEncoding(table_length(config, config.n_long), d_model, config.dropout)
         self.enc_queries: Sequence[nn.Embedding] = module_list(nn.Embedding(n, d_model) for n in queries)
-        stacks = [Stack(layer, 1, d_model), Stack(stage2, config.l_enc, d_model)]
+        stacks = [Stack(layer, l_stage1, d_model), Stack(stage2, config.l_enc, d_model)]
         self.enc_modules: Sequence[Stack] = module_list(stacks)
         self.dec_modules = Stack(layer, config.l_dec, d_model)
         self.gen_query = nn.Embedding(config.n_generated, d_model)
@@ -171,8 +172,9 @@ class Foresight(Model):
         return self.decide(learned, work, windows.work_mask, past, whole=True)
 
     def stored(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of stage 1, each (..., d_model), of long tokens (..., d_model)."""
-        keys, values = self.enc_modules[0].layers[0].multihead_attn.project(tokens, 1, 3).chunk(2, dim=-1)
+        """Keys and values of all layers of stage 1, each (..., layers * d_model), of long tokens (..., d_model)."""
+        layers = (layer.multihead_attn.project(tokens, 1, 3).chunk(2, dim=-1) for layer in self.enc_modules[0].layers)
+        keys, values = (torch.cat(parts, dim=-1) for parts in zip(*layers, strict=True))
         return keys, values
 
     def with_coming(self, work: Tensor, first: int) -> Tensor:
@@ -232,7 +234,8 @@ class Foresight(Model):
         """Rings of work tokens and of the long memory's keys and values, and what the long memory came to."""
         config, weight = self.config, self.classifier.weight
         shapes = {"work": (config.context + config.work_length, config.d_model)}
-        shapes |= dict.fromkeys((KEYS, VALUES), (long_rows(config) - 1, config.d_model))
+        width = len(self.enc_modules[0].layers) * config.d_model
+        shapes |= dict.fromkeys((KEYS, VALUES), (long_rows(config) - 1, width))
         kept = {**shapes, **self.remembered()}
         return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
 
@@ -292,8 +295,17 @@ class PublishedForesight(Published):
         "future": ("final_query.weight", 0),
         "n_generated": ("gen_query.weight", 0),
     }
-    layers = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers.", "l_gen": "gen_layer.layers."}
+    layers: Mapping[str, str] = {
+        "l_enc": "enc_modules.1.layers.",
+        "l_dec": "dec_modules.layers.",
+        "l_gen": "gen_layer.layers.",
+    }
     needed = ("d_feedforward", "l_dec", "l_enc", "n0", "future", "n_generated")
+    refused: Mapping[str, str] = {
+        "classifier_verb.": "a classifier of verbs (V_N_CLASSIFIER)",
+        "classifier_noun.": "a classifier of nouns (V_N_CLASSIFIER)",
+        "enc_modules.2.": "three stages in its encoder (ENC_MODULE)",
+    }
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride", "anticipation")
 
     def shapes(self, tensors: Tables) -> dict[str, int]:

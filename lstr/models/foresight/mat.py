@@ -32,7 +32,7 @@ from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
 from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, SAME, Publication, Result, detection
-from lstr.models.published import Tables, count_layers
+from lstr.models.published import Tables
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
 
@@ -108,6 +108,8 @@ class MATConfig(ForesightConfig):
     kind: str = "mat"
     refinements: int = 2
     """How often it refines the work tokens, two times at least; the future is refined once less."""
+    l_stage1: int = 1
+    """Layers of encoder stage 1 (`ENC_MODULE` of the published code)."""
     groups: int = 0
     """Runs that it sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
     grouping: str = "window"
@@ -117,7 +119,7 @@ class MATConfig(ForesightConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(refinements=2, groups=0)
+        self.check_sizes(refinements=2, groups=0, l_stage1=1)
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
                 f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
@@ -143,7 +145,9 @@ class MAT(Foresight):
     def __init__(self, config: MATConfig, n_classes: int) -> None:
         shape = config.d_model, config.n_heads, config.d_feedforward, config.dropout
         layer = BestLayer(*shape)
-        super().__init__(config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements)
+        super().__init__(
+            config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements, l_stage1=config.l_stage1
+        )
         again = range(config.refinements - 1)
         self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in again)
 
@@ -229,16 +233,21 @@ class MAT(Foresight):
         return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
 
     def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Stage 1 of runs of slots, keys and values (R, n, D), mask (R, n) or None: (R, n0, D)."""
-        stack = self.enc_modules[0]
-        layer = stack.layers[0]
-        cross = layer.multihead_attn
-        queries, start = cross.queries(learned["stage1"]), learned["stage1"]
-        if 1 < len(start) < len(keys):  # those of each window, for each of its runs
-            queries, start = (t.repeat_interleave(len(keys) // len(t), dim=0) for t in (queries, start))
+        """Stage 1 of runs of slots, keys and values (R, n, l_stage1 * D), mask (R, n) or None: (R, n0, D)."""
+        stack, x = self.enc_modules[0], learned["stage1"]
+        if 1 < len(x) < len(keys):  # those of each window, for each of its runs
+            x = x.repeat_interleave(len(keys) // len(x), dim=0)
         seen = None if mask is None else mask[:, None, None, :]
-        attended = attend_to_best_of(cross, queries, cross.split(keys), cross.split(values), seen, None)
-        return stack.norm(layer.after_cross(start, attended))
+        n_layers = self.config.l_stage1
+        for i, (layer, own, theirs) in enumerate(
+            zip(stack.layers, keys.chunk(n_layers, -1), values.chunk(n_layers, -1), strict=True)
+        ):
+            if i:  # the first is learned
+                x = layer.after_self(x, attend_to_best(layer.self_attn, x, x))
+            cross = layer.multihead_attn
+            attended = attend_to_best_of(cross, cross.queries(x), cross.split(own), cross.split(theirs), seen, None)
+            x = layer.after_cross(x, attended)
+        return stack.norm(x)
 
     def decide(
         self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
@@ -315,14 +324,15 @@ class PublishedMAT(PublishedForesight):
 
     config = PUBLISHED
     unknown = (*PublishedForesight.unknown, "groups")
+    layers = {
+        **PublishedForesight.layers,
+        "refinements": "work_fusions.",
+        "l_stage1": "enc_modules.0.layers.",
+    }
 
     def fits(self, tensors: Tables) -> bool:
         """As `Published.fits`; a CMeRT has two tables of queries."""
         return "gen_query.weight" in tensors and "enc_queries.1.weight" not in tensors
-
-    def shapes(self, tensors: Tables) -> dict[str, int]:
-        """As `Published.shapes`, with `refinements`."""
-        return {**super().shapes(tensors), "refinements": count_layers(tensors, "work_fusions.")}
 
 
 KIND = Kind(

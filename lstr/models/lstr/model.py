@@ -67,6 +67,12 @@ class PublishedLSTR(Published):
     }
     layers = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers."}
     needed = ("d_feedforward", "l_dec")
+    refused: Mapping[str, str] = {
+        "classifier_verb.": "a classifier of verbs (V_N_CLASSIFIER)",
+        "classifier_noun.": "a classifier of nouns (V_N_CLASSIFIER)",
+        "enc_modules.0.layers.1.": "several layers in stage 1 of its encoder (ENC_MODULE)",
+        "enc_modules.2.": "three stages in its encoder (ENC_MODULE)",
+    }
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride")
 
     def fits(self, tensors: Tables) -> bool:

@@ -66,6 +66,13 @@ class MiniROADConfig(WindowConfig):
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, heads=False)
 
     kind: str = "miniroad"
+    n_layers: int = 1
+    """Of the GRU."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        self.check_sizes(n_layers=1)
 
 
 class MiniROAD(Recurrent):
@@ -75,13 +82,14 @@ class MiniROAD(Recurrent):
     classifier; the loss is then theirs alone, as published.
     """
 
-    state_names = ("hidden",)
+    config: MiniROADConfig
     feature_head_work: NormalisedHead
 
     def __init__(self, config: MiniROADConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         self.feature_head_work = NormalisedHead(config.input_dim, config.d_feedforward, config.dropout)
-        self.recurrent = nn.GRU(config.d_feedforward, config.d_model, batch_first=True)
+        self.state_names = ("hidden", *(f"hidden.{layer}" for layer in range(1, config.n_layers)))
+        self.recurrent = nn.GRU(config.d_feedforward, config.d_model, config.n_layers, batch_first=True)
         if config.anticipation:
             self.anticipate = nn.Linear(config.d_model, config.anticipation * config.d_model)
 
@@ -107,15 +115,17 @@ class MiniROAD(Recurrent):
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
         """Tokens (B, T, d_feedforward) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
         if tokens.shape[1] == 1:
-            last = torch.gru_cell(tokens[:, 0], state["hidden"], *self.recurrent.all_weights[0])  # (B, d_model)
-            return self._scores(last)[:, None], {"hidden": last}
-        hidden, after = self.recurrent(tokens, state["hidden"][None])
-        return self._scores(hidden), {"hidden": after[0]}
+            last, after = tokens[:, 0], {}
+            for name, weights in zip(self.state_names, self.recurrent.all_weights, strict=True):
+                after[name] = last = torch.gru_cell(last, state[name], *weights)  # (B, d_model)
+            return self._scores(last)[:, None], after
+        hidden, states = self.recurrent(tokens, torch.stack([state[name] for name in self.state_names]))
+        return self._scores(hidden), dict(zip(self.state_names, states, strict=True))
 
     def constants(self, precision: str = "float32") -> FewerBits | None:
         """Layers with weights in bf16 or int8 (`fewer_bits`); None for float32. Raises ConfigError for others."""
-        if precision == "float32":
-            return None
+        if precision == "float32" or self.config.n_layers > 1:
+            return super().constants(precision)
         first = cast(nn.Linear, self.feature_head_work.input_linear[0])
         into, back, into_bias, back_bias = self.recurrent.all_weights[0]
         layers = ((first.weight, first.bias), (into, into_bias), (back, back_bias))
@@ -164,6 +174,7 @@ class PublishedMiniROAD(Published):
     config = PUBLISHED
     names = PUBLISHED_NAMES
     sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
+    layers = {"n_layers": "recurrent.weight_ih_l"}
     needed = ("d_feedforward",)
 
     def fits(self, tensors: Tables) -> bool:

@@ -27,13 +27,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import MOST, Uses, WindowConfig
 from lstr.layers.blocks import Block, CausalBlock, LinearHead
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Plan, Tensors, begun, put, take
 from lstr.models.windowed.fixed_window import newest_last, of_present
+from lstr.settings import check_range
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Outputs, Windows
@@ -41,8 +42,6 @@ from lstr.windows.windows import Outputs, Windows
 AT_ONCE = 8
 """Windows whose history is gathered together: enough to be quick, few enough for little memory."""
 ALPHA = 0.75
-GAMMA = {"action": 0.05, "background": 0.1}
-"""Of the focal loss, as the published code has them; its page says that the paper prints others."""
 SMALL = 1e-12
 """That 1 - p is at least: of an exponent below 1 the slope at 0 has no bound."""
 ANEW = 2**20
@@ -70,6 +69,15 @@ class GateHUBConfig(WindowConfig):
     uses: ClassVar[Uses] = Uses(padded=True)
 
     kind: str = "gatehub"
+    gamma: float = 0.05
+    """Exponent of the focal loss for chunks of actions, of the published code; its page says the paper has others."""
+    gamma_background: float = 0.1
+    """The same for chunks of background."""
+
+    def check(self) -> None:
+        """As `WindowConfig.check`."""
+        super().check()
+        check_range(self, least={"gamma": 0, "gamma_background": 0}, below={"gamma": MOST, "gamma_background": MOST})
 
 
 class GateHUB(Model):
@@ -127,7 +135,7 @@ class GateHUB(Model):
     def loss(self, forwarded: Tensor, windows: Windows, supervision: Supervision) -> Tensor:
         """The focal loss of the work slots (section 3.4): sum over classes of -t (1 - p)^gamma log p, their mean.
 
-        Where the paper has one exponent for action and another for background, so has this (`GAMMA`, of the code).
+        Where the paper has one exponent for action and another for background, so has this.
         """
         targets, ignore = supervision.targets, supervision.ignore
         keep = loss_mask(targets, ignore, supervision.counts)  # (B, W)
@@ -135,7 +143,7 @@ class GateHUB(Model):
             forwarded = torch.cat([forwarded[..., :ignore], forwarded[..., ignore + 1 :]], dim=-1)
             targets = torch.cat([targets[..., :ignore], targets[..., ignore + 1 :]], dim=-1)
         log = forwarded.log_softmax(dim=-1)  # (B, W, C)
-        gamma = torch.where(targets[..., :1] > 0, GAMMA["background"], GAMMA["action"])
+        gamma = torch.where(targets[..., :1] > 0, self.config.gamma_background, self.config.gamma)
         losses = -ALPHA * (targets * (1 - log.exp()).clamp(min=SMALL) ** gamma * log).sum(dim=-1)  # (B, W)
         return mean_of_kept(losses, keep, supervision.totals)
 

@@ -1,0 +1,129 @@
+"""Published settings other than those whose defaults are known, and what is said of files that cannot be loaded."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from lstr import streaming
+from lstr.batch import predict, predict_ahead
+from lstr.checkpoints import checkpoint
+from lstr.errors import CheckpointError, ConfigError
+from lstr.kinds import configure, make_model
+from lstr.windows.loss import Supervision
+from lstr.windows.windows import gather
+from tests.support.tiny_models import TINY, tiny, unsettled, video
+
+WIDTHS = {"rgb_dim": 5, "flow_dim": 3}
+
+
+def published_miniroad(n_layers: int, width: int = 15) -> tuple[dict, nn.GRU, nn.Sequential, nn.Linear]:
+    """Its tensors by their published names, and the layers that they are of; 16 heads do not divide the width."""
+    torch.manual_seed(0)
+    head, gru = nn.Sequential(nn.Linear(8, 12), nn.LayerNorm(12), nn.ReLU()), nn.GRU(12, width, n_layers)
+    last = nn.Linear(width, 4)
+    tables = {"layer1.": head, "gru.": gru, "f_classification.0.": last}
+    tensors = {start + name: t for start, layer in tables.items() for name, t in layer.state_dict().items()}
+    return tensors, gru, head, last
+
+
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_a_miniroad_of_any_width_and_depth(n_layers, tmp_path):
+    """Heads, which it has none of, were asked for; of a deeper GRU the tensors were said to be unknown."""
+    tensors, gru, head, last = published_miniroad(n_layers)
+    torch.save(tensors, tmp_path / "a.pth")
+    model = checkpoint.load(tmp_path / "a.pth", WIDTHS).model
+    features = video(30)
+    with torch.no_grad():
+        expected = last(gru(head(features)[:, None])[0][:, 0].relu()).softmax(dim=-1)
+    torch.testing.assert_close(predict(model, features), expected, atol=1e-6, rtol=0)
+    state = streaming.create(model)
+    stream = torch.stack([streaming.step(model, state, row[:5], row[5:]) for row in features])
+    torch.testing.assert_close(stream, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "cmert", "refinements": 3, "context": 2, "anticipation": 2},
+        {"kind": "mat", "l_stage1": 3, "groups": 2},
+        {"kind": "mat", "l_stage1": 2, "refinements": 3, "anticipation": 2},
+    ],
+    ids=str,
+)
+def test_more_refinements_and_layers(settings, tmp_path):
+    """The file tells them, each has a part in the scores, and a stream is what whole videos are."""
+    model = unsettled(tiny(**{**settings, "long_stride": 1}))
+    torch.save({"model_state_dict": model.state_dict()}, tmp_path / "a.pth")
+    untold = ("n_heads", "work_length", "long_length", "long_stride", "groups", "context", "anticipation", "grid")
+    named = {name: getattr(model.config, name) for name in untold if hasattr(model.config, name)}
+    if settings["kind"] == "mat":
+        named["n1"] = model.config.n1  # of no use to it
+    loaded = checkpoint.load(tmp_path / "a.pth", named).model
+    assert loaded.config == model.config.__class__(**{**vars(model.config), "dropout": loaded.config.dropout})
+    features = video(40)
+    expected = predict_ahead(model, features)
+    torch.testing.assert_close(predict_ahead(loaded, features), expected, atol=1e-6, rtol=0)
+    state = streaming.create(loaded)
+    stream = torch.stack([streaming.step_ahead(loaded, state, row[:5], row[5:]) for row in features])
+    torch.testing.assert_close(stream, expected, atol=1e-5, rtol=0)
+    windows, outputs = gather(features, [39, 20], model.config), model.outputs()
+    forwarded = model(windows)
+    assert forwarded.shape[1] == len(outputs.slots)
+    newest = forwarded[0, outputs.parts[settings.get("refinements", 2)].rows][model.config.work_length - 1]
+    torch.testing.assert_close(newest.softmax(-1), expected[39, 0], atol=1e-5, rtol=0)
+    model.loss(model.train()(windows), windows, supervision_of(outputs)).backward()
+    idle = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    parts = ("work_fusions", "enc_modules.0")
+    assert not [name for name in idle if name.startswith(parts) and "linear" in name]
+
+
+def supervision_of(outputs) -> Supervision:
+    counts = torch.ones(2, len(outputs.slots), dtype=torch.bool)
+    return Supervision(torch.eye(5)[torch.arange(counts.numel()) % 5].view(*counts.shape, 5), counts)
+
+
+def test_the_exponents_of_gatehub_are_settings():
+    windows = gather(video(30), [29, 20], configure(**TINY, kind="gatehub"))
+    losses = []
+    for changes in ({}, {"gamma": 2.0}, {"gamma_background": 2.0}, {"gamma": 0.05, "gamma_background": 0.1}):
+        model = tiny(kind="gatehub", **changes)
+        losses.append(model.loss(model(windows), windows, supervision_of(model.outputs())).item())
+    assert losses[3] == losses[0] and losses[1] < losses[0] > losses[2] != losses[1]
+
+
+def saved(path, model, **extra):
+    torch.save({"model_state_dict": {**model.state_dict(), **extra}}, path)
+    return path
+
+
+def test_a_guessed_kind_is_said(tmp_path):
+    """With all other settings named, a TeSTra was read as an LSTR without a word."""
+    path = saved(tmp_path / "a.pth", tiny(kind="testra"))
+    known = {name: TINY[name] for name in ("n_heads", "work_length", "long_length")} | {"long_stride": 4} | WIDTHS
+    assert checkpoint.load(path, known).assumed == {"kind": "lstr"}
+    assert checkpoint.load(path, {**known, "kind": "testra", "decay": 1.0}).assumed == {}
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load(saved(tmp_path / "b.pth", tiny(), more=torch.zeros(1)), known)
+    assert "taken for kind lstr" in caught.value.hint and "--set model.kind=testra" in caught.value.hint
+
+
+def test_what_is_not_supported_is_named(tmp_path):
+    known = {"n_heads": 4, "work_length": 6, "long_length": 16, **WIDTHS}
+    extra = {"classifier_verb.weight": torch.zeros(9, 16)}
+    for kind in ("lstr", "cmert", "mat"):
+        path = saved(tmp_path / "a.pth", tiny(kind=kind), **extra)
+        with pytest.raises(CheckpointError, match="V_N_CLASSIFIER") as caught:
+            checkpoint.load(path, {**known, **({"groups": 0} if kind == "mat" else {})})
+        assert f"taken for kind {kind}" in caught.value.hint
+
+
+def test_no_number_of_heads_is_proposed(tmp_path):
+    """Any divisor of the width would load, and score otherwise than the one that it was trained with."""
+    torch.manual_seed(0)
+    path = saved(tmp_path / "a.pth", make_model(configure(**{**TINY, "d_model": 24}), 5))
+    with pytest.raises(ConfigError, match="n_heads") as caught:
+        checkpoint.load(path, WIDTHS)
+    assert "--set model.n_heads=" in caught.value.hint
+    assert not any(character.isdigit() for character in caught.value.hint)
