@@ -37,6 +37,11 @@ def in_words(text: str, words: Callable[[str, str], str]) -> str:
     return said
 
 
+def in_file(text: str) -> str:
+    """A sentence with its marks as NAME=VALUE, for files, which have no face."""
+    return in_words(text, lambda name, value: f"{name}={value}" if value else name)
+
+
 def in_python(text: str, name: str = "") -> str:
     """A sentence with its marks as arguments of `lstr.NAME`."""
     return in_words(text, lambda argument, value: _argument(argument, value, name))

@@ -12,7 +12,7 @@ from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
 from lstr.pipelines.progress import Finished, Notice
 from lstr.pipelines.provenance import make_reproducible
-from lstr.pipelines.training.config import TrainConfig, preset_for, read_config, resolve
+from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run import Task, train_model
@@ -157,6 +157,8 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
 def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
     """Read and check what is to be trained on what."""
     file = read_config(options.config) if options.config else None
+    if options.preset:
+        preset_named(options.preset)  # a wrong name is told before anything is read
     source = str(options.labels)
     data = read_dataset(
         options.features,

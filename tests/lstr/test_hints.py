@@ -9,7 +9,7 @@ import pytest
 
 from lstr.errors import ConfigError
 from lstr.extractors.errors import WeightsError
-from lstr.hints import for_python, in_python
+from lstr.hints import for_python, in_file, in_python
 from lstr_cli.command import in_options
 from lstr_cli.main import cli
 
@@ -52,6 +52,12 @@ def test_each_face_says_an_argument_in_its_words(text, python, command_line):
 )
 def test_commands_paths_and_what_is_no_mark_stay(text):
     assert in_python(text) == text == in_python(text, "detect") == in_options(text)
+
+
+def test_a_file_has_no_marks():
+    assert (
+        in_file("give [[weights.rgb=FILE]], or leave out [[output]].") == "give weights.rgb=FILE, or leave out output."
+    )
 
 
 def test_some_arguments_are_within_another():
