@@ -8,7 +8,7 @@ PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadfile
 FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'
 PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: install install-test demo test test-all test-oldest test-slow test-gpu lint docs audit clean
+.PHONY: install install-test demo test test-all test-oldest test-slow test-gpu gpu-run lint docs audit clean
 
 install: $(VENV)/.installed
 
@@ -55,6 +55,11 @@ GPU_TESTS := $(shell grep -rlE '(@pytest.|=pytest.)mark\.gpu' tests --include='t
 # only the files that have such tests: the others import what tests alone need
 test-gpu: $(if $(filter $(VENV)/bin/pytest,$(PYTEST_GPU)),install-test)
 	LSTR_NEEDS_GPU=$(LSTR_NEEDS_GPU) $(PYTEST_GPU) -m gpu $(GPU_TESTS)
+
+# what a borrowed machine with a GPU can do, in ten minutes: benchmarks/first_gpu_run.py; GPU_RUN=--dry-run needs none
+GPU_PYTHON ?= $(PYTHON)
+gpu-run:
+	$(GPU_PYTHON) benchmarks/first_gpu_run.py $(GPU_RUN)
 
 lint: install-test
 	$(VENV)/bin/ruff check .

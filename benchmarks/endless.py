@@ -26,11 +26,9 @@ import numpy as np
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.events import Decided
-from lstr.pipelines.detection.live import LiveChain, run_live
-from lstr.pipelines.detection.live_source import open_live
-from lstr.pipelines.detection.sources import open_networks
-from lstr.pipelines.detection.writer import OutputOptions
+from lstr.pipelines.detection.events import Decided, Ended
+from lstr.pipelines.detection.files import OutputOptions
+from lstr.pipelines.detection.session import Session
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 
@@ -86,20 +84,15 @@ def detect(checkpoint: str, video: Path, seconds: float, output: Path) -> tuple[
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     listening = parse_live(f"tcp://127.0.0.1:{port}?listen")
-    with (
-        open_networks(loaded) as (twostream, workers, _),
-        open_live([listening], loaded, twostream.recipe.long_side, LiveOptions(on_lag="drop")) as sources,
-        LiveChain(sources, loaded, twostream, workers) as chain,
-    ):
+    written = OutputOptions(output, ("json", "jsonl", "npy"))
+    with Session(loaded, live=LiveOptions(on_lag="drop"), output=written) as session:
+        name = session.add(listening)
         sender = subprocess.Popen([sys.executable, __file__, str(video), "--send", str(port)])
         try:
             watch, end, samples = Watch(), None, np.empty((0, 4))
-            running = run_live(chain, OutputOptions(output, ("json", "jsonl", "npy")))
-            while True:
-                try:
-                    event = next(running)
-                except StopIteration as finished:
-                    return finished.value[sources[0].id], samples
+            for event in session.events():
+                if isinstance(event, Ended):
+                    return event.timeline, samples
                 if not isinstance(event, Decided):
                     continue
                 if end is None:
@@ -107,7 +100,8 @@ def detect(checkpoint: str, video: Path, seconds: float, output: Path) -> tuple[
                     end = monotonic() + seconds
                 if monotonic() > end and watch.is_alive():
                     samples = watch.stop()
-                    sources[0].reader.stop()
+                    session.remove(name)
+            raise RuntimeError("the stream ended without a timeline")
         finally:
             sender.kill()
             sender.wait()

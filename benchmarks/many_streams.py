@@ -28,10 +28,10 @@ import torch
 from playing import Film, Server, make_film, playing
 
 from lstr.checkpoints import checkpoint
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine

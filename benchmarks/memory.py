@@ -21,11 +21,11 @@ from pathlib import Path
 import av
 
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.probe import probe
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 

@@ -31,7 +31,7 @@ import torch
 torch.set_num_threads(1)
 held("and torch")
 import lstr_cli.main, av
-from lstr.extractors.networks.build import WeightSources
+from lstr.extractors.weights.sources import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.networks.converted import run_on

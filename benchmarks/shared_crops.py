@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from lstr.extractors.images.crops import fit
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import FrameReader, read_chunks
 from lstr.extractors.video.probe import probe
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 

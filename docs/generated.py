@@ -56,12 +56,14 @@ def presets_page() -> str:
     """A table per dataclass of settings, with a column for each of its presets."""
     from lstr import kinds
     from lstr.extractors import presets as recipes
+    from lstr.extractors.backbones.networks import NETWORKS
     from lstr.pipelines.finetuning import config as finetuning
     from lstr.pipelines.training import config as training
 
     models = {name: preset.model for name, preset in kinds.presets().items()}
     finetune = {"flow, random": finetuning.RANDOM["flow"], "RGB, random": finetuning.RANDOM["rgb"]}
-    finetune |= {"flow, random, small networks": finetuning.SMALL["flow"], "trained weights": finetuning.PUBLISHED}
+    small = finetuning.defaults("flow", False, NETWORKS["shufflenetv2"])
+    finetune |= {"flow, random, small networks": small, "trained weights": finetuning.PUBLISHED}
     streams = {name: preset for name, preset in recipes.PRESETS.items() if name not in ("faithful", "fast")}
     return "\n".join(
         (

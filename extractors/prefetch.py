@@ -57,13 +57,13 @@ class Ahead(Generic[T]):
     """The same items in the same order, made from now on in a thread called `name`, at most `n` ahead of their taker.
 
     What the thread raises is raised where the item would have come. `close` lets the thread close `items`, and returns
-    when it has ended: after the item it is at.
+    when it has ended: after the item it is at. `changed` is notified of each item, and of the end.
     """
 
-    def __init__(self, items: Iterable[T], n: int, name: str):
+    def __init__(self, items: Iterable[T], n: int, name: str, changed: threading.Condition | None = None):
         self._items, self._n = items, n
         self._made: deque[T] = deque()
-        self._change = threading.Condition()
+        self._change = changed or threading.Condition()
         self._failure: BaseException | None = None
         self._ended = self._stopped = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -84,6 +84,11 @@ class Ahead(Generic[T]):
         with self._change:
             self._ended = True
             self._change.notify_all()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next item, or the end, is there."""
+        return bool(self._made) or self._ended
 
     def __iter__(self) -> Iterator[T]:
         while True:

@@ -11,9 +11,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from lstr.extractors.backbones.network import TIMM, is_network_name
+from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
-from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, brief, by_stream
 from lstr.extractors.video.frames import CHUNK
 
@@ -25,8 +26,8 @@ class StreamPreset:
     """One stream's network."""
 
     network: str
-    """`resnet50`, `bninception`, or a mmaction2 config: its path, or the name of one that comes with mmaction2. A path
-    is run as a program."""
+    """A name in NETWORKS, `timm:NAME`, or a mmaction2 config: its path, or the name of one that comes with mmaction2. A
+    path is run as a program."""
     weights: str | None = None
     """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
     crops: int = 1
@@ -170,7 +171,7 @@ def _stream(path: Path, stream: str, values: object, preset: StreamPreset) -> St
 
 def _check_network(path: Path, stream: str, network: str) -> None:
     """A recipe file may come from anywhere, and a config would be run."""
-    if not is_slug(network) or "." in network:
+    if not is_network_name(network) or "." in network and not network.startswith(TIMM):
         raise RecipeError(
             f"{path}: {stream}.network is {brief(network)}, and a config is a program, of which only one that the "
             "command line names is run.",
@@ -197,9 +198,10 @@ def _checked(path: Path, preset: Preset) -> Preset:
         value = getattr(preset, name)
         _demand(type(value) is int and least <= value <= 4096, path, name, value, f"a number from {least} to 4096")
     _demand(preset.crop <= preset.short_side, path, "crop", preset.crop, "at most short_side")
-    inception = any(preset.parts[stream].network == "bninception" for stream in preset.streams)
-    # strides round down and pools round up, so its branches meet only there (facts, section 2)
-    _demand(not (inception and preset.crop % 32), path, "crop", preset.crop, "a multiple of 32 for bninception")
+    for part in preset.parts.values():
+        entry = known_network(part.network)
+        if entry:
+            _demand(entry.fits(preset.crop), path, "crop", preset.crop, f"{entry.sides} for {entry.name}")
     frame = preset.rgb_frame
     _demand(type(frame) is int and 0 <= frame < CHUNK, path, "rgb_frame", frame, f"a number from 0 to {CHUNK - 1}")
     return preset

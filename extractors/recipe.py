@@ -8,6 +8,8 @@ import typing
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
+from lstr.extractors.backbones.network import MEAN, TIMM, Network, is_network_name
+from lstr.extractors.backbones.networks import NETWORKS, network_of
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
 from lstr.extractors.names import is_slug
@@ -20,9 +22,6 @@ Part = typing.TypeVar("Part")
 Built = typing.TypeVar("Built", bound="DataclassInstance")
 
 STREAMS = ("rgb", "flow")
-CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
-FEATURES = {"resnet50": 2048, "bninception": 1024, "resnet18": 512, "shufflenetv2": 1024, "mobilenetv3": 576}
-"""Channels of the pooled features by network; of the first two there are published weights."""
 PRECISIONS = ("float32", "bf16")
 INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
 STEPS = 127  # in int8, of a weight and of a signed input, to either side of zero
@@ -31,7 +30,7 @@ CROPS = (1, 2, 10)
 LARGEST = {"long_side": 4096, "short_side": 4096, "crop": 4096, "width": 1 << 16, "segments": 64}
 """Pixels of images, features of a chunk and images of it: many times the usual, and no terabyte."""
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
-NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": (), "ranges": None}
+NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": (), "ranges": None, "stem": None}
 """Entries of a network that are written only where they differ, so that older recipes keep their ids."""
 
 
@@ -40,7 +39,7 @@ class NetworkRecipe:
     """One stream's network and what goes into it. `mean` and `std` are per channel, on the 0–255 scale."""
 
     network: str
-    """`resnet50`, `bninception`, or the name of the mmaction2 config it was built from."""
+    """A name in NETWORKS, `timm:NAME`, or the name of the mmaction2 config it was built from."""
     weights: str
     """`kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`."""
     sha256: str
@@ -53,9 +52,9 @@ class NetworkRecipe:
     calibrated_on: tuple[str, ...] = ()
     """Videos whose chunks gave random weights their batch-norm statistics."""
     config: dict | None = field(default=None, hash=False)
-    """Backbone in mmaction2's config language, of any network but the two published ones."""
+    """Backbone in mmaction2's config language, of a network that was built from a config."""
     width: int | None = None
-    """Features of a chunk, of any network but the two published ones."""
+    """Features of a chunk, of a network that is not in NETWORKS."""
     segments: int = 1
     """Frames of a chunk that the network sees together (TSM and its like), evenly spread."""
     bgr: bool = False
@@ -65,15 +64,27 @@ class NetworkRecipe:
     features of the network that has not seen it, every other video those of `sha256`."""
     ranges: dict[str, list[float]] | None = field(default=None, hash=False)
     """Of an int8 network: the lowest and highest input of each convolution, by its name."""
+    stem: str | None = None
+    """`mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated."""
 
     def __post_init__(self):
         if self.crops not in CROPS:
             raise ValueError(f"crops {self.crops!r} is none of {CROPS}")
 
     @property
+    def entry(self) -> Network:
+        """What is known of the network. Raises RecipeError where it is not known here."""
+        return network_of(self.network, self.config)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether its batch norms go into convolutions wherever they follow one."""
+        return self.config is None and (self.network not in NETWORKS or NETWORKS[self.network].fuses)
+
+    @property
     def dim(self) -> int:
         """Features of a chunk."""
-        return FEATURES[self.network] if self.width is None else self.width
+        return NETWORKS[self.network].width if self.width is None else self.width
 
     @property
     def images(self) -> int:
@@ -82,7 +93,7 @@ class NetworkRecipe:
 
     def folder(self, stream: str) -> str:
         """Name of the stream's feature directory: `rgb_kinetics_resnet50`."""
-        return f"{stream}_{self.weights}_{self.network}"
+        return f"{stream}_{self.weights}_{self.network.replace(':', '-')}"
 
     def to_dict(self) -> dict:
         """As recipe.json has it."""
@@ -241,11 +252,16 @@ def _is_of(value: object, kind: typing.Any) -> bool:
 def _check(recipe: Recipe) -> None:
     """Raise ValueError, naming the entry, for what no recipe made here has and what would do harm."""
     for stream, part in recipe.parts.items():
-        for name in ("network", "weights"):
-            if not is_slug(getattr(part, name)):
+        for name, fits in (("network", is_network_name), ("weights", is_slug)):
+            if not fits(getattr(part, name)):
                 raise ValueError(f"{stream}.{name} is {brief(getattr(part, name))}, which is no file name")
-        if part.config is None and part.network not in FEATURES:
+        described = part.config is not None or part.network.startswith(TIMM)
+        if not described and part.network not in NETWORKS:
             raise ValueError(f"{stream}.network is {part.network!r}, which is unknown here and has no config")
+        if part.width is None and part.network not in NETWORKS:
+            raise ValueError(f"{stream}.width is missing")
+        if part.stem not in (None, MEAN):
+            raise ValueError(f"{stream}.stem is {brief(part.stem)}, not {MEAN}")
         if not all(part.std):
             raise ValueError(f"{stream}.std holds 0")
         for name in ("width", "segments"):

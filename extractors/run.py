@@ -320,5 +320,5 @@ def _at_rest(networks: "Mapping[str, nn.Module]", stream: str, device: str) -> "
 
     network = networks[stream]
     network.to(device=device).to(memory_format=torch.channels_last)
-    network.eval()  # mmaction2's ResNet returns None here, so it cannot be chained
+    network.eval()  # the ResNet of a config of mmaction2 returns None here
     return network

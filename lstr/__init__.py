@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # the same names, for type checkers and editors
-    from lstr.checkpoints.checkpoint import Checkpoint as Checkpoint
+    from lstr.checkpoints.loaded import Checkpoint as Checkpoint
     from lstr.errors import LstrError as LstrError
     from lstr.extractors.errors import ExtractorError as ExtractorError
     from lstr.extractors.video.live_reader import LiveOptions as LiveOptions
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.timeline import Timeline as Timeline
 
 _NAMES = {
-    "Checkpoint": ("lstr.checkpoints.checkpoint", "Checkpoint"),
+    "Checkpoint": ("lstr.checkpoints.loaded", "Checkpoint"),
     "Decision": ("lstr.pipelines.detection.decision", "Decision"),
     "ExtractorError": ("lstr.extractors.errors", "ExtractorError"),
     "Limits": ("lstr.pipelines.detection.sources", "Limits"),

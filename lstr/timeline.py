@@ -16,7 +16,7 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 
 if TYPE_CHECKING:  # it brings torch, which reading labels does not need
-    from lstr.checkpoints.checkpoint import Checkpoint
+    from lstr.checkpoints.loaded import Checkpoint
 
 FORMAT = "lstr-timeline/1"
 """What a timeline file names as its format."""

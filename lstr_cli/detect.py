@@ -2,7 +2,9 @@
 
 import math
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -135,17 +137,19 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     console.say_waiting("loading networks…")
     from lstr.extractors.video.live_reader import LiveOptions
     from lstr.pipelines.annotations.label_file import read_label_file
+    from lstr.pipelines.detection.files import OutputOptions
     from lstr.pipelines.detection.job import DetectOptions, detect_sources
     from lstr.pipelines.detection.sources import Limits, NetworkOptions
-    from lstr.pipelines.detection.writer import OutputOptions
     from lstr.pipelines.weights.published import weights_by_stream
-    from lstr_cli.view import View, speed_text
+    from lstr_cli.view import Progress, View, speed_text
 
     folder = Path(written["output"]) if written["output"] else None
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or written["formats"] == ("jsonl",)) else None
     labels = read_label_file(written["labels"]) if written["labels"] else None
     weights = {f"{stream}_weights": path for stream, path in weights_by_stream(networks.pop("weights")).items()}
+    view = View(ascii_only=not console.takes_unicode())
+    screen = console.Screen(view, lines is sys.stdout and console.is_terminal())
     options = DetectOptions(
         model["checkpoint"],
         settings=model["settings"],
@@ -158,11 +162,10 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
         on_gap=live.pop("on_gap"),
         live=LiveOptions(**live),
         output=OutputOptions(folder, written["formats"], lines, labels, written["embed"]),
+        sinks=[partial(Progress, view, screen.update)],
     )
-    view = View(ascii_only=not console.takes_unicode())
-    screen = console.Screen(view, lines is sys.stdout and console.is_terminal())
-    with closing(detect_sources(sources, options)) as job, screen, view:
-        ended, result = _follow(job, view, screen)
+    with closing(detect_sources(sources, options)) as job, screen, ThreadPoolExecutor(1, "messages") as messages:
+        ended, result = _follow(job, screen, messages)
     # tables wait until the view is gone, for both draw on the terminal
     for source in ended:
         if as_json:
@@ -180,9 +183,12 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
         sys.exit(STALLED if result.stalled else SOME_FAILED)
 
 
-def _follow(job, view, screen) -> tuple[list, object]:
-    """Show what the job reports; the sources that ended, and its result."""
-    from lstr.pipelines.detection.events import Ended
+def _follow(job, screen, messages) -> tuple[list, object]:
+    """Show what the job reports; the sources that ended, and its result.
+
+    The thread of `messages` says them: a terminal that is stopped would stop the cameras.
+    """
+    from lstr.pipelines.detection.events import Ended, Opened
     from lstr.pipelines.progress import Failed, Finished, Notice
     from lstr_cli import console
 
@@ -193,15 +199,14 @@ def _follow(job, view, screen) -> tuple[list, object]:
             if isinstance(event, Finished):
                 return ended, event.result
             if isinstance(event, Notice):
-                (console.warn if event.warning else console.say)(event.text)
+                messages.submit(console.warn if event.warning else console.say, event.text)
                 continue
             if isinstance(event, Failed):
-                console.say(f"failed: {event.reason}\nhint: {event.hint}")
+                messages.submit(console.say, f"failed: {event.reason}\nhint: {event.hint}")
             if isinstance(event, Ended):
                 ended.append(event)
-            screen.start()
-            if watched := view.take(event):
-                screen.update(watched)
+            if isinstance(event, Opened):
+                messages.submit(screen.start)
         except KeyboardInterrupt as interrupted:
             # wherever it fell, the files of live sources are written before it goes on
             job.throw(interrupted)

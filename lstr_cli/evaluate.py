@@ -20,7 +20,7 @@ from lstr_cli.settings import model_set_option, setting
     show_default=True,
     help="Many windows at once, or one chunk at a time as detect does; the scores are the same.",
 )
-@click.option("--published", is_flag=True, help="Score the videos and chunks that the published evaluation scores.")
+@click.option("--published", is_flag=True, help="Score the chunks that the published code of this kind scores.")
 @setting(
     "resamples",
     type=click.IntRange(min=0),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.event_rows import event_tables
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.wording import figure_text, interval_text, videos_text
+from lstr.pipelines.evaluation.wording import convention_text, figure_text, interval_text, videos_text
 from lstr_cli import console
 
 
@@ -94,9 +94,9 @@ def _show_means(judged: Sequence[Judged]) -> None:
                 f"{figure_text(found[m])} {interval_text(edges.get(m)) if used else ''}".rstrip()
                 for m in ("mAP", "mcAP")
             ]
-            rows.append(
-                [*([entry.name] if len(judged) > 1 else []), convention, *means, videos_text(found), found["chunks"]]
-            )
+            named = [entry.name] if len(judged) > 1 else []
+            chosen = convention_text(convention, entry.document)
+            rows.append([*named, chosen, *means, videos_text(found), found["chunks"]])
     columns = [*(["checkpoint"] if len(judged) > 1 else []), "convention", "mAP", "mcAP", "videos", "chunks"]
     interval = judged[0].document["interval"]
     title = "means"

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lstr.pipelines.finetuning.run_folder import Epoch
 
 SOME_FAILED, STREAMS = 3, ("rgb", "flow")
-NETWORKS = click.Choice(["resnet50", "bninception", "resnet18", "shufflenetv2", "mobilenetv3"])
 
 
 def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -73,7 +72,7 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     help="How features will be made, as for `lstr extract`: fast, faithful, activitynet (ResNet-50 on both streams), "
     "activitynet-fast, or a recipe file of your own.",
 )
-@networks_settings(NETWORKS)
+@networks_settings(configs=False)
 @algorithm_option
 @click.option("--cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @setting("cache_size", type=Size(), default="50GB", show_default=True, help="All that the cache may take.")

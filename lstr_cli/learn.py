@@ -53,7 +53,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 
     --set NAME=VALUE changes a setting: model.NAME and train.NAME as for `lstr train`, others as for `lstr finetune`.
     model.kind=KIND is the kind of model that sees the features (`lstr models` lists all): an RNN up to an hour of
-    training video where none is named, then LSTR.
+    training video where none is named, then LSTR. A kind is as its preset KIND-small has it, then as published.
 
     \b
     Examples:

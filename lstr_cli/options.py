@@ -4,6 +4,7 @@ import functools
 
 import click
 
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr_cli.mistakes import Device, Precision
 from lstr_cli.quantities import Seconds
 from lstr_cli.settings import setting
@@ -66,18 +67,17 @@ def algorithm_setting(command):
     return setting("recipe.flow_algorithm", "algorithm", **ALGORITHM)(command)
 
 
-def networks_settings(kind: click.ParamType | None = None):
+def networks_settings(configs: bool = True):
     """`recipe.rgb.network` and `recipe.flow.network`, passed as `rgb_network` and `flow_network`."""
 
     def with_networks(command):
+        known = f"{', '.join(NETWORKS)}, or timm:NAME"
         for stream in ("flow", "rgb"):
             command = setting(
                 f"recipe.{stream}.network",
                 f"{stream}_network",
-                type=kind,
-                metavar=None if kind else "NAME|CONFIG",
-                help=f"Another network for {stream}"
-                + ("." if kind else ": resnet50, bninception, or the config of a 2D recogniser of mmaction2."),
+                metavar="NAME|CONFIG" if configs else "NAME",
+                help=f"Another network for {stream}: {known}{', or a config of mmaction2' if configs else ''}.",
             )(command)
         return command
 

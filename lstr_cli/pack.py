@@ -34,7 +34,7 @@ def command(run, output, weights, metrics, title, make_default, as_json):
 
     from lstr.pipelines.detection.checkpoint import make_default as leave
     from lstr.pipelines.info import describe
-    from lstr.pipelines.model_files.model_file import write_model
+    from lstr.pipelines.model_files.packing import write_model
     from lstr.pipelines.model_files.parts import checkpoint_of, metrics_from
     from lstr_cli import console
 

@@ -19,8 +19,8 @@ from lstr_cli.settings import set_option, setting
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published: those of the published code. "
     "Those of other kinds of model, such as miniroad-thumos14: `lstr models KIND`. "
-    "small: for little video, an RNN. lstr-small: LSTR of that size.  [default: small up to an hour of training video, "
-    "or lstr-small where settings speak of another kind, else thumos14]",
+    "small: for little video, an RNN. KIND-small: another kind of that size.  [default: small up to an hour of "
+    "training video, else thumos14; where model.kind is set, those of that kind]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option

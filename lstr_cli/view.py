@@ -13,9 +13,9 @@ from time import monotonic
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.detection.status import Status
-from lstr.pipelines.progress import Failed
 from lstr.timeline import Event
 
 Line = list[tuple[str, str]]
@@ -77,29 +77,12 @@ class Watched:
 
 
 class View:
-    """The sources that run now, in the order in which they began; `clock` returns seconds.
-
-    A recorded source leaves it when it is over, a live one stays. As a context manager: after a Ctrl-C all stay as
-    they were last, after another error none that is recorded.
-    """
+    """The sources that run now, in the order in which they began; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, ascii_only: bool = False):
         self._clock = clock
         self._ascii = ascii_only
         self._watched: list[Watched] = []
-        self._by_id: dict[str, Watched] = {}
-
-    def take(self, event: object) -> Watched | None:
-        """Show what a job reports of a source; returns the source where it has a new decision."""
-        if isinstance(event, Opened):
-            self._by_id[event.id] = self.add(event.status, event.classes, event.refresh)
-        elif isinstance(event, Decided):
-            self._by_id[event.id].push(event.decision)
-            return self._by_id[event.id]
-        elif isinstance(event, Ended | Failed):
-            one = self._by_id.pop(event.id, None)
-            self._watched = [other for other in self._watched if other is not one or other.refresh]
-        return None
 
     def add(self, status: Status, classes: Sequence[str], refresh: Callable[[], object] | None = None) -> Watched:
         """Show a source from now on; `refresh` is called before it is drawn, to bring its status up to date."""
@@ -108,12 +91,9 @@ class View:
         self._watched.append(one)
         return one
 
-    def __enter__(self) -> "View":
-        return self
-
-    def __exit__(self, kind, *exception) -> None:
-        if kind is not None and kind is not KeyboardInterrupt:
-            self._watched = [one for one in self._watched if one.refresh]
+    def leave(self, one: Watched) -> None:
+        """Show a source no more."""
+        self._watched = [other for other in self._watched if other is not one]
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The view in at most `height` lines, made for `width` columns."""
@@ -248,6 +228,29 @@ class View:
                 lines.append([(GAP, ""), *part])
                 used = len(GAP) + size
         return lines
+
+
+class Progress(Sink):
+    """A source in the view, and where there is no terminal for that in lines; `update` draws after each decision.
+
+    A recorded source leaves the view when it is over or fails; after a Ctrl-C it stays as it was last, as a live one.
+    """
+
+    name = "the view"
+
+    def __init__(self, view: View, update: Callable[[Watched], None] = lambda one: None):
+        self._view, self._update = view, update
+
+    def open(self, source: Opened) -> None:
+        self._one = self._view.add(source.status, source.classes, source.refresh)
+
+    def take(self, decision: Decision) -> None:
+        self._one.push(decision)
+        self._update(self._one)
+
+    def close(self, end: End) -> None:
+        if not self._one.refresh and not isinstance(end.error, KeyboardInterrupt):
+            self._view.leave(self._one)
 
 
 def event_text(event: Event) -> str:

@@ -92,12 +92,11 @@ def _flow() -> Finding:
 
 
 def _networks() -> str:
-    from lstr.extractors.networks.backbones.backbones import build_backbone
-    from lstr.extractors.recipe import FEATURES
+    from lstr.extractors.backbones.networks import NETWORKS
 
-    for network in FEATURES:
-        build_backbone(network)
-    return f"{', '.join(FEATURES)} build through mmaction2"
+    for network in NETWORKS.values():
+        network.build(3)
+    return f"{', '.join(NETWORKS)} can be built"
 
 
 def _gpu() -> Finding:

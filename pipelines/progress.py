@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
@@ -32,6 +32,8 @@ class Failed:
     id: str
     reason: str
     hint: str = ""
+    error: BaseException | None = field(default=None, repr=False, compare=False)
+    """What was raised, where a caller may want to know more."""
 
 
 @dataclass(frozen=True)

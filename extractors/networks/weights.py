@@ -1,73 +1,68 @@
 """Published weight files into the networks, and seeded random weights in their place.
 
-ResNet-50 and mmaction2's other backbones: its 0.x and 1.x files (`backbone.` keys, classifier dropped), and
-torchvision's names of a ResNet.
-BN-Inception: the tsn-pytorch, Cadene and mmaction v0 layouts, with their prefixes and wrappers, and the [1, C]
-batch-norm tensors of torch ≤ 0.1.12. Only `num_batches_tracked` may be missing; nothing may be left over.
+A file may have the prefixes and wrappers of mmaction2 (0.x, 1.x), tsn-pytorch, Cadene, mmaction v0 or timm, and the
+[1, C] batch-norm tensors of torch ≤ 0.1.12; its classifier is dropped. Only `num_batches_tracked` may be missing;
+nothing may be left over.
 """
 
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from lstr.extractors.backbones.network import CHANNELS, Network
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
-from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.recipe import CHANNELS
 from lstr.extractors.weights.content import read_content, read_state_dict
-from lstr.extractors.weights.fingerprint import CLASSIFIERS, bare_name, fingerprint_of
+from lstr.extractors.weights.fingerprint import bare_name, fingerprint_of
 
+RGB = 3  # channels of a frame
 ALIGNMENT = "align"  # of a weights file of `lstr finetune --folds`, beside its state_dict
 
 
-def _resnet_name(name: str) -> str:
-    """torchvision's names as mmaction2's: layer1.0.conv1.weight → layer1.0.conv1.conv.weight."""
-    name = re.sub(r"(^|\.)conv(\d)\.(weight|bias)$", r"\1conv\2.conv.\3", name)
-    name = re.sub(r"(^|\.)bn(\d)\.", r"\1conv\2.bn.", name)
-    return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")
-
-
-def _renamed(path: str | Path, wanted: Container[str]) -> dict[str, Tensor]:
+def _renamed(path: str | Path, network: Network) -> dict[str, Tensor]:
     """The tensors of a file under our names: prefixes off, classifier dropped, old batch-norm tensors as (C,)."""
-    rename: Callable[[str], str] = _resnet_name if "conv1.conv.weight" in wanted else str
+    classifier = re.compile(rf"^({network.classifier})\.")
     tensors = {}
     for name, tensor in read_state_dict(path).items():
         name = bare_name(name)
-        if CLASSIFIERS.match(name):
+        if classifier.match(name):
             continue
         if "_bn." in name and tensor.dim() == 2 and tensor.shape[0] == 1:
             tensor = tensor[0]  # (1, C) → (C,)
-        tensors[rename(name)] = tensor
+        tensors[network.rename(name)] = tensor
     return tensors
 
 
-def load_weights(backbone: nn.Module, path: str | Path, network: str) -> None:
-    """Load a file in mmaction2's or another published layout into a network of that name, in place.
+def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflate: bool = False) -> bool:
+    """Load a file in a published layout into a network, in place; whether its stem was inflated.
 
-    Raises WeightsError that names the first tensor which is missing, left over, or of another shape.
+    With `inflate` a file for frames serves a network of other channels. Raises WeightsError that names the first tensor
+    which is missing, left over, or of another shape.
     """
-    backbone = getattr(backbone, "backbone", backbone)  # of a recogniser
-    wanted = backbone.state_dict()
-    loaded = _renamed(path, wanted)
-    _check(loaded, {name: tensor.shape for name, tensor in wanted.items()}, path, network)
-    backbone.load_state_dict({**wanted, **loaded})
-
-
-def load_crossed(backbone: nn.Module, path: str | Path, network: str) -> None:
-    """Load an RGB network's weights into one that takes flow, in place: its kernels for the first layer are averaged
-    over the colours, and repeated for each flow plane (TSN, section 3.3). Raises WeightsError as `load_weights`.
-    """
+    backbone = getattr(backbone, "backbone", backbone)  # of a network in a module of ours, or a recogniser
     wanted = backbone.state_dict()
     shapes = {name: tensor.shape for name, tensor in wanted.items()}
-    loaded, stem = _renamed(path, wanted), _stem(shapes)
-    if stem in loaded and loaded[stem].dim() == 4:
-        loaded[stem] = loaded[stem].mean(1, keepdim=True).repeat(1, shapes[stem][1], 1, 1)  # (out, 10, 7, 7)
-    _check(loaded, shapes, path, network)
+    loaded, stem = _renamed(path, network), _stem(shapes)
+    crossed = inflate and stem in loaded and loaded[stem].dim() == 4
+    crossed = crossed and loaded[stem].shape[1] == RGB != shapes[stem][1]
+    if crossed:
+        loaded[stem] = inflate_stem(loaded[stem], shapes[stem][1])
+    _check(loaded, shapes, path, network.name)
     backbone.load_state_dict({**wanted, **loaded})
+    return crossed
+
+
+def inflate_stem(kernels: Tensor, channels: int) -> Tensor:
+    """Kernels (out, 3, h, w) for frames as (out, channels, h, w): their mean over the colours, for each channel.
+
+    As TSN's networks of flow begin (section 3.3); the recipe calls the rule `mean`.
+    """
+    return kernels.mean(1, keepdim=True).repeat(1, channels, 1, 1)
 
 
 def read_alignment(path: str | Path) -> nn.Conv2d | None:
@@ -108,8 +103,9 @@ def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path:
 
 
 def _stem(shapes: Mapping[str, torch.Size]) -> str:
-    """Name of the first convolution's weight."""
-    return next((name for name, shape in shapes.items() if len(shape) == 4), "")
+    """Name of the first convolution's weight, which takes a stream's channels."""
+    convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
+    return next((name for name, shape in convolutions.items() if shape[1] in CHANNELS), next(iter(convolutions), ""))
 
 
 def _swapped(found: torch.Size, wanted: torch.Size) -> str:
@@ -121,30 +117,35 @@ def _swapped(found: torch.Size, wanted: torch.Size) -> str:
     return f" ({names[streams[0]]} weights offered as {names[streams[1]]} weights)"
 
 
-def identify(path: str | Path) -> tuple[str, str]:
+def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]:
     """The network and the stream that a weights file is for, after looking at every tensor's name and shape.
 
-    Raises WeightsError when it fits no network, or takes neither frames nor five flow fields.
+    It is one of NETWORKS, or `wanted`. Raises WeightsError when it fits none, or takes neither frames nor five flow
+    fields.
     """
-    network = _network_of(read_state_dict(path))
-    wanted = {name: tensor.shape for name, tensor in build_backbone(network).state_dict().items()}
-    loaded, stem = _renamed(path, wanted), _stem(wanted)
+    known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
+    names = read_state_dict(path).keys()
+    likeness = {}
+    for entry in known.values():
+        shapes = shapes_of(entry)
+        ours = {entry.rename(bare_name(name)) for name in names}
+        likeness[entry.name] = len(ours & shapes.keys()) / len(ours | shapes.keys())
+    network = known[max(likeness, key=lambda name: likeness[name])]
+    shapes = shapes_of(network)
+    loaded, stem = _renamed(path, network), _stem(shapes)
     channels = loaded[stem].shape[1] if stem in loaded and loaded[stem].dim() == 4 else None
     if channels in CHANNELS:
-        wanted[stem] = torch.Size((wanted[stem][0], channels, *wanted[stem][2:]))
-    _check(loaded, wanted, path, network)
-    return network, CHANNELS[wanted[stem][1]]
+        shapes[stem] = torch.Size((shapes[stem][0], channels, *shapes[stem][2:]))
+    _check(loaded, shapes, path, network.name)
+    return network.name, CHANNELS[shapes[stem][1]]
 
 
-def _network_of(names: Collection[str]) -> str:
-    """The network that a file's names are most like."""
-    if any("inception_" in name for name in names):
-        return "bninception"
-    for part, network in ((".branch2.", "shufflenetv2"), (".block.", "mobilenetv3")):
-        if any(part in name for name in names):
-            return network
-    blocks = any("layer1." in name for name in names)
-    return "resnet18" if blocks and not any("layer1.0.conv3" in name for name in names) else "resnet50"
+def shapes_of(network: Network) -> dict[str, torch.Size]:
+    """The shapes of the tensors of a network for frames, by name; no memory is taken for them."""
+    with torch.device("meta"):
+        backbone = network.build(RGB)
+    backbone = getattr(backbone, "backbone", backbone)
+    return {name: tensor.shape for name, tensor in backbone.state_dict().items()}
 
 
 def randomise(backbone: nn.Module, seed: int) -> None:

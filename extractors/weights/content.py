@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.extractors.errors import MissingPathError, WeightsError
-from lstr.extractors.weights.archive import Archive, is_member
+from lstr.extractors.weights.archive import TENSORS, Archive, is_member
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,10 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
     import torch
 
     try:
+        if path.suffix == TENSORS:
+            from safetensors.torch import load_file
+
+            return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise WeightsError(
@@ -56,7 +60,7 @@ def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
             content = content[wrapper]
     tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not tensors:
-        raise WeightsError(f"{path} holds no tensors.", "name a .pth file with a state_dict.")
+        raise WeightsError(f"{path} holds no tensors.", "name a .pth file with a state_dict, or a .safetensors file.")
     return tensors
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.extractors.backbones.network import PUBLISHED_HEADS
 from lstr.extractors.weights.content import read_arrays
 
 PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")
-CLASSIFIERS = re.compile(r"^(fc|last_linear|new_fc|fc_action\w*|cls_head|classifier)\.")
+CLASSIFIERS = re.compile(rf"^({PUBLISHED_HEADS})\.")
 
 
 def bare_name(name: str) -> str:

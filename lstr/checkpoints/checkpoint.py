@@ -8,7 +8,7 @@ import pickle
 import platform
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,13 @@ from torch import Tensor
 
 from lstr import __version__
 from lstr.checkpoints.entries import check_entries, is_tables, is_tensor
-from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
+from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
+from lstr.checkpoints.published import (
+    published_classes,
+    read_published,
+    tables_of,
+    taken_for,
+)
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.files.atomic import replacing
@@ -26,35 +32,9 @@ from lstr.kinds import KINDS, change, from_json, make_model
 from lstr.models.kind import Model
 from lstr.settings import to_json
 
-FORMAT = "lstr-checkpoint/1"
 PUBLISHED = "published"
-TENSORS = "model_state_dict"
 TABLE = "pos_encoding.pe"
 LIKELY = 4  # times the numbers in a file: a layer of more is looked at before it is made
-CALIBRATION = "calibration"
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model ready to score, and what is known of it."""
-
-    model: Model
-    """In eval mode, on the CPU."""
-    config: WindowConfig
-    classes: tuple[str, ...]
-    recipe: dict[str, Any] | None
-    """The feature recipe it was trained on; None when not recorded."""
-    metrics: dict[str, Any]
-    extra: dict[str, Any]
-    calibration: dict[str, dict[str, Tensor]]
-    """Batch-norm statistics of random feature networks by stream: part of the recipe that JSON cannot hold."""
-    versions: dict[str, str]
-    format: str
-    path: Path
-    assumed: dict[str, Any]
-    """Configuration that neither the file nor the caller states."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """What the model file states that it is from; empty for a checkpoint."""
 
 
 def save(

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from lstr.errors import CheckpointError
 
 
@@ -21,6 +19,8 @@ def is_tables(value: Any) -> bool:
 
 def is_tensor(name: Any, value: Any) -> bool:
     """Whether an entry of a table is a tensor with a name."""
+    from torch import Tensor
+
     return isinstance(name, str) and isinstance(value, Tensor)
 
 

@@ -58,6 +58,8 @@ def linear_of(weight: Tensor, bias: Tensor, precision: str) -> nn.Module:
     if weight.device.type != "cpu":
         raise ConfigError("The precision is int8 and the model is on a GPU.", "Use float32 there.")
     try:
-        return Int8Linear(weight, bias)
+        layer = Int8Linear(weight, bias)
+        layer(weight.new_zeros(1, weight.shape[1]))  # torch 2.6 has the operators and refuses signed inputs
+        return layer
     except (AttributeError, RuntimeError) as error:  # the operators are oneDNN's, made for torch's own compiler
         raise ConfigError("The precision is int8, which this processor or torch does not have.", "Use bf16.") from error

@@ -32,7 +32,7 @@ class VideoEvents:
     """What is labelled in a video and what was detected in it."""
 
     truth: Sequence[Segment]
-    """Those that start after the video's end are left out, and the others end with it"""
+    """The labelled segments; those that start after the video's end are left out, and the others end with it"""
     detections: Sequence[Segment]
     seconds: float
     """Length of the video"""
@@ -104,7 +104,7 @@ def spans_of(segments: Sequence[Segment], label: str) -> Spans:
 
 
 def labelled_spans(segments: Sequence[Segment], label: str, seconds: float) -> Spans:
-    """As `spans_of` for labels of a video of that length: cut at its end, without those that start there or later."""
+    """The spans of labels in a video of that length: cut at its end, without those that start there or later."""
     spans = spans_of(segments, label)
     spans = spans[spans[:, 0] < seconds]
     spans[:, 1] = np.minimum(spans[:, 1], seconds)
@@ -112,7 +112,7 @@ def labelled_spans(segments: Sequence[Segment], label: str, seconds: float) -> S
 
 
 def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
-    """Of which detections (M,) at least half is labelled ambiguous, so that they are no false alarms."""
+    """Which detections (M,) are labelled ambiguous in at least half, so that they are no false alarms."""
     shares = [
         _covered(span[None], ambiguous) >= MOSTLY * (span[1] - span[0]) - SLACK if len(ambiguous) else False
         for span in detections
@@ -232,7 +232,7 @@ def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.
 
 
 def _intervals(counts: NDArray[np.float64], hours: NDArray[np.float64]) -> dict[str, list[float] | None]:
-    """Of resampled counts (R, len(_COLUMNS)): the intervals of precision, recall and F1 at an IoU of 0.3, and of the
+    """Intervals from resampled counts (R, len(_COLUMNS)): of precision, recall and F1 at an IoU of 0.3, and of the
     false alarms an hour; None for a figure that no resample has."""
     values = _rates(counts, "iou 0.3")
     values["false_alarms_per_hour"] = _ratio(counts[:, _PLACE["false_alarms"]], hours)

@@ -51,7 +51,7 @@ def _portions(
 def published_per_stage(
     scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """As `per_stage` by the published evaluation, scores and targets (N, C) of all videos one after the other.
+    """The tenths of the published evaluation, of scores and targets (N, C) of all videos one after the other.
 
     There the last chunk of a run is in no tenth, every run gives at least one chunk to each, bounds are cut to whole
     chunks, and runs join where one video's last action meets the next one's first, or where only ambiguous chunks lie

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.publication import Publication
 from lstr.models.published import Published
 from lstr.models.stream import Plan, Tensors, as_tensors, keep, needed
@@ -80,6 +81,8 @@ class Model(nn.Module, ABC):
     config: WindowConfig
     classifier: nn.Linear
     """The last layer; the model's device and dtype are those of its weight."""
+    scoring_rule: ClassVar[ScoringRule | None] = None
+    """Which chunks its published code scores; None where no code says so."""
 
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__()

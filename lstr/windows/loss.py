@@ -32,7 +32,7 @@ class Supervision:
     """(B, N, C) probabilities by a teacher of what `targets` are about, zeros where it has none; None without one"""
 
     def part(self, index: int, rows: NDArray[np.int64]) -> Supervision:
-        """That of the outputs `rows` (n,) alone, which are the part with this index."""
+        """The supervision of the outputs `rows` (n,) alone, which are the part with this index."""
         totals = None if self.totals is None else [self.totals[index]]
         targets, counts = chosen(self.targets, rows), chosen(self.counts, rows)
         soft = None if self.soft is None else chosen(self.soft, rows)

@@ -26,7 +26,7 @@ class Part:
     rows: NDArray[np.int64]
     """(n,) which of the N outputs, in order"""
     weight: float = 1.0
-    """Of that mean in the sum that is the loss"""
+    """Weight of that mean in the sum that is the loss"""
     repeats_last: bool = False
     """Whether an output about a chunk past the end of the video has the last chunk's target; else it has no loss"""
 
@@ -138,7 +138,7 @@ class WindowIndices:
         return self.windows(*(rows[chosen].float() for chosen in self.rows()))
 
     def rows(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Those of the long memory, the work memory, the older chunks and the context, as `windows` takes theirs."""
+        """The rows of the long memory, the work memory, the older chunks and the context, as `windows` takes theirs."""
         return self.long, self.work, self.older, self.context
 
     def windows(self, long: Tensor, work: Tensor, older: Tensor, context: Tensor) -> Windows:

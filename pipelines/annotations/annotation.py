@@ -140,7 +140,7 @@ class AnnotationSet:
         return replace(self, videos=videos)
 
     def without_scores(self) -> "AnnotationSet":
-        """As if a person had made them."""
+        """The annotations without scores, as if a person had made them."""
         videos = {
             name: replace(video, segments=tuple(replace(s, score=None) for s in video.segments))
             for name, video in self.videos.items()

@@ -62,7 +62,7 @@ class Detection:
     scores: NDArray[np.floating]
     """(chunks, C)"""
     events: Sequence[dict[str, Any]]
-    """As in the JSONL."""
+    """The events, as in the JSONL."""
     video: Path | None = None
     """The file, where the source is one."""
     truth: Sequence[Segment] | None = None

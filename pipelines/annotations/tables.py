@@ -99,7 +99,7 @@ def to_csv(annotated: AnnotationSet) -> str:
 
 
 def to_tsv(annotated: AnnotationSet) -> str:
-    """As `to_csv` with tabs and whole milliseconds, which every locale reads alike."""
+    """A table as `to_csv` makes it, with tabs and whole milliseconds, which every locale reads alike."""
     return _table(annotated, "\t", "_ms", 1000)
 
 

@@ -5,7 +5,7 @@ that the networks were blind to. Features without records (from elsewhere), and 
 what they have seen, as the published ones, count as not seen.
 """
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.extractors.recipe import STREAMS

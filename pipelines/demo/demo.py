@@ -11,8 +11,8 @@ from lstr.extractors.errors import OutputError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.demo.scenes import SceneConfig, rendering
 from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.writer import OutputOptions
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.learning.events import Learnt
 from lstr.pipelines.learning.job import Event as LearnEvent

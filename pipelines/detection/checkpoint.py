@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.extractors.home import DEFAULTS, default_model, home
 from lstr.extractors.weights.published_files import sha256_of

@@ -1,20 +1,15 @@
-"""The decision at the end of a chunk, and the causal loop that makes it."""
+"""The decision at the end of a chunk."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr import streaming
-from lstr.checkpoints.checkpoint import Checkpoint
-from lstr.extractors.prefetch import closed_after
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.stages import MODEL
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.live_reader import Gap
-from lstr.streaming import StreamState
 from lstr.timeline import Event, Timeline
 
 TOP = 3
@@ -79,19 +74,3 @@ def decision_of(
     top = [(loaded.classes[c], float(now[c])) for c in np.argsort(-now)[:TOP]]
     events = timeline.push(row.end_time, now, later)
     return Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, list(gaps))
-
-
-def decide(
-    loaded: Checkpoint,
-    rows: Iterable[FeatureRow],
-    timeline: Timeline,
-    state: StreamState,
-) -> Iterator[Decision]:
-    """The causal loop: one feature row in, one decision out, over an explicit stream state of one stream."""
-    with closed_after(rows) as source:
-        for row in source:
-            start = perf_counter()
-            with MODEL:
-                scores = streaming.step_ahead(loaded.model, state, row.rgb, row.flow).numpy()  # (1 + n_ahead, C)
-            latency_ms = (perf_counter() - start) * 1000
-            yield decision_of(loaded, timeline, row, scores, latency_ms)

@@ -5,15 +5,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.sources import ALL, Limits, NetworkOptions
-from lstr.pipelines.detection.thresholds import ThresholdChoice
 from lstr.pipelines.progress import warn
+from lstr.pipelines.thresholds.choice import ThresholdChoice
 
 
 def detect(

@@ -18,6 +18,10 @@ class Opened:
     classes: tuple[str, ...]
     refresh: Callable[[], object] | None = None
     """Of a live source: brings its status up to date while nothing is decided."""
+    origin: str = ""
+    """Its path, or its address as it may be shown."""
+    video: Path | None = None
+    """The file of a video."""
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,40 @@
 """The detection job: any mix of recorded and live sources, in the order in which they can run."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import LstrError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import StalledError
+from lstr.extractors.errors import ExtractorError, StalledError
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.pipelines.detection.checkpoint import load_checkpoint, warnings_of, warnings_of_source
-from lstr.pipelines.detection.events import Detected, SourceEvent
-from lstr.pipelines.detection.live import ChainOptions, LiveChain, run_live
-from lstr.pipelines.detection.live_source import open_live
+from lstr.pipelines.detection.checkpoint import load_checkpoint, warnings_of
+from lstr.pipelines.detection.events import Detected, Ended, Opened, SourceEvent
+from lstr.pipelines.detection.files import NO_FILES, OutputOptions, truth_of
 from lstr.pipelines.detection.paths import by_kind
-from lstr.pipelines.detection.recorded import Deciding, default_at_once, runs_of
+from lstr.pipelines.detection.recorded import default_at_once
+from lstr.pipelines.detection.session import Event, Session
+from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.sources import (
     ALL,
     Limits,
     NetworkOptions,
+    Networks,
     Recorded,
-    Unreadable,
     find_recorded,
-    open_networks,
-    open_recorded,
+    recorded_sources,
 )
-from lstr.pipelines.detection.thresholds import ThresholdChoice, choose_thresholds, delay_of
-from lstr.pipelines.detection.writer import NO_FILES, OutputOptions, truth_of
-from lstr.pipelines.failures import FAILED, FailureLog, failure_of
+from lstr.pipelines.failures import FAILED, FailureLog, UnforeseenError
 from lstr.pipelines.files.atomic import check_writable
-from lstr.pipelines.progress import Finished, Notice
+from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.pipelines.reports.fonts import illegible_warning
 from lstr.pipelines.reports.index_page import write_index
+from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.timeline import Thresholds
 
 DetectEvent = Notice | SourceEvent | Finished[Detected]
@@ -58,6 +59,8 @@ class DetectOptions:
     on_gap: str = "keep"
     """What the model remembers after a live source was away: `keep` all, or `reset`."""
     output: OutputOptions = NO_FILES
+    sinks: Sequence[MakeSink] = ()
+    """Where the decisions on each source go beside that."""
     at_once: int | None = None
     """Videos that are decided at once, at most; None is what suits this machine. Their results come in their order."""
     keep_going: bool = True
@@ -77,24 +80,26 @@ def detect_sources(
     be written, and of a live source that is the only one.
     """
     paths, live = by_kind(sources)
-    found = find_recorded(paths)
+    features, videos = find_recorded(paths)
     delay_of(options.thresholds)  # contradictions are named before the seconds that a checkpoint takes
     choose_runtime(options.networks.runtime, choose_device(options.networks.device or options.device))
     if options.output.folder:
         check_writable(options.output.folder)
-    checkpoint = options.checkpoint
-    if not isinstance(checkpoint, Checkpoint):
-        checkpoint = load_checkpoint(checkpoint, options.settings, options.device)
-    named = {*found.videos, *(one.id for one in live)}
-    several = len(named) > 1 or bool(found.features)
-    log = FailureLog(options.output.folder, keeps_list=several and Path(FAILED).stem not in named)
-    run = _Run(options, checkpoint, log=log)
-    yield from run.notices(warnings_of(checkpoint))
-    run.thresholds = choose_thresholds(checkpoint, options.thresholds)
+    loaded = options.checkpoint
+    if not isinstance(loaded, Checkpoint):
+        loaded = load_checkpoint(loaded, options.settings, options.device)
+    names = {*videos, *(one.id for one in live)}
+    several = len(names) > 1 or bool(features)
+    log = FailureLog(options.output.folder, keeps_list=several and Path(FAILED).stem not in names)
+    run = _Run(options, loaded, log)
+    yield from run.notices(warnings_of(loaded))
+    run.thresholds = choose_thresholds(loaded, options.thresholds)
     yield from run.notices_of_options()
-    yield from run.recorded(found)
-    if live:
-        yield from run.live(live)
+    networks = replace(options.networks, device=options.networks.device or options.device)
+    with closing(Networks(loaded, networks)) as shared:
+        at_once = (options.at_once or default_at_once(networks.device)) if len(videos) > 1 else 1
+        yield from run.session(shared, at_once, recorded_sources(features, videos, loaded, networks.allow_mismatch))
+        yield from run.session(shared, len(live), live)
     yield Finished(run.result())
 
 
@@ -104,17 +109,11 @@ class _Run:
 
     options: DetectOptions
     loaded: Checkpoint
+    log: FailureLog
     thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
     timelines: dict[str, dict] = field(default_factory=dict)
-    log: FailureLog = field(default_factory=lambda: FailureLog(None))
     stalled: bool = False
     _noticed: set[str] = field(default_factory=set)
-
-    @property
-    def networks(self) -> NetworkOptions:
-        """With the job's device where they have none of their own."""
-        networks = self.options.networks
-        return replace(networks, device=networks.device or self.options.device)
 
     def notices(self, texts: Iterable[str]) -> Iterator[Notice]:
         """Warnings, each once."""
@@ -134,51 +133,44 @@ class _Run:
         if output.folder and {"mp4", "png"} & {*output.formats} and (text := illegible_warning(self.loaded.classes)):
             yield from self.notices([text])
 
-    def recorded(self, found: Recorded) -> Iterator[Notice | SourceEvent]:
-        """In their order, each to its end."""
-        options, output = self.options, self.options.output
-        deciding = Deciding(self.loaded, self.thresholds, options.model_precision)
-        at_once = (options.at_once or default_at_once(self.networks.device)) if len(found.videos) > 1 else 1
-        with (
-            ExitStack() as holding,
-            closing(open_recorded(found, self.loaded, self.networks, options.limits, holding)) as opened,
-            closing(runs_of(opened, deciding, at_once)) as runs,
-        ):
-            for run in runs:
-                of = run if isinstance(run, Unreadable) else run.source
-                try:
-                    if isinstance(run, Unreadable):
-                        raise run.error
-                    source = run.source
-                    yield from self.notices(source.warnings)
-                    if output.folder and "mp4" in output.formats and source.video is None and not self.timelines:
-                        text = f"{source.origin} has no pictures to draw on, so there is no mp4 of it."
-                        yield from self.notices([text])
-                    self.timelines[source.id] = yield from run.run(output)
-                except Exception as error:
-                    failure = failure_of(error, of.origin)
-                    if not options.keep_going:
-                        raise
-                    yield self.log.add(of.id, of.origin, failure)
+    def session(self, networks: Networks, places: int, sources: Sequence[Recorded | Input]) -> Iterator[Event]:
+        """All events of some sources; the failure of a live one that is alone is raised."""
+        options = self.options
+        session = Session(
+            self.loaded,
+            networks,
+            places,
+            thresholds=self.thresholds,
+            precision=options.model_precision,
+            on_gap=options.on_gap,
+            limits=options.limits,
+            live=options.live,
+            output=options.output,
+            sinks=options.sinks,
+            log=self.log if options.keep_going else None,
+        )
+        is_live = [isinstance(source, Input) for source in sources]
+        with session, closing(session.events()) as events:
+            for source in sources:
+                session.add(source)
+            for event in events:
+                if isinstance(event, Notice):
+                    yield from self.notices([event.text])
+                    continue
+                if isinstance(event, Opened):
+                    yield from self._without_pictures(event)
+                elif isinstance(event, Ended):
+                    self.timelines[event.id] = event.timeline
+                elif isinstance(event, Failed) and is_live[0]:
+                    self.stalled |= isinstance(event.error, StalledError)
+                    if len(sources) == 1:
+                        _raise_only(event)
+                yield event
 
-    def live(self, inputs: list[Input]) -> Iterator[Notice | SourceEvent]:
-        """All at once, until they end; what they need is open no longer than they."""
-        options, limits = self.options, self.options.limits
-        chain_options = ChainOptions(options.model_precision, options.on_gap, limits.max_chunks)
-        with (
-            open_networks(self.loaded, self.networks) as (twostream, workers, warnings),
-            open_live(
-                inputs, self.loaded, twostream.recipe.long_side, options.live, limits, self.thresholds
-            ) as sources,
-            LiveChain(sources, self.loaded, twostream, workers, chain_options) as chain,
-        ):
-            known = (text for source in sources for text in warnings_of_source(self.loaded, source.id))
-            warnings = [*warnings, *dict.fromkeys(known)]
-            yield from self.notices(warnings)
-            warnings = [*warnings_of(self.loaded), *warnings]
-            log = self.log if options.keep_going else None
-            self.timelines |= yield from run_live(chain, options.output, warnings, log)
-            self.stalled = any(isinstance(source.error, StalledError) for source in sources)
+    def _without_pictures(self, opened: Opened) -> Iterator[Notice]:
+        output = self.options.output
+        if output.folder and "mp4" in output.formats and not (opened.video or opened.refresh or self.timelines):
+            yield from self.notices([f"{opened.origin} has no pictures to draw on, so there is no mp4 of it."])
 
     def result(self) -> Detected:
         """What came of all sources; the index over several pages is written."""
@@ -190,3 +182,10 @@ class _Run:
             reasons = [failure.reason for failure in failures]
             index = write_index(output.folder, self.timelines, truth=truth, failed=reasons)
         return Detected(self.timelines, tuple(failures), index, self.stalled)
+
+
+def _raise_only(failed: Failed) -> NoReturn:
+    """Raise what ended the only live source."""
+    if isinstance(failed.error, ExtractorError | LstrError):
+        raise failed.error
+    raise UnforeseenError(failed.reason, failed.hint) from failed.error

@@ -1,45 +1,55 @@
 """A live source of a detection: its reader, what is known of it, and what ended it."""
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from time import monotonic
 
-from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.extractors.addresses import shown
 from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.pipelines.detection.sources import ALL, Limits
+from lstr.extractors.video.live_reader import LiveReader
+from lstr.pipelines.detection.effort import Since
+from lstr.pipelines.detection.running import Deciding, Running
+from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import failure_of
-from lstr.timeline import Thresholds, Timeline
 
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
+PATIENCE = 2.0
+"""Seconds that a sink may take for what waits for it when its source is over, unless it needs all."""
 
 
-@dataclass
-class LiveSource:
-    """A source while it runs: its reader, its status, and its timeline of events."""
+class LiveSource(Running):
+    """A source while it runs, in a place of the model's state; it drops chunks when the machine is slower than it."""
 
-    id: str
-    origin: str
-    """Its address as it may be shown."""
-    reader: LiveReader
-    timeline: Timeline
-    status: Status
-    begun: int = 0
-    """Chunks that went into the networks."""
-    pending: int = 0
-    """Of these, those not yet decided."""
-    over: bool = False
-    """No decision will follow."""
-    broken: Exception | None = None
-    """What went wrong with what it had sent."""
+    live = True
+
+    def __init__(
+        self,
+        source_id: str,
+        live_input: Input,
+        reader: LiveReader,
+        deciding: Deciding,
+        place: int,
+        warnings: Sequence[str] = (),
+    ):
+        origin = shown(live_input.source) if isinstance(live_input.source, str) else live_input.id
+        super().__init__(source_id, origin, deciding)
+        self.reader, self.place, self.warnings = reader, place, warnings
+        self.since = Since(deciding.effort)
+        self.begun = 0
+        """Chunks that went into the networks."""
+        self.pending = 0
+        """Of these, those not yet decided."""
+        self.over = False
+        """No decision will follow."""
+        self.noted = False
+        self.broken: Exception | None = None
+        """What went wrong with what it had sent."""
+        self._closed = 0.0
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it, if that was a failure."""
-        return self.broken or (self.reader.error if self.over else None)
+        """What ended it, if that was a failure, or what became of its files."""
+        return self.broken or (self.reader.error if self.over else None) or self.lost
 
     def fail(self, error: Exception) -> None:
         """End it, and leave what it has sent. Raises as `failure_of` where the error is not of this source alone."""
@@ -47,43 +57,49 @@ class LiveSource:
         self.broken = self.broken or error
         self.reader.stop()
 
+    def has_chunk(self, most: int | None) -> bool:
+        """Whether a chunk waits that is wanted."""
+        return self.reader.waiting > 0 and not self.is_full(most) and not self.broken and not self.left
+
+    def is_full(self, most: int | None) -> bool:
+        """Whether all chunks that are wanted of it have gone into the networks."""
+        return most is not None and self.begun >= most
+
+    def is_done(self, most: int | None) -> bool:
+        """Whether its last decision is made."""
+        ended = self.reader.ended and self.reader.waiting == 0
+        return self.pending == 0 and (ended or self.left or self.broken is not None or self.is_full(most))
+
     def refresh(self) -> Status:
-        """Its status, as of now."""
         self.status.link = "ended" if self.over else self.reader.link
         self.status.waiting = self.reader.waiting
         for name in COUNTED:
             setattr(self.status, name, getattr(self.reader, name))
         return self.status
 
-    def describe(self) -> dict:
-        """How it was read and what came of it, as a timeline file has it."""
+    def abandon(self) -> None:
+        """Let the sinks end without results."""
+        self._closed = monotonic()
+        self.close(End(error=GeneratorExit()))
+
+    def leave(self) -> None:
+        """Read no more, and let the sinks end after what waits for them."""
+        if self.over:
+            return
+        self.over, self._closed = True, monotonic()
+        self.reader.stop()
         error = self.broken or self.reader.error
-        return {
+        live = {
+            "on_gap": self.deciding.on_gap,
             "clock": self.reader.clock,
             "on_lag": self.reader.on_lag,
             **{name: getattr(self.refresh(), name) for name in COUNTED},
             **({"error": str(error)} if error else {}),
         }
+        self.close(End(self.timeline.finish(self.status.time), None, self.warnings, live))
 
-
-@contextmanager
-def open_live(
-    inputs: Iterable[Input],
-    loaded: Checkpoint,
-    long_side: int,
-    options: LiveOptions | None = None,
-    limits: Limits = ALL,
-    thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
-) -> Iterator[list[LiveSource]]:
-    """Live sources that are read from now on, each with an id of its own; they end with the context."""
-    changed = threading.Condition()
-    with ExitStack() as stack:
-        sources: list[LiveSource] = []
-        for live_input in inputs:
-            named = sum(source.id.partition("~")[0] == live_input.id for source in sources)
-            name = f"{live_input.id}~{named + 1}" if named else live_input.id
-            origin = shown(live_input.source) if isinstance(live_input.source, str) else live_input.id
-            reader = LiveReader(live_input, long_side, options, changed, limits.first, limits.end)
-            timeline = Timeline(loaded.classes, thresholds or Thresholds())
-            sources.append(LiveSource(name, origin, stack.enter_context(reader), timeline, Status(name)))
-        yield sources
+    @property
+    def settled(self) -> bool:
+        """Whether its sinks have ended, or are not to be waited for."""
+        late = monotonic() - self._closed > PATIENCE
+        return all(outlet.over or (late and not (self.over and outlet.sink.needs_all)) for outlet in self.outlets)

@@ -1,35 +1,16 @@
-"""What a detection leaves behind: lines as they are made, and at the end one file per format, whole or not at all."""
+"""What a detection leaves behind at its end: one file per format, whole or not at all."""
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, TextIO
 
 from lstr.extractors.errors import VideoError
 from lstr.pipelines.annotations.format import Detection
 from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
-from lstr.pipelines.files.atomic import unwritable
 
 FORMATS = tuple(name for name, form in ALL_FORMATS.items() if form.detects)
 """Names of what a detection can be written in."""
 DEFAULT = ("json", "jsonl", "npy", "html")
 """What is written where no format is chosen."""
-
-
-def open_lines(path: Path) -> TextIO:
-    """Open a text file for writing, folders made. Raises OutputError where that is not possible."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
-
-
-def write_lines(sinks: Sequence[TextIO], values: Sequence[Mapping[str, Any]]) -> None:
-    """Put one JSON object per line into every sink, and out of this process at once."""
-    for sink in sinks:
-        sink.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
-        sink.flush()
 
 
 def write_outputs(output: Path, detection: Detection, formats: Collection[str]) -> list[Path]:

@@ -1,25 +1,18 @@
-"""Detection on recorded sources, video files or stored features: several are decided at once, and come in order."""
+"""A recorded source while it runs, a video file or stored features: it waits for its sinks and never drops a chunk."""
 
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Generator, Iterator
+from time import monotonic
 
-from lstr.checkpoints.checkpoint import Checkpoint
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after
-from lstr.extractors.stages import WRITE
 from lstr.pipelines.detection.checkpoint import warnings_of
-from lstr.pipelines.detection.decision import Decision, decide
-from lstr.pipelines.detection.effort import Effort, Since
-from lstr.pipelines.detection.events import Decided, Ended, Opened
-from lstr.pipelines.detection.sources import Source, Unreadable
-from lstr.pipelines.detection.status import Status
-from lstr.pipelines.detection.streams import SharedStreams
-from lstr.pipelines.detection.writer import NO_FILES, OutputOptions, SourceWriter
-from lstr.timeline import Thresholds, Timeline, thresholds_of
+from lstr.pipelines.detection.effort import Since
+from lstr.pipelines.detection.events import Ended, SourceEvent
+from lstr.pipelines.detection.running import Deciding, Made, Ready, Running
+from lstr.pipelines.detection.sink import End
+from lstr.pipelines.detection.sources import Source
+from lstr.pipelines.progress import Notice
 
 AHEAD = 1200
 """Decisions, five minutes, that are made of a source before those of the sources before it are out."""
@@ -28,34 +21,16 @@ MOST_AT_ONCE = 4
 """Unless more are named: each holds some tens of chunks in memory."""
 
 
-@dataclass(frozen=True)
-class Deciding:
-    """How the decisions on a job's recorded sources are made."""
+class RecordedRun(Running):
+    """The detection on one source: `begin` makes its decisions in a thread, `events` reports them.
 
-    loaded: Checkpoint
-    thresholds: Thresholds | Mapping[str, Thresholds] | None = None
-    """The checkpoint's where it is None."""
-    precision: str = "float32"
-    """As for `lstr.streaming.create`."""
-    effort: Effort = field(default_factory=Effort)
-
-    @cached_property
-    def streams(self) -> SharedStreams:
-        """Of the model, which its sources share."""
-        return SharedStreams(self.loaded.model, self.precision)
-
-
-class RecordedRun:
-    """The detection on one source: `begin` makes its decisions in a thread, `run` writes and reports them.
-
-    Close it where `run` is not taken to its end.
+    Close it where `events` is not taken to its end.
     """
 
-    def __init__(self, source: Source, deciding: Deciding):
-        self.source, self.deciding = source, deciding
-        thresholds = thresholds_of(deciding.loaded) if deciding.thresholds is None else deciding.thresholds
-        self._timeline = Timeline(deciding.loaded.classes, thresholds)
-        self._ahead: Ahead[Decision] | None = None
+    def __init__(self, source_id: str, source: Source, deciding: Deciding):
+        super().__init__(source_id, source.origin, deciding, source.n_chunks)
+        self.source = source
+        self._ahead: Ahead[Made] | None = None
         self._since: Since | None = None
 
     @property
@@ -66,40 +41,42 @@ class RecordedRun:
     def begin(self) -> None:
         """Make decisions from now on, a bounded number ahead of what is taken of them."""
         self._since = Since(self.deciding.effort)
-        self._ahead = Ahead(self._decisions(), AHEAD, f"detection {self.source.id}")
+        self._ahead = Ahead(self._made(), AHEAD, f"detection {self.id}")
 
-    def close(self) -> None:
-        """Make no more."""
+    def end(self) -> None:
+        """Make no more decisions."""
         if self._ahead:
             self._ahead.close()
 
-    def run(self, output: OutputOptions = NO_FILES) -> Generator[Opened | Decided | Ended, None, dict]:
-        """Write as it goes: each decision comes after its line is out. Returns the timeline."""
-        source, loaded = self.source, self.deciding.loaded
-        status = Status(source.id, source.n_chunks)
-        since = self._since = self._since or Since(self.deciding.effort)
-        with closing(self), SourceWriter(source.id, source.origin, loaded, self._timeline, output, since) as writer:
-            yield Opened(source.id, status, loaded.classes)
-            with closed_after(self._ahead or self._decisions()) as decisions:
-                for decision in decisions:
-                    status.decide(decision.time, decision.latency_ms, status.decided + 1, loaded.config)
-                    with WRITE:
-                        writer.take(decision)
-                    yield Decided(source.id, decision)
-            with WRITE:
-                document = writer.finish(source.duration, source.video, [*warnings_of(loaded), *source.warnings])
-        yield Ended(source.id, document, writer.page)
-        return document
+    def events(self) -> Generator[SourceEvent | Notice, None, None]:
+        """Each decision when its sinks have taken it. Raises what the source raises, or a sink that needs all."""
+        source = self.source
+        yield from map(Notice, source.warnings)
+        self._since = self._since or Since(self.deciding.effort)
+        try:
+            yield self.open(self._since, source.video)
+            with closed_after(self._ahead or self._made()) as made:
+                for one in made:
+                    yield self.take(one)
+                    yield from self.troubles()
+                    if self.left:
+                        break
+            warnings = [*warnings_of(self.deciding.loaded), *source.warnings]
+            last = self.timeline.finish(self.status.time)
+            self.close(End(last, None if self.left else source.duration, warnings))
+        except BaseException as error:
+            self.close(End(error=error))
+            raise
+        finally:
+            self.end()
+        yield from self.troubles()
+        if result := self.outlets[0].result:
+            yield Ended(self.id, *result)
 
-    def _decisions(self) -> Iterator[Decision]:
-        deciding = self.deciding
-        with (
-            deciding.streams.one() as state,
-            closed_after(decide(deciding.loaded, self.source.rows, self._timeline, state)) as made,
-        ):
-            for decision in made:
-                deciding.effort.count()
-                yield decision
+    def _made(self) -> Iterator[Made]:
+        with self.deciding.streams.one() as stream, closed_after(self.source.rows) as rows:
+            for row in rows:
+                yield from self.deciding.step(stream, [Ready(self, 0, row, monotonic())])
         if self._since:  # afterwards it may wait until the sources before it are out
             self._since.stop()
 
@@ -110,59 +87,3 @@ def default_at_once(device: str | None) -> int:
     if (chosen := choose_device(device)) != "cpu":
         return videos_at_once(chosen)
     return min(MOST_AT_ONCE, 1 + default_workers() // 2)
-
-
-def runs_of(
-    opened: Iterator[Source | Unreadable], deciding: Deciding, at_once: int
-) -> Generator[RecordedRun | Unreadable, None, None]:
-    """The runs of sources in their order, each to be taken to its end; of videos the next `at_once` - 1 are begun too.
-
-    What `opened` raises is raised after the runs that it yielded before.
-    """
-    waiting: deque[RecordedRun | Unreadable] = deque()
-    failure: Exception | None = None
-    ended = False
-    try:
-        while True:
-            # stored features run alone: with the networks of a video behind them they would have other threads
-            while not ended and len(waiting) < at_once and (not waiting or _lets_begin(waiting[-1])):
-                try:
-                    source = next(opened)
-                except StopIteration:
-                    ended = True
-                    continue
-                except Exception as error:
-                    failure, ended = error, True
-                    continue
-                run = source if isinstance(source, Unreadable) else RecordedRun(source, deciding)
-                waiting.append(run)
-                if at_once > 1 and isinstance(run, RecordedRun) and run.can_begin:
-                    run.begin()
-            if not waiting:
-                break
-            yield waiting.popleft()
-        if failure:
-            raise failure
-    finally:
-        for run in waiting:
-            if isinstance(run, RecordedRun):
-                run.close()
-
-
-def _lets_begin(run: RecordedRun | Unreadable) -> bool:
-    return isinstance(run, Unreadable) or run.can_begin
-
-
-def run_recorded(
-    source: Source,
-    loaded: Checkpoint,
-    output: OutputOptions = NO_FILES,
-    thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
-    precision: str = "float32",
-) -> Generator[Opened | Decided | Ended, None, dict]:
-    """Detect on one source, writing as it goes: each decision comes after its line is out. Returns the timeline.
-
-    Files other than the JSONL appear when the source is over, and not where it fails or the run is interrupted.
-    `thresholds` are the checkpoint's without others. Raises what reading the source raises, and OutputError.
-    """
-    return (yield from RecordedRun(source, Deciding(loaded, thresholds, precision)).run(output))

@@ -1,16 +1,17 @@
 """What decisions are made on: videos and stored features, as feature rows that fit a checkpoint."""
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import VideoError
@@ -82,11 +83,20 @@ class Source:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A source that cannot be opened, why, and where it is."""
+    """A source that cannot be opened, why, and where it is; in a session its turn comes too."""
 
     id: str
     error: Exception
     origin: str = ""
+
+    can_begin = True
+
+    def events(self) -> NoReturn:
+        """Raises its error."""
+        raise self.error
+
+    def end(self) -> None:
+        """Nothing of it was begun."""
 
 
 @dataclass(frozen=True)
@@ -122,22 +132,89 @@ class Limits:
 
 ALL = Limits()
 
+OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]
+"""The networks for raw video, the threads for its flow if there is any, and what to warn of."""
 
-def open_video_source(
-    video_id: str,
-    path: Path,
-    twostream: TwoStream,
-    workers: FlowWorkers | None,
-    warnings: Iterable[str] = (),
-    limits: Limits = ALL,
-) -> Source:
-    """A video file as a source. Raises VideoError or MissingPathError."""
-    long_side = twostream.recipe.long_side
-    video, reader, _ = open_chunks(path, long_side, decoder=decoder_beside(twostream.device))
-    chosen = limits.of(video.n_chunks, str(path))
-    rows = twostream.rows(_first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen)), workers)
-    duration = video.duration if chosen.stop == video.n_chunks else chosen.stop * CHUNK_SECONDS
-    return Source(video_id, str(path), path, duration, len(chosen), rows, list(warnings))
+
+class Networks:
+    """The networks of a model for raw video, which are made when a source first needs them; close them."""
+
+    def __init__(self, loaded: Checkpoint, options: NetworkOptions = NetworkOptions()):
+        self.loaded, self.options = loaded, options
+        self._stack, self._lock = ExitStack(), threading.Lock()
+        self._made: OpenNetworks | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether they are made."""
+        return self._made is not None
+
+    def open(self) -> OpenNetworks:
+        """They, made now if they are not. Raises as `open_networks`."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._stack.enter_context(open_networks(self.loaded, self.options))
+            return self._made
+
+    def close(self) -> None:
+        """Free what they take."""
+        self._stack.close()
+        self._made = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded source that is opened when its turn comes; `origin` is where it is."""
+
+    id: str
+    origin: str
+
+    def open(self, networks: Networks, limits: Limits) -> Source | Unreadable:
+        """Raises what no other source would survive either: as `open_networks`, and `failure_of`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Video(Recorded):
+    """A video file."""
+
+    def open(self, networks: Networks, limits: Limits) -> Source | Unreadable:
+        path = Path(self.origin)
+        with _opening(self) as opened:
+            if not networks.is_open:
+                limits.of(probe_chunks(path).n_chunks, self.origin)  # networks take seconds: not for what is no video
+        if not opened:
+            twostream, workers, warnings = networks.open()
+            with _opening(self) as opened:
+                long_side = twostream.recipe.long_side
+                video, reader, _ = open_chunks(path, long_side, decoder=decoder_beside(twostream.device))
+                chosen = limits.of(video.n_chunks, self.origin)
+                chunks = _first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen))
+                duration = video.duration if chosen.stop == video.n_chunks else chosen.stop * CHUNK_SECONDS
+                known = [*warnings, *warnings_of_source(networks.loaded, self.id, path)]
+                rows = twostream.rows(chunks, workers)
+                opened.append(Source(self.id, self.origin, path, duration, len(chosen), rows, known))
+        return opened[0]
+
+
+@dataclass(frozen=True)
+class Stored(Recorded):
+    """A video of a feature folder; `warnings` are those of its folder."""
+
+    folder: FeatureFolder
+    warnings: Sequence[str] = ()
+
+    def open(self, networks: Networks, limits: Limits) -> Source | Unreadable:
+        with _opening(self) as opened:
+            rgb, flow = self.folder.load(self.id)
+            chosen = limits.of(len(rgb), self.origin)
+            rows = (
+                FeatureRow(k, (k + 1) * CHUNK_SECONDS, *(np.array(array[k], np.float32) for array in (rgb, flow)))
+                for k in chosen
+            )
+            known = [*self.warnings, *warnings_of_source(networks.loaded, self.id)]
+            opened.append(Source(self.id, self.origin, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, known))
+        return opened[0]
 
 
 def _first_of(chunks: Iterator[Chunk], n: int) -> Iterator[Chunk]:
@@ -145,100 +222,38 @@ def _first_of(chunks: Iterator[Chunk], n: int) -> Iterator[Chunk]:
         yield from islice(source, n)
 
 
-def open_stored_source(
-    folder: FeatureFolder, video_id: str, warnings: Iterable[str] = (), limits: Limits = ALL
-) -> Source:
-    """A video of a feature folder as a source. Raises RecipeError when its arrays are damaged."""
-    rgb, flow = folder.load(video_id)
-    name = f"{folder.path}:{video_id}"
-    chosen = limits.of(len(rgb), name)
-    rows = (
-        FeatureRow(k, (k + 1) * CHUNK_SECONDS, *(np.array(array[k], np.float32) for array in (rgb, flow)))
-        for k in chosen
-    )
-    return Source(video_id, name, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, list(warnings))
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What is recorded of the sources: feature folders, and videos by id."""
-
-    features: tuple[Path, ...]
-    videos: Mapping[str, Path]
-
-
-def find_recorded(paths: Iterable[str | Path]) -> Recorded:
-    """The feature folders among paths, and the videos that the others are or hold. Raises as `find_videos`."""
+def find_recorded(paths: Iterable[str | Path]) -> tuple[list[Path], dict[str, Path]]:
+    """The feature folders among paths, and by id the videos that the others are or hold. Raises as `find_videos`."""
     named = [Path(path) for path in paths]
-    features = tuple(path for path in named if is_feature_folder(path))
-    return Recorded(features, find_videos(path for path in named if path not in features))
+    features = [path for path in named if is_feature_folder(path)]
+    return features, find_videos(path for path in named if path not in features)
 
 
-def open_sources(
-    paths: Iterable[str | Path],
-    loaded: Checkpoint,
-    networks: NetworkOptions = NetworkOptions(),
-    limits: Limits = ALL,
-) -> Generator[Source | Unreadable, None, None]:
-    """Videos, folders of videos and feature folders as sources. Raises as `find_recorded` and `open_recorded`."""
-    yield from open_recorded(find_recorded(paths), loaded, networks, limits)
-
-
-def open_recorded(
-    found: Recorded,
-    loaded: Checkpoint,
-    networks: NetworkOptions = NetworkOptions(),
-    limits: Limits = ALL,
-    holding: ExitStack | None = None,
-) -> Generator[Source | Unreadable, None, None]:
-    """What was found as sources: of each feature folder its videos, then the videos, in order.
-
-    Networks and flow workers are made when the first readable video needs them, and end with the generator, or with
-    `holding` where sources are read after it. Raises RecipeError for features of another recipe, FlowError where this
-    machine lacks the backend.
-    """
-    stored: list[tuple[FeatureFolder, str, list[str]]] = []
-    for path in found.features:
+def recorded_sources(
+    features: Iterable[Path], videos: Mapping[str, Path], loaded: Checkpoint, allow_mismatch: bool = False
+) -> list[Recorded]:
+    """Of each feature folder its videos, then the videos, in order. Raises RecipeError for features of another one."""
+    sources: list[Recorded] = []
+    for path in features:
         folder = open_features(path)
-        warnings = check_recipe(loaded, folder.recipe, path, networks.allow_mismatch)
-        stored += [(folder, video_id, warnings) for video_id in folder.ids()]
-    for folder, video_id, warnings in stored:
-        origin = f"{folder.path}:{video_id}"
-        with _opening(video_id, origin) as opened:
-            warnings = [*warnings, *warnings_of_source(loaded, video_id)]
-            opened.append(open_stored_source(folder, video_id, warnings, limits))
-        yield from opened
-    with nullcontext(holding) if holding else ExitStack() as stack:
-        made: tuple[TwoStream, FlowWorkers | None, list[str]] | None = None
-        for video_id, path in found.videos.items():
-            with _opening(video_id, str(path)) as opened:
-                if made is None:
-                    limits.of(probe_chunks(path).n_chunks, str(path))  # networks take seconds: not for what is no video
-            if not opened:
-                made = made or stack.enter_context(open_networks(loaded, networks))
-                twostream, pool, warnings = made
-                with _opening(video_id, str(path)) as opened:
-                    known = [*warnings, *warnings_of_source(loaded, video_id, path)]
-                    opened.append(open_video_source(video_id, path, twostream, pool, known, limits))
-            yield from opened
+        warnings = check_recipe(loaded, folder.recipe, path, allow_mismatch)
+        sources += [Stored(name, f"{folder.path}:{name}", folder, warnings) for name in folder.ids()]
+    return [*sources, *(Video(name, str(path)) for name, path in videos.items())]
 
 
 @contextmanager
-def _opening(source_id: str, origin: str) -> Iterator[list[Source | Unreadable]]:
+def _opening(source: Recorded) -> Iterator[list[Source | Unreadable]]:
     """A list for a source, which is Unreadable where opening it fails. Raises as `failure_of`."""
     opened: list[Source | Unreadable] = []
     try:
         yield opened
     except Exception as error:
-        failure_of(error, origin)
-        opened.append(Unreadable(source_id, error, origin))
+        failure_of(error, source.origin)
+        opened.append(Unreadable(source.id, error, source.origin))
 
 
 @contextmanager
-def open_networks(
-    loaded: Checkpoint,
-    networks: NetworkOptions = NetworkOptions(),
-) -> Iterator[tuple[TwoStream, FlowWorkers | None, list[str]]]:
+def open_networks(loaded: Checkpoint, networks: NetworkOptions = NetworkOptions()) -> Iterator[OpenNetworks]:
     """The networks for raw video, the threads for its flow if there is any, and what to warn of.
 
     Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime that

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from lstr.pipelines.files.atomic import unwritable
 
+EMPTY_ROWS = 4096  # written at a time where a source was away
+
 
 class Spool:
     """Scores by chunk and lines by event, in files without a name that are gone when they are closed.
@@ -19,7 +21,7 @@ class Spool:
 
     def __init__(self, n_classes: int, folder: Path | None = None, with_scores: bool = True):
         self.with_scores = with_scores
-        self._row = np.dtype([("chunk", "<i8"), ("scores", "<f4", (n_classes,))])
+        self._n_classes, self._rows = n_classes, 0
         try:
             if folder:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -29,23 +31,25 @@ class Spool:
             raise unwritable(folder or Path(tempfile.gettempdir()), error) from error
 
     def add(self, chunk: int, scores: NDArray[np.float32]) -> None:
-        """Keep the scores (C,) of a chunk."""
+        """Keep the scores (C,) of a chunk, which comes after all those before."""
         if self._scores:
-            self._scores.write(np.array([(chunk, scores)], self._row).tobytes())
+            while missing := min(chunk - self._rows, EMPTY_ROWS):
+                self._scores.write(np.full((missing, self._n_classes), np.nan, np.float32).tobytes())
+                self._rows += missing
+            self._scores.write(scores.astype(np.float32, copy=False).tobytes())
+            self._rows += 1
 
     def add_lines(self, lines: Iterable[Mapping]) -> None:
         """Keep JSON objects."""
         self._lines.writelines(json.dumps(line) + "\n" for line in lines)
 
-    def scores(self, n_chunks: int) -> NDArray[np.float32]:
-        """(n_chunks, C) float32, NaN where a chunk has none."""
-        table = np.full((n_chunks, *self._row["scores"].shape), np.nan, np.float32)
-        if self._scores is None:
-            return table
-        self._scores.seek(0)
-        kept = np.frombuffer(self._scores.read(), self._row)
-        table[kept["chunk"]] = kept["scores"]
-        return table
+    def scores(self) -> NDArray[np.float32]:
+        """(chunks to the newest, C) float32, NaN where a chunk has none: a map of the file, not a copy in memory."""
+        shape = (self._rows, self._n_classes)
+        if self._scores is None or not self._rows:
+            return np.full(shape, np.nan, np.float32)
+        self._scores.flush()
+        return np.memmap(self._scores, np.float32, "r", shape=shape)
 
     def lines(self) -> list[dict]:
         """The JSON objects, in the order in which they were added."""
@@ -57,9 +61,3 @@ class Spool:
         for file in (self._scores, self._lines):
             if file:
                 file.close()
-
-    def __enter__(self) -> "Spool":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

@@ -8,11 +8,12 @@ import numpy as np
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
+from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.evaluation.events import analyse_events, labelled_segments
-from lstr.pipelines.evaluation.scoring import Evaluation
+from lstr.pipelines.evaluation.scoring import Evaluation, counted, means_of, rule_of
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
@@ -22,8 +23,9 @@ Resampled = dict[str, np.ndarray]
 def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
     """The document of an evaluation with everything that a report shows; keys are added, none changed.
 
-    `conventions`: mAP and mcAP corrected and published; `absent_classes`; `interval`: bootstrap over videos; `stages`;
-    `starts`; `delay`; `confusion`; `per_video`; `events`: what detection would announce.
+    `conventions`: mAP and mcAP corrected and published; `published_rule`: whose code the published one is of;
+    `absent_classes`; `interval`: bootstrap over videos; `stages`; `starts`; `delay`; `confusion`; `per_video`;
+    `events`: what detection would announce. All but the first and `interval` are of every chunk of the videos.
     """
     split, scores = evaluation.split, evaluation.scores
     classes, videos = split.labels.classes, split.videos
@@ -33,6 +35,7 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
     return {
         **evaluation.document,
         "conventions": conventions(evaluation),
+        "published_rule": rule_of(evaluation.loaded).code,
         "absent_classes": [name for name in classes if name not in (BACKGROUND, AMBIGUOUS, *scored)],
         "interval": _intervals(resampled),
         "stages": {
@@ -50,31 +53,26 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
 def conventions(evaluation: Evaluation) -> dict[str, Any]:
     """mAP, mcAP, videos and chunks by the corrected and by the published convention, of the videos that were scored.
 
-    Corrected: every video. Published: videos that fill a work memory; its values are None when no video does. Both
-    leave out chunks labelled ambiguous. `seen` counts the videos that networks of their features have seen, if they
-    have.
+    Corrected: every chunk but ambiguous ones. Published: those that the published evaluation of the kind scores
+    (`lstr.metrics.scoring_rule`); its values are None where that is no chunk. `seen` counts the videos that networks
+    of their features have seen, if they have.
     """
-    split, scores = evaluation.split, evaluation.scores
-    by_id = {video.id: rows for video, rows in zip(split.videos, scores, strict=True)}
-    work = evaluation.loaded.config.work_length
-    sets = {"corrected": split.videos, "published": [v for v in split.videos if len(v.features) >= work]}
-    found = {}
-    for name, videos in sets.items():
-        counts = {"videos": len(videos), "chunks": sum(len(video.features) for video in videos)}
-        seen = sum(video.id in evaluation.document.get("seen", ()) for video in videos)
-        if seen:
-            counts["seen"] = seen
-        if videos:
-            rows, truth = np.concatenate([by_id[v.id] for v in videos]), np.concatenate([v.targets for v in videos])
-            result = metrics.per_frame(rows, truth, split.labels.classes)
-        found[name] = {mean: result[mean] if videos else None for mean in MEANS} | counts
+    split, seen, found = evaluation.split, evaluation.document.get("seen", ()), {}
+    for name, rule in (("corrected", EVERY_CHUNK), ("published", rule_of(evaluation.loaded))):
+        scores, targets = counted(split, evaluation.scores, rule)
+        scored = [v for v, rows in zip(split.videos, scores, strict=True) if len(rows) or rule is EVERY_CHUNK]
+        counts = {"videos": len(scored), "chunks": sum(map(len, scores))}
+        if n_seen := sum(video.id in seen for video in scored):
+            counts["seen"] = n_seen
+        result = means_of(scores, targets, split.labels.classes) if scored else dict.fromkeys(MEANS)
+        found[name] = {mean: result[mean] for mean in MEANS} | counts
     return found
 
 
 def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
     """mAP and mcAP (resamples,) of draws of videos with replacement, the same draws for every checkpoint."""
     split = evaluation.split
-    scored = (evaluation.scores, [video.targets for video in split.videos], split.labels.classes)
+    scored = (*counted(split, evaluation.scores, evaluation.rule), split.labels.classes)
     draws = bootstrap.draw(len(split.videos), resamples)
     return {
         "mAP": bootstrap.resampled_means(*scored, draws),

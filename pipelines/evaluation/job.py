@@ -6,18 +6,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text
 from lstr.pipelines.datasets.dataset import Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in
 from lstr.pipelines.evaluation.analysis import RESAMPLES, analyse, compare, resample
+from lstr.pipelines.evaluation.chosen import choose_for_checkpoint
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of
 from lstr.pipelines.evaluation.published_results import quoted_for
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, Scoring, check_fit, score_split
-from lstr.pipelines.evaluation.thresholds import choose_for_checkpoint
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.opening import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
@@ -27,6 +27,7 @@ Result = TypeVar("Result")
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
 CANNOT_BE_EXCLUDED = 3.0
 """False alarms that may be expected in as much video again, where there was none (95 %; the rule of three)"""
+OTHER_CHUNKS = "the checkpoints are scored on different chunks: their differences are not those of the models alone."
 CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
 
 
@@ -44,10 +45,11 @@ class EvaluateOptions:
     """None: testing, else validation; for thresholds validation"""
     mode: Literal["batch", "stream"] = "batch"
     published: bool = False
+    """The means are of the chunks that the published evaluation of each checkpoint's kind scores"""
     resamples: int = RESAMPLES
     """Draws of the videos for confidence intervals; 0 leaves them out"""
     benchmark: str | None = None
-    """Whose quoted results stand beside; None: that of the preset or classes"""
+    """The data set whose quoted results stand beside; None: that of the preset or classes"""
     choose_thresholds: bool = False
     """In place of metrics, choose each class's thresholds and write them into the checkpoints"""
     false_alarms: float | None = None
@@ -130,6 +132,8 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
         yield Finished(EvaluateResult(document))
         return
     findings = yield from _judge(names, checkpoints, split, options)
+    scored = {(one.document["videos"], one.document["chunks"]) for one in findings.judged}
+    warnings += [OTHER_CHUNKS] * (len(scored) > 1)
     warnings += [RANDOM] * any(one.document["random_weights"] for one in findings.judged)
     yield from map(Notice, warnings)
     findings = replace(findings, warnings=warnings)

@@ -10,12 +10,12 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, sentence
 from lstr.pipelines.evaluation.event_rows import event_tables
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.wording import figure_text, interval_text, videos_text
+from lstr.pipelines.evaluation.wording import convention_text, figure_text, interval_text, videos_text
 from lstr.pipelines.reports.page import build_page
 
 CONVENTIONS = (
-    "Each chunk counts once, of all videos together, but for those that are labelled ambiguous. Corrected: every video "
-    "is scored. Published: as the LSTR paper was scored, without videos shorter than the work memory. Compare with "
+    "Each chunk counts once, of all videos together. Corrected: every chunk but those that are labelled ambiguous. "
+    "Published: the chunks that the code named scores, LSTR's where that of a kind is not known. Compare with "
     "published results by the published rows only."
 )
 EVENTS = (
@@ -83,14 +83,15 @@ def _means(judged: Sequence[Judged]) -> str:
         for convention, found in document["conventions"].items():
             edges = (document["interval"] or {}) if convention == document["convention"] else {}
             means = [f"{figure_text(found[mean])} {interval_text(edges.get(mean))}" for mean in ("mAP", "mcAP")]
-            rows.append([f"{entry.name}, {convention}", *means, videos_text(found), str(found["chunks"])])
+            name = f"{entry.name}, {convention_text(convention, document)}"
+            rows.append([name, *means, videos_text(found), str(found["chunks"])])
     for system in ("chance", "time_prior"):
         if system in judged[0].document:
             means = [figure_text(judged[0].document[system][mean]) for mean in ("mAP", "mcAP")]
             rows.append([system.replace("_", " "), *means, "", ""])
     table = _table(["", "mAP", "mcAP", "videos", "chunks"], rows)
     convention = judged[0].document["convention"]
-    return f"<h3>Means over chunks</h3>{table}" + _note(f"{CONVENTIONS} The other figures here are {convention}.")
+    return f"<h3>Means over chunks</h3>{table}" + _note(f"{CONVENTIONS} Intervals are {convention}.")
 
 
 def _events(judged: Sequence[Judged]) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.labels.label_set import THUMOS_CLASSES
 
 PAPER = "Xu et al., NeurIPS 2021"

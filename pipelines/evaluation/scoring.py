@@ -1,6 +1,6 @@
 """Scores of a checkpoint on labelled features: per-frame mAP and mcAP, beside what the labels alone would score."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError, LabelsError
-from lstr.labels.label_set import AMBIGUOUS, Labels, select, targets
+from lstr.labels.label_set import Labels, select, targets
 from lstr.metrics import per_frame as metrics
+from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe
@@ -32,7 +32,7 @@ class Scoring:
     mode: Literal["batch", "stream"] = "batch"
     """Many windows at once, or one chunk at a time as `lstr detect` does; the scores are the same"""
     published: bool = False
-    """The videos of the published evaluation"""
+    """The chunks that the published evaluation of the kind scores (`rule_of`)"""
     allow_mismatch: bool = False
     """Features of another recipe than the checkpoint's"""
     allow_seen: bool = False
@@ -54,6 +54,8 @@ class Evaluation:
     """(L, C) of each video"""
     document: dict[str, Any]
     """mAP, mcAP and AP per class of the checkpoint and of both baselines, and what was scored how"""
+    rule: ScoringRule = EVERY_CHUNK
+    """Which chunks the means are of"""
 
 
 def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[Scores]]:
@@ -95,7 +97,11 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
             "use the label file that the checkpoint was trained with.",
         )
     warnings = check_recipe(loaded, split.folder.recipe, split.folder.path, scoring.allow_mismatch)
-    scored = published_set(split, loaded.config) if scoring.published else split
+    scored = published_set(split, rule_of(loaded)) if scoring.published else split
+    if scoring.published and loaded.model.scoring_rule is None:
+        warnings.append(
+            f"no published evaluation of kind {loaded.config.kind} is known: chunks are chosen as in LSTR's."
+        )
     return [*warnings, *check_unseen(loaded, scored, scoring.allow_seen), *warn_of_training(loaded)]
 
 
@@ -109,8 +115,9 @@ def score_split(
     """
     warnings = check_fit(loaded, split, scoring)
     split = split.narrowed(loaded.config)
+    rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
     if scoring.published:
-        split = published_set(split, loaded.config)
+        split = published_set(split, rule)
     seen = seen_in(split, loaded.config)
     start = perf_counter()
     scores: list[Scores] = []  # of each video (L, 1 + n_ahead, C)
@@ -119,15 +126,16 @@ def score_split(
         scores.append(rows)
         yield Progress("evaluate", len(scores), len(split.videos))
     seconds = perf_counter() - start
-    anticipation = [_ahead(split, scores, ahead) for ahead in range(1, loaded.config.n_ahead + 1)]
+    anticipation = [_ahead(split, scores, ahead, rule) for ahead in range(1, loaded.config.n_ahead + 1)]
     now = [video[:, 0] for video in scores]
     document = {
-        **pooled_metrics(split, {"lstr": now}),
+        **pooled_metrics(split, {"lstr": now}, rule),
         **({"anticipation": anticipation} if anticipation else {}),
+        "kind": loaded.config.kind,
         "convention": "published" if scoring.published else "corrected",
         "mode": scoring.mode,
         "videos": len(split.videos),
-        "chunks": split.n_chunks,
+        "chunks": sum(len(rows) for rows in counted(split, now, rule)[0]),
         "seconds": round(seconds, 2),
         "checkpoint": str(loaded.path),
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
@@ -135,27 +143,45 @@ def score_split(
         **({"seen": seen} if seen else {}),
         **({"warnings": warnings} if warnings else {}),
     }
-    yield Finished(Evaluation(loaded, split, now, document))
+    yield Finished(Evaluation(loaded, split, now, document, rule))
 
 
-def published_set(split: Split, config: WindowConfig) -> Split:
-    """The videos that the published evaluation scores: those that fill a work memory. Raises LabelsError if none."""
-    long_enough = [video for video in split.videos if len(video.features) >= config.work_length]
-    if not long_enough:
+def rule_of(loaded: Checkpoint) -> ScoringRule:
+    """How the published code of a checkpoint's kind chooses chunks; as LSTR's where none of its own is known."""
+    return (loaded.model.scoring_rule or LSTR_RULE).of(loaded.config)
+
+
+def published_set(split: Split, rule: ScoringRule) -> Split:
+    """The videos of which a published evaluation scores a chunk. Raises LabelsError if none."""
+    videos = [video for video in split.videos if rule.chosen(video.targets, split.labels.classes).any()]
+    if not videos:
         raise LabelsError(
-            f"No video is as long as the work memory ({config.work_length} chunks), so the published set is empty.",
+            f"{rule.code}'s published evaluation scores no chunk of these videos with such a work memory "
+            f"({rule.work_length} chunks).",
             "leave out --published.",
         )
-    return replace(split, videos=long_enough)
+    return replace(split, videos=videos)
 
 
-def pooled_metrics(split: Split, systems: dict[str, list[Scores]]) -> dict[str, Any]:
-    """{system: {mAP, mcAP, per_class}} over all chunks of the split together, the two baselines added."""
-    truth = np.concatenate([video.targets for video in split.videos])
-    lengths = [len(video.features) for video in split.videos]
-    systems = systems | baseline_scores(split.labels, lengths)
-    classes = split.labels.classes
-    return {name: metrics.per_frame(np.concatenate(scores), truth, classes) for name, scores in systems.items()}
+def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list[Scores], list[NDArray[Any]]]:
+    """Scores and targets (N, C) of each video's chunks that a rule chooses, as it takes them."""
+    classes, pairs = split.labels.classes, []
+    for video, rows in zip(split.videos, scores, strict=True):
+        keep = rule.chosen(video.targets, classes)
+        pairs.append((rule.scored(rows[keep], classes), rule.labelled(video.targets[keep], classes)))
+    return [rows for rows, _ in pairs], [on for _, on in pairs]
+
+
+def pooled_metrics(split: Split, systems: dict[str, list[Scores]], rule: ScoringRule = EVERY_CHUNK) -> dict[str, Any]:
+    """{system: {mAP, mcAP, per_class}} over the chunks of all videos that a rule chooses, the two baselines added."""
+    systems = systems | baseline_scores(split.labels, [len(video.features) for video in split.videos])
+    found = {name: counted(split, scores, rule) for name, scores in systems.items()}
+    return {name: means_of(*of, split.labels.classes) for name, of in found.items()}
+
+
+def means_of(scores: list[Scores], targets: list[NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    """{mAP, mcAP, per_class} of the chunks of all videos together, (N, C) each."""
+    return metrics.per_frame(np.concatenate(scores), np.concatenate(targets), classes)
 
 
 def _scores_of(loaded: Checkpoint, split: Split, mode: str) -> Iterator[Scores]:
@@ -180,13 +206,15 @@ def _stream(loaded: Checkpoint, state: streaming.StreamState, video: LabelledVid
     return np.stack([streaming.step_ahead(loaded.model, state, rgb, flow).numpy() for rgb, flow in rows])
 
 
-def _ahead(split: Split, scores: list[Scores], ahead: int) -> dict[str, Any]:
+def _ahead(split: Split, scores: list[Scores], ahead: int, rule: ScoringRule) -> dict[str, Any]:
     """The scores for chunk T + ahead that chunk T came with, against that chunk's targets."""
     means: dict[str, Any] = {"mAP": None, "mcAP": None}
-    longer = [(rows, video) for rows, video in zip(scores, split.videos, strict=True) if len(rows) > ahead]
-    if longer:
-        foreseen = np.concatenate([rows[:-ahead, ahead] for rows, _ in longer])
-        came = np.concatenate([video.targets[ahead:] for _, video in longer])
-        result = metrics.per_frame(foreseen, came, split.labels.classes, AMBIGUOUS)
+    classes, foreseen, came = split.labels.classes, [], []
+    for rows, video in zip(scores, split.videos, strict=True):
+        keep = rule.chosen(video.targets, classes)[:-ahead]
+        foreseen.append(rule.scored(rows[:-ahead, ahead][keep], classes))
+        came.append(rule.labelled(video.targets[ahead:][keep], classes))
+    if sum(map(len, came)):
+        result = means_of(foreseen, came, classes)
         means = {name: result[name] for name in means}
     return {"chunks": ahead, "seconds": ahead / FEATURES_PER_SECOND, **means}

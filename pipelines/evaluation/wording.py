@@ -20,3 +20,8 @@ def interval_text(edges: Sequence[float] | None, sign: str = "", digits: int = 3
 def videos_text(found: dict[str, Any]) -> str:
     """How many videos a mean is of, and how many of them networks of their features have seen."""
     return f"{found['videos']}, {found['seen']} seen" if "seen" in found else str(found["videos"])
+
+
+def convention_text(name: str, document: dict[str, Any]) -> str:
+    """The name of a convention in a document of `analyse`; of the published one also whose code chooses the chunks."""
+    return f"{name} ({document['published_rule']})" if name == "published" else name

@@ -19,7 +19,7 @@ class VideoRows:
     """Feature rows of one video in order; close them."""
 
     name: str
-    """Of the video, for people."""
+    """The name of the video, for people."""
     announced: int
     """Chunks that the video should have."""
     rows: Iterator[FeatureRow]

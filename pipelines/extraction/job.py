@@ -48,7 +48,7 @@ class _Site:
     options: ExtractOptions
     """With the device and the flow backend of what is made here: of a cluster's job only recipe and calibration."""
     device: str
-    """Of the networks that extract."""
+    """The torch device of the networks that extract."""
     sharing: Callable[[int], Share]
     portion: Portion | None = None
     """What of a node one video takes, on a cluster."""
@@ -123,7 +123,7 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
 
 
 def _begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, Features] | None:
-    """As `as_begun`. What the job cannot do is refused here, before any video is looked at."""
+    """The options as `as_begun` has them. What the job cannot do is refused here, before any video is looked at."""
     if options.calibrate:
         training_ids(options.calibrate, videos)
     return as_begun(videos, options)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.presets import PRESETS, Preset
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.recipes import StoredRecipe
 
@@ -22,12 +22,12 @@ class WorkerConfig:
     device: str | None = None
     """Where the networks run; None for the GPU, else the CPU."""
     threads: int | None = None
-    """Of optical flow, and on a CPU as many of the networks, that share as many cores; None for one per core."""
+    """Threads of optical flow, and on a CPU as many of the networks on the same cores; None for one per core."""
     flow_backend: str = "auto"
     runtime: str = "auto"
     """What computes the networks: auto, torch, openvino or onnxruntime."""
     allow_damaged: bool = False
-    """Of a damaged video keep what precedes the damage, instead of failing it."""
+    """Keep of a damaged video what precedes the damage, instead of failing it."""
     cache: Path | None = None
     """A folder of `lstr.pipelines.extraction.chunk_cache`, whose chunks and flow are taken instead of computed."""
 
@@ -43,14 +43,14 @@ class ExtractOptions(WorkerConfig):
 
     recipe: Preset | StoredRecipe = PRESETS["faithful"]
     precision: str | None = None
-    """Of the networks: float32, bf16, or None for that of the folder; of a new folder, what the recipe prefers."""
+    """Precision of the networks: float32, bf16, or None for that of the folder, if new that of the recipe."""
     calibrate: Path | None = None
     """A label file or a list of videos, which give random networks their batch-norm statistics."""
     workers: int | None = None
     """Processes that share videos, cores and GPUs, or videos at a time on a cluster; None for what suits it."""
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
-    """Of the Ray cluster; None for $RAY_ADDRESS, else the one running here, else this machine alone."""
+    """Address of the Ray cluster; None for $RAY_ADDRESS, else the one running here, else this machine alone."""
 
     def for_workers(self, device: str, threads: int) -> WorkerConfig:
         """What each process needs, now that its device and its threads are known."""

@@ -30,7 +30,7 @@ class Outcome:
     note: str = ""
     """A sentence to warn with."""
     traceback: str = ""
-    """Of an error that nobody foresaw."""
+    """The traceback of an error that nobody foresaw."""
 
     @property
     def failure(self) -> Failure:
@@ -65,7 +65,7 @@ class Summary:
                 self.stages[name] = self.stages.get(name, 0.0) + seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON object; speeds only of what was done in this run."""
+        """The outcome as a JSON object; speeds only of what was done in this run."""
         seconds = perf_counter() - self.started
         return {
             **{state: self.counts[state] for state in ("done", "kept", "failed")},

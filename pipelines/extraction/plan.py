@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from lstr.extractors.backbones.network import Cost
+from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.presets import FAST, KINETICS, Preset
-from lstr.extractors.recipe import FEATURES, Recipe
+from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.probe import probe
@@ -32,8 +34,6 @@ FLOW_SECONDS = {
     "farneback": 0.1,
     "difference": 0.002,
 }
-NETWORK_SECONDS = {"float32": {"rgb": 0.102, "flow": 0.056}, "bf16": {"rgb": 0.06, "flow": 0.033}}  # an image
-NETWORK_SECONDS["int8"] = NETWORK_SECONDS["bf16"]  # which is about as fast on the machine of that table
 DOCUMENTED = "an estimate by the documentation's table of speed"
 
 
@@ -65,7 +65,7 @@ class Plan:
     output: Place
     videos: tuple[Planned, ...]
     row_bytes: int
-    """Of both streams, per chunk."""
+    """Bytes of both streams' features, per chunk."""
     rate: Rate
     share: Share
 
@@ -80,12 +80,12 @@ class Plan:
 
     @property
     def hours(self) -> float:
-        """Of video, in all."""
+        """Hours of video, in all."""
         return sum(video.seconds for video in self.videos) / 3600
 
     @property
     def hours_to_do(self) -> float:
-        """Of video, not yet done."""
+        """Hours of video that are not yet done."""
         return sum(video.seconds for video in self.of("to do")) / 3600
 
     @property
@@ -117,7 +117,7 @@ class Plan:
         return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """The plan as a JSON object."""
         return {
             "output": str(self.output),
             "files": len(self.videos),
@@ -203,18 +203,24 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
         seconds += FLOW_SECONDS[by] * (recipe.long_side / KINETICS.long_side) ** 2
     if device == "cpu":
         precision = fast_precision(device) if recipe.precision == FAST else recipe.precision
-        images = {stream: recipe.parts[stream].crops for stream in recipe.streams}
-        image = sum(n * NETWORK_SECONDS[precision][stream] for stream, n in images.items())
-        seconds += image * (recipe.crop / KINETICS.crop) ** 2
+        costs = {stream: cost_of(part.network) for stream, part in recipe.parts.items()}
+        image = {s: cost.seconds if precision == "float32" else cost.bf16 for s, cost in costs.items()}
+        whole = sum(image[stream] * part.crops for stream, part in recipe.parts.items())
+        seconds += whole * (recipe.crop / KINETICS.crop) ** 2
     return Rate(seconds, DOCUMENTED)
 
 
 def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
     """Features of a chunk by stream; of networks whose width is not known before they are built, ResNet-50's."""
     return {
-        stream: getattr(part, "dim", None) or FEATURES.get(part.network, FEATURES["resnet50"])
+        stream: getattr(part, "dim", None) or (known_network(part.network) or RESNET50).width
         for stream, part in recipe.parts.items()
     }
+
+
+def cost_of(network: str) -> Cost:
+    """What a network costs; one whose cost is not known before it is built, what ResNet-50 does."""
+    return (known_network(network) or RESNET50).cost
 
 
 def row_bytes(recipe: Preset | Recipe) -> int:

@@ -44,7 +44,7 @@ class VideoExtractor:
     flow: FlowWorkers | None
     """None where the recipe has no flow."""
     caches: Sequence[ChunkCache] = ()
-    """That may have a video's chunks already."""
+    """Caches that may have a video's chunks already."""
     allow_damaged: bool = False
     at_once: int = 1
     """Videos at once by `engine`, which share the networks and the flow."""
@@ -139,7 +139,7 @@ class VideoExtractor:
 
 
 def _sha256(source: Path) -> str | None:
-    """Of a file; None where it cannot be read, which opening it as a video says better."""
+    """SHA-256 of a file; None where it cannot be read, which opening it as a video says better."""
     with suppress(OSError):
         return sha256_of(source) if source.is_file() else None
     return None

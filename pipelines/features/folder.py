@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
 
 from lstr.checkpoints.entries import is_tables
 from lstr.extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
@@ -55,7 +54,7 @@ class FeatureFolder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the streams' folders."""
+        """The names of the streams' folders."""
         return tuple(self.folders[stream].name for stream in self.streams)
 
     def array(self, stream: str, video_id: str) -> Path:
@@ -130,11 +129,11 @@ class FeatureFolder:
         append_jsonl(self.path / FAILED, failure)
 
     def log_failure(self, video_id: str, failure: Failure) -> Failure:
-        """As `lstr.pipelines.failures.logged`."""
+        """Write the log of a failure, as `lstr.pipelines.failures.logged` does."""
         return logged(failure, self.path, video_id)
 
     def remove_log(self, video_id: str) -> None:
-        """Of a video that has not failed again."""
+        """Remove the log of a video that has not failed again."""
         (self.path / log_name(video_id)).unlink(missing_ok=True)
 
     def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
@@ -231,6 +230,8 @@ def read_calibration(file: Path | BinaryIO, name: object) -> dict[str, Any]:
 
     Raises RecipeError for a file of anything else; nothing in it is run.
     """
+    import torch
+
     found: Any = None
     with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
         found = torch.load(file, map_location="cpu", weights_only=True)
@@ -262,6 +263,8 @@ def create_features(path: str | Path, recipe: Recipe, calibration: Mapping[str, 
     if path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
         raise without_recipe(path)
     if calibration:
+        import torch
+
         with replacing(path / "calibration.pt") as temporary:
             torch.save(calibration, temporary)
     write_text(path / "recipe.json", recipe.to_json() + "\n")

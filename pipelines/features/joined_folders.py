@@ -84,7 +84,7 @@ class FeatureFolders:
         return self._holding(video_id).read_record(video_id)
 
     def calibration(self) -> dict[str, Any]:
-        """As of one folder; a recipe has one calibration."""
+        """The calibration of the first folder; a recipe has one."""
         return self.folders[0].calibration()
 
     def _holding(self, video_id: str) -> FeatureFolder:

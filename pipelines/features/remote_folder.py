@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from lstr.extractors.errors import VideoError
 from lstr.extractors.recipe import Recipe
 from lstr.files.arrays import read_header
@@ -58,7 +56,7 @@ class RemoteFeatures:
         return sorted(name.removesuffix(".json") for name in found if name.endswith(".json"))
 
     def sweep(self) -> None:
-        """As of a folder on disk; here nothing is left behind."""
+        """Do nothing: here no interrupted write leaves anything behind."""
 
     def failures(self) -> list[dict[str, Any]]:
         """What `failed.jsonl` says."""
@@ -69,7 +67,7 @@ class RemoteFeatures:
         """Nothing can be appended to an object; `compile` writes it."""
 
     def log_failure(self, video_id: str, failure: Failure) -> Failure:
-        """As of a folder on disk."""
+        """Write the log of a failure, and name it in the failure."""
         if not failure.traceback:
             return failure
         log = self.path.joined(log_name(video_id))
@@ -77,11 +75,11 @@ class RemoteFeatures:
         return naming(failure, log)
 
     def remove_log(self, video_id: str) -> None:
-        """As of a folder on disk."""
+        """Remove the log of a video that has not failed again."""
         self.path.joined(log_name(video_id)).remove()
 
     def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
-        """As of a folder on disk."""
+        """Write `videos.jsonl` from the records, and `failed.jsonl`."""
         contents = self.path.joined("records").contents()
         videos = b"".join(_line(contents[name]) for name in sorted(contents))
         failed = "".join(to_json(failure) + "\n" for failure in failures).encode()
@@ -90,7 +88,7 @@ class RemoteFeatures:
                 self.path.joined(name).write(lines)
 
     def calibration(self) -> dict[str, Any]:
-        """As of a folder on disk."""
+        """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
         content = self.path.joined("calibration.pt").read()
         return read_calibration(io.BytesIO(content), f"{self.path}/calibration.pt") if content else {}
 
@@ -163,6 +161,8 @@ def create_remote(path: RemoteFile, recipe: Recipe, calibration: Mapping[str, An
     if any(name.startswith(("rgb_", "flow_")) and name.endswith(".npy") for name in path.below()):
         raise without_recipe(path)
     if calibration:
+        import torch
+
         content = io.BytesIO()
         torch.save(calibration, content)
         path.joined("calibration.pt").write(content.getvalue())

@@ -30,7 +30,7 @@ class SoundVideo:
     sha256: str
     n_chunks: int
     n_bytes: int
-    """That its chunks take in the cache."""
+    """Bytes that its chunks take in the cache."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lstr.errors import ConfigError
+from lstr.extractors.backbones.network import SMALLEST, Network
+from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
-from lstr.extractors.recipe import FEATURES
 from lstr.pipelines.networks.recipes import choose_recipe
 from lstr.settings import check_range, override
 
@@ -40,7 +41,7 @@ class FinetuneConfig:
     mirror: bool = True
     """Whether images are mirrored half of the time; not where left and right are different actions."""
     mixup: float = 0.4
-    """Of the Beta distribution by which two samples of a step are blended (Zhang et al. 2018); 0 blends none."""
+    """Parameter of the Beta distribution that blends two samples of a step (Zhang et al. 2018); 0 blends none."""
     colour: float = 0.0
     """Share by which contrast, brightness and saturation of RGB images are changed; some are grey then, or swapped."""
     balanced: bool = True
@@ -72,20 +73,13 @@ class FinetuneConfig:
 
 
 CHOICES = {"precision": (FAST, "float32", "bf16"), "optimiser": ("adamw", "sgd")}
-SMALLEST = 32  # pixels of an image, whose last map is one pixel then
 FEWEST_DRAWS = 512  # or an epoch of a few short videos would be a handful of steps
-
-DEPTHWISE = ("shufflenetv2", "mobilenetv3")
-"""Networks of convolutions by channel, whose training a processor's bfloat16 makes slower: 5.2 ms an image for 3.0."""
 
 RANDOM = {
     "flow": FinetuneConfig(partial_bn=False),
     "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
 }
 """From random weights, by stream; found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
-SMALL = {name: replace(config, batch_size=48, lr=2e-3, epochs=2 * config.epochs) for name, config in RANDOM.items()}
-"""Those of DEPTHWISE networks, which have a tenth of the weights and need more steps, each of which costs a quarter;
-found on the first fold of the same set."""
 PUBLISHED = FinetuneConfig(
     batch_size=16,
     segments=3,
@@ -114,15 +108,22 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
             f"choose one of {', '.join(PRESETS)}, or a recipe file; --init takes weights.",
         )
     for name in preset.streams:
-        network = getattr(preset, name).network
-        if network not in FEATURES:
-            raise RecipeError(f"{network} cannot be trained here.", f"train a known one: --{name}-network resnet50.")
+        trainable_network(preset.parts[name].network, name)
     return preset
 
 
-def defaults(stream: str, begun: bool, network: str = "") -> FinetuneConfig:
+def trainable_network(network: str, stream: str = "rgb") -> Network:
+    """The entry of a network that can be trained. Raises RecipeError for another."""
+    entry = known_network(network)
+    if entry is None:
+        raise RecipeError(f"{network} cannot be trained here.", f"train a known one: --{stream}-network resnet50.")
+    return entry
+
+
+def defaults(stream: str, begun: bool, network: Network = RESNET50) -> FinetuneConfig:
     """The settings of a stream whose first weights were trained (`begun`) or are random."""
-    return PUBLISHED if begun else (SMALL if network in DEPTHWISE else RANDOM)[stream]
+    own: Mapping[str, Any] = network.finetuning.get(stream, {})
+    return PUBLISHED if begun else replace(RANDOM[stream], **own)
 
 
 def resolve(
@@ -133,7 +134,8 @@ def resolve(
     settings: NAME for both streams, rgb.NAME or flow.NAME for one. A preset that has sizes of its own keeps them where
     no setting changes them. Raises ConfigError for an unknown name or value.
     """
-    plain = {stream: defaults(stream, begun[stream], part.network) for stream, part in preset.parts.items()}
+    networks = {stream: trainable_network(part.network, stream) for stream, part in preset.parts.items()}
+    plain = {stream: defaults(stream, begun[stream], networks[stream]) for stream in networks}
     larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size
     own = {"short_side": larger.short_side, "crop": larger.crop}
     own |= {n: getattr(preset, n) for n in own if getattr(preset, n) != getattr(KINETICS, n)}
@@ -147,17 +149,17 @@ def resolve(
         alone = {n.partition(".")[2]: value for n, value in settings.items() if n.startswith(f"{stream}.")}
         config = override(plain[stream], {**own, **shared, **alone})
         if config.precision == FAST:
-            slower = device == "cpu" and preset.parts[stream].network in DEPTHWISE
+            slower = device == "cpu" and networks[stream].depthwise
             config = replace(config, precision="float32" if slower else fast_precision(device))
         configs[stream] = config
     sizes = {(config.short_side, config.crop) for config in configs.values()}
     if len(sizes) > 1:
         raise ConfigError("The two streams have images of different sizes.", "set short_side and crop for both alike.")
     short_side, crop = sizes.pop()
-    if crop % 32 and any(part.network == "bninception" for part in preset.parts.values()):
-        raise ConfigError(
-            f"crop is {crop}, and bninception has branches that do not meet then.", "use a multiple of 32."
-        )
+    for network in networks.values():
+        if not network.fits(crop):
+            sentence = f"crop is {crop}, and the layers of {network.name} do not meet then."
+            raise ConfigError(sentence, f"use {network.sides}.")
     parts = preset.parts
     for stream, config in configs.items():
         if not config.mirror and parts[stream].crops == 2:  # nor is a feature then to be of a mirror image

@@ -10,7 +10,6 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.home import home
-from lstr.extractors.networks.backbones.backbones import registry
 from lstr.extractors.presets import Preset
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.extractors.weights.model_card import is_weights_folder
@@ -47,7 +46,7 @@ class FinetuneOptions:
     lists: Sequence[str] = ()
     """Files that name more videos."""
     endings: Sequence[str] = ()
-    """Of video files in folders; none for the usual ones."""
+    """Endings of video files in folders; none for the usual ones."""
     root: str | None = None
     """The folder that ids are relative to."""
     dataset: str | None = None
@@ -57,9 +56,9 @@ class FinetuneOptions:
     init: str | None = None
     """First weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
     rgb_init: str | None = None
-    """Those of the RGB network alone."""
+    """Initial weights of the RGB network alone."""
     flow_init: str | None = None
-    """Those of the flow network alone."""
+    """Initial weights of the flow network alone."""
     folds: int | None = None
     """How many more pairs of networks to train, each without one fold of the videos."""
     subset: str = "training"
@@ -70,7 +69,7 @@ class FinetuneOptions:
     rgb_network: str | None = None
     flow_network: str | None = None
     algorithm: str | None = None
-    """Of optical flow; None for that of the recipe."""
+    """Algorithm of optical flow; None for that of the recipe."""
     cache: str | Path | None = None
     """Where frames and flow are kept; None for the usual folder."""
     cache_size: int = DEFAULT_SIZE
@@ -79,7 +78,7 @@ class FinetuneOptions:
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
     seconds: float | None = None
-    """That all of it may take; each network ends with the epoch that reaches its part of what the chunks have left."""
+    """Seconds that all of it may take; a network ends with the epoch that reaches its part of what the chunks left."""
     resume: bool = False
     loaders: int | None = None
     """Processes that load samples ahead; 0 for none."""
@@ -90,7 +89,7 @@ class FinetuneOptions:
     """`cpu` or `cuda`; None for the GPU where the machine has one."""
 
     def all_settings(self) -> dict[str, str]:
-        """Those that are set, with the seed."""
+        """The settings that are set, with the seed."""
         return dict(self.settings) | ({"seed": str(self.seed)} if self.seed is not None else {})
 
 
@@ -146,14 +145,13 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
     each; and Finished with Finetuned. Close the generator to end what it started; what is finished is kept. Raises
     CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
     """
-    registry()  # before mmaction2 is imported elsewhere: quietly, or an error of ours
     with join_ranks(choose_device(options.device)) as (ranks, device):
         with closing(_events(options, device, ranks)) as events:
             yield from ranks.only_first(events)
 
 
 def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
-    from lstr.pipelines.finetuning.networks import Training, train_networks  # brings mmaction2
+    from lstr.pipelines.finetuning.networks import Training, train_networks
 
     started, output = perf_counter(), Path(options.output)
     check_output(output, options.resume)

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import ALIGNMENT
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.presets import Preset
@@ -22,6 +21,7 @@ from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_file
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
 from lstr.pipelines.files.atomic import replacing
 

@@ -29,7 +29,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """Of its files: `all` or `fold_2`."""
+        """The name of its files: `all` or `fold_2`."""
         return f"fold_{self.fold}" if self.fold else "all"
 
 
@@ -65,7 +65,7 @@ class Parts:
     training: tuple[str, ...]
     validation: tuple[str, ...]
     unlabelled: tuple[str, ...]
-    """Of the videos, in neither subset."""
+    """Videos that are in neither subset."""
     absent: tuple[str, ...]
     """In one of the subsets, and not among the videos."""
 

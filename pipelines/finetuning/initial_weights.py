@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lstr.extractors.backbones.network import Network
+from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.weights import identify
 from lstr.extractors.presets import Preset
@@ -22,7 +24,7 @@ class Initial:
 
     path: Path | None = None
     sha256: str | None = None
-    """Of the file."""
+    """SHA-256 of the file."""
     crossed: bool = False
     """Whether it is of an RGB network and the stream is flow: its first layer is made for flow (TSN, section 3.3)."""
     seen: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +44,7 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
     for stream in preset.streams:
         network, own = preset.parts[stream].network, by_stream.get(stream)
         try:
-            found[stream] = _initial(own or shared or RANDOM, stream, network)
+            found[stream] = _initial(own or shared or RANDOM, stream, known_network(network), network)
         except UnfitError as error:
             if own:
                 raise
@@ -58,11 +60,11 @@ class UnfitError(WeightsError):
     """Weights that are sound, of another network or stream."""
 
 
-def _initial(named: str, stream: str, network: str) -> Initial:
+def _initial(named: str, stream: str, entry: Network | None, network: str) -> Initial:
     if named == RANDOM:
         return Initial()
     path = _file(named, stream)
-    has, of = identify(path)
+    has, of = identify(path, entry)
     crossed = (of, stream) == ("rgb", "flow")
     if has != network:
         raise UnfitError(

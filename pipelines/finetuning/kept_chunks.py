@@ -77,7 +77,7 @@ def fit_on(data: SampleSet, device: torch.device) -> bool:
 
 
 def _n_pixels(data: SampleSet) -> int:
-    """Of all fitted images together."""
+    """Pixels of all fitted images together."""
     total = 0
     for video_id in {sample.video for sample in data.samples}:
         height, width = fit(data.read(video_id, 0), data.augmentation.short_side).shape[:2]

@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 
 import torch
-from mmaction.models import Recognizer2D
-from mmaction.structures import ActionDataSample
 
 from lstr.errors import ConfigError, LstrError
 from lstr.pipelines.extraction.chunk_cache import CacheError
 from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.loader import EpochLoader, Images
-from lstr.pipelines.finetuning.recogniser import batch_norms, make_optimiser
+from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser
 from lstr.pipelines.finetuning.run_folder import Epoch, EpochLog, State
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.log import Step
@@ -37,10 +35,10 @@ class NetworkRun:
     def __init__(
         self,
         state: State,
-        model: Recognizer2D,
+        model: Recogniser,
         config: FinetuneConfig,
         loader: EpochLoader,
-        evaluate: Callable[[Recognizer2D], float | None] | None,
+        evaluate: Callable[[Recogniser], float | None] | None,
         ranks: Ranks,
         seconds: float | None = None,
     ):
@@ -101,18 +99,15 @@ class NetworkRun:
         """
         config, ranks = self.config, self.ranks
         images, labels = batch
-        if images.device != self.device:  # in one copy, before mmaction2 would move image after image
+        if images.device != self.device:
             images = images.pin_memory().to(self.device, non_blocking=True)
-        samples = [ActionDataSample().set_gt_labels(label) for label in labels]
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         first = config.seed * 1_000_003 + number
         torch.manual_seed(first if ranks.first else step_seed(config.seed, number, ranks.rank))
         with lost_others(ranks):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-                data = self.model.data_preprocessor({"inputs": list(images), "data_samples": samples}, True)
-                losses = self.joined(**data, mode="loss")
-            loss, _ = self.model.parse_losses(losses)
+                loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
             value = loss.item()
             self._refuse(value, number)
             share = len(labels) / self.loader.n_samples

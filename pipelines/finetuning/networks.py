@@ -14,8 +14,9 @@ from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.model_card import ModelCard, is_weights_folder
 from lstr.labels.label_set import BACKGROUND, Labels
+from lstr.pipelines.extraction.plan import cost_of
 from lstr.pipelines.finetuning.cached_videos import Cached
-from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
+from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, trainable_network
 from lstr.pipelines.finetuning.fold_alignment import align
 from lstr.pipelines.finetuning.folds import Pair, check_blind
 from lstr.pipelines.finetuning.initial_weights import Initial
@@ -31,7 +32,6 @@ from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.weights.folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
 
 MOST_READERS = 12
-COSTS = {"rgb": 2.0, "flow": 1.0}  # of training a network on an image, against each other
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Training:
     pairs: list[Pair]
     folds: Mapping[str, int]
     seconds: float | None = None
-    """That all may train for together; None for no bound"""
+    """Seconds that all may train for together; None for no bound"""
 
     def __post_init__(self) -> None:
         """Raises WeightsError where the pairs of folds could not be blind."""
@@ -55,10 +55,11 @@ class Training:
             check_blind(self.initial, {i: video.sha256 for i, video in self.videos.items()})
 
     def seconds_of(self, stream: str) -> float | None:
-        """That one network may train for, by what each costs."""
+        """Seconds that one network may train for, by what each costs."""
         if self.seconds is None:
             return None
-        costs = {stream: COSTS[stream] * config.epochs for stream, config in self.configs.items()}
+        parts = self.preset.parts
+        costs = {s: cost_of(parts[s].network).training * config.epochs for s, config in self.configs.items()}
         return self.seconds * costs[stream] / (sum(costs.values()) * len(self.pairs))
 
     def settings(self, device: str, ranks: Ranks = ALONE) -> dict:
@@ -142,8 +143,8 @@ def _train(
     stream, labels = network.stream, training.labels
     config, preset = training.configs[stream], training.preset.parts[stream]
     model = recogniser(stream, preset, len(labels.classes), config)
-    begin_with(model, training.initial[stream], preset.network, config.seed)
-    model.to(device=device, memory_format=torch.channels_last)
+    begin_with(model, training.initial[stream], trainable_network(preset.network), config.seed)
+    model.to(device=device).to(memory_format=torch.channels_last)
     seen = {**training.initial[stream].seen, **{i: training.videos[i].sha256 for i in pair.seen}}
     card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
 

@@ -1,71 +1,108 @@
-"""What is trained of a stream: its network with a TSN head for these classes, its first weights, its optimiser."""
-
-import copy
+"""What is trained of a stream: its network with a head for these classes, its first weights, its optimiser."""
 
 import torch
-from mmaction.models import Recognizer2D, TSNHead
-from mmaction.registry import MODELS
-from mmengine.model.weight_init import normal_init
-from torch import nn
+from torch import Tensor, nn
+from torch.distributions import Beta
+from torch.nn import functional
 
-import lstr.extractors.networks.backbones.bninception  # noqa: F401  (registers BNInception)
-import lstr.extractors.networks.backbones.mobile  # noqa: F401  (registers ShuffleNetV2 and MobileNetV3Small)
-from lstr.extractors.networks.backbones.backbones import CONFIGS, quiet, registry
+from lstr.extractors.backbones.network import Network
 from lstr.extractors.networks.build import network_recipe
-from lstr.extractors.networks.weights import load_crossed, load_weights, randomise
+from lstr.extractors.networks.weights import load_weights, randomise
 from lstr.extractors.presets import StreamPreset
-from lstr.pipelines.finetuning.config import DEPTHWISE, FinetuneConfig
+from lstr.extractors.recipe import NetworkRecipe
+from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.initial_weights import Initial
 
 MOMENTUM = 0.9  # published TSN
-LAST_NORMS = {"resnet50": "conv3.bn", "resnet18": "conv2.bn"}
-"""The batch norm that ends a residual block, by network."""
+HEAD_STD = 0.01  # of the classifier's first weights (published TSN)
 
 
-@MODELS.register_module()
-class Float32TSNHead(TSNHead):
-    """TSN's head outside autocast: its accuracy is computed by NumPy, which has no bfloat16."""
+class Head(nn.Module):
+    """TSN's head: the mean over an image, the mean over segments, dropout and a linear classifier."""
 
-    def forward(self, x: torch.Tensor, num_segs: int, **kwargs: object) -> torch.Tensor:
-        """(N · segments, D, h, w) → class scores (N, C) float32."""
-        with torch.autocast(x.device.type, enabled=False):
-            return super().forward(x.float(), num_segs, **kwargs)
+    def __init__(self, width: int, n_classes: int, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.fc_cls = nn.Linear(width, n_classes)
+        nn.init.normal_(self.fc_cls.weight, std=HEAD_STD)
+        nn.init.zeros_(self.fc_cls.bias)
+
+    def forward(self, maps: Tensor, n_segments: int) -> Tensor:
+        """(N · segments, D, h, w) → class scores (N, C) float32, outside autocast."""
+        with torch.autocast(maps.device.type, enabled=False):
+            features = functional.adaptive_avg_pool2d(maps.float(), 1)  # (N · segments, D, 1, 1)
+            features = features.unflatten(0, (-1, n_segments)).mean(1)  # (N, D, 1, 1)
+            return self.fc_cls(self.dropout(features).flatten(1))
 
 
-def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig) -> Recognizer2D:
-    """mmaction2's recogniser: the network of a stream as its features are made, and a head for these classes.
+class Recogniser(nn.Module):
+    """The network of a stream as its features are made, and a head: `backbone` and `cls_head`, as mmaction2 calls them.
+
+    `prepare` makes of bytes what `forward` takes.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, backbone: nn.Module, head: Head, part: NetworkRecipe, mixup: float):
+        super().__init__()
+        self.backbone, self.cls_head, self.bgr = backbone, head, part.bgr
+        self.blend = Beta(mixup, mixup) if mixup else None
+        self.register_buffer("mean", torch.tensor(part.mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(part.std).view(-1, 1, 1), persistent=False)
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Images (N, segments, C, H, W) uint8 on any device → float32, as the network is given them."""
+        images = images.to(self.mean.device).contiguous()
+        return ((images[:, :, [2, 1, 0]] if self.bgr else images) - self.mean) / self.std
+
+    def prepare(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch to learn from: images as `scaled`, and of labels (N,) what `forward` compares with; two samples
+        blended where that is wanted (Zhang et al. 2018), and a share of each class (N, C) then."""
+        images, labels = self.scaled(images), labels.to(self.mean.device)
+        if self.blend is None:
+            return images, labels
+        share, other = self.blend.sample(), torch.randperm(len(images))
+        shares = functional.one_hot(labels, self.cls_head.fc_cls.out_features)
+        images = share * images + (1 - share) * images[other]
+        return images, share * shares + (1 - share) * shares[other]
+
+    def scores(self, images: Tensor) -> Tensor:
+        """Scaled images (N, segments, C, H, W) → class scores (N, C)."""
+        return self.cls_head(self.backbone(images.flatten(0, 1)), images.shape[1])
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """What `prepare` made → the loss, the mean of the samples' cross entropies."""
+        scores = self.scores(images)
+        if labels.dim() == 1:
+            return functional.cross_entropy(scores, labels)
+        return -(labels * functional.log_softmax(scores, 1)).sum(1).mean()
+
+
+def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig) -> Recogniser:
+    """The network of a stream as its features are made, and a head for these classes.
 
     The head's weights follow from the seed; those of the network are for `begin_with`.
     """
     part = network_recipe(stream, preset)
-    parts = copy.deepcopy(CONFIGS[part.network])
-    parts["backbone"]["in_channels"] = len(part.mean)
-    parts["cls_head"] |= {"type": Float32TSNHead, "num_classes": n_classes, "dropout_ratio": config.dropout}
-    parts["data_preprocessor"] |= {"mean": list(part.mean), "std": list(part.std), "to_rgb": part.bgr}
-    if config.mixup:
-        blending = {"type": "MixupBlending", "num_classes": n_classes, "alpha": config.mixup}
-        parts["data_preprocessor"]["blending"] = blending
-    registry()
-    with quiet(), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        model = MODELS.build(parts)
-        normal_init(model.cls_head.fc_cls, std=model.cls_head.init_std)
-    return model
+        backbone = part.entry.build(len(part.mean))
+        head = Head(part.dim, n_classes, config.dropout)
+    return Recogniser(backbone.train(), head, part, config.mixup)
 
 
-def begin_with(model: Recognizer2D, initial: Initial, network: str, seed: int) -> None:
+def begin_with(model: Recogniser, initial: Initial, network: Network, seed: int) -> None:
     """Give a recogniser's network its first weights, in place. Raises WeightsError."""
-    if initial.path is None:
-        randomise(model.backbone, seed)
-        if network in DEPTHWISE:
-            _begin_small(model.backbone, seed)
-        for name, layer in model.backbone.named_modules():
-            if name.endswith(LAST_NORMS.get(network, ())):  # every residual block begins as the identity
-                nn.init.zeros_(layer.weight)
-    elif initial.crossed:
-        load_crossed(model.backbone, initial.path, network)
-    else:
-        load_weights(model.backbone, initial.path, network)
+    if initial.path is not None:
+        load_weights(model.backbone, initial.path, network, inflate=initial.crossed)
+        return
+    randomise(model.backbone, seed)
+    if network.depthwise:
+        _begin_small(model.backbone, seed)
+    for name, layer in model.backbone.named_modules():
+        if network.last_norm and name.endswith(network.last_norm):  # every residual block begins as the identity
+            nn.init.zeros_(layer.weight)
 
 
 def _begin_small(backbone: nn.Module, seed: int) -> None:
@@ -78,8 +115,8 @@ def _begin_small(backbone: nn.Module, seed: int) -> None:
                 module.reset_parameters()
 
 
-def batch_norms(model: Recognizer2D) -> list[nn.modules.batchnorm._BatchNorm]:
-    """Those of a recogniser's network, the first first."""
+def batch_norms(model: Recogniser) -> list[nn.modules.batchnorm._BatchNorm]:
+    """The batch norms of a recogniser's network, the first first."""
     return [module for module in model.backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 

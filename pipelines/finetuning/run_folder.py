@@ -168,7 +168,10 @@ class NetworkPosition(Position):
 class Stateful(Protocol):
     """What of a network's run its state holds."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """The recogniser."""
+
     optimiser: torch.optim.Optimizer
     position: NetworkPosition
     best: dict[str, torch.Tensor]

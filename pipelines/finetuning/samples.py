@@ -36,7 +36,7 @@ class Augmentation:
     """Pixels that an image is fitted to; as in the recipe."""
     crop: int = 224
     scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)
-    """Of the crop's sides against `short_side`; its two sides are at most one step apart."""
+    """Scales of the crop's sides against `short_side`; its two sides are at most one step apart."""
     mirror: bool = True
     directed: bool = True
     """Whether the x of flow is a direction, which a mirror turns round; that of differences is not"""
@@ -152,7 +152,7 @@ class Tint:
     """What is done to the colours of an image."""
 
     order: tuple[int, ...]
-    """Of the channels."""
+    """Order of the channels."""
     saturation: float
     contrast: float
     brightness: float
@@ -239,7 +239,7 @@ class Draws:
         return self.n_draws
 
     def of(self, epoch: int) -> list[tuple[int, int, int]]:
-        """Those of one epoch, in the order that they are learnt from."""
+        """The samples of one epoch, in the order that they are learnt from."""
         random = np.random.default_rng((self.seed, epoch, 2**31))
         groups = [np.arange(len(self.labels))]
         if self.balanced:

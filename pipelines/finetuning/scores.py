@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
-from mmaction.models import Recognizer2D
 
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.finetuning.loader import make_loader
+from lstr.pipelines.finetuning.recogniser import Recogniser
 from lstr.pipelines.finetuning.samples import Augmentation, ChunkSet
 
 SCORED = 32  # images at a time
@@ -23,12 +23,12 @@ def scorer(
     augmentation: Augmentation,
     precision: str,
     loaders: int,
-) -> Callable[[Recognizer2D], float | None]:
+) -> Callable[[Recogniser], float | None]:
     """A function from a recogniser to the mAP of all chunks of some videos together; None where none has an action."""
     truth = np.concatenate([targets(labels.videos[i], labels.classes, len(video)) for i, video in videos.items()])
     data = ChunkSet(videos, stream, augmentation)
 
-    def mean_average_precision(model: Recognizer2D) -> float | None:
+    def mean_average_precision(model: Recogniser) -> float | None:
         score = metrics.per_frame(chunk_scores(model, data, precision, loaders), truth, labels.classes)["mAP"]
         return None if math.isnan(score) else float(score)
 
@@ -36,15 +36,14 @@ def scorer(
 
 
 @torch.inference_mode()
-def chunk_scores(model: Recognizer2D, data: ChunkSet, precision: str, loaders: int) -> np.ndarray:
+def chunk_scores(model: Recogniser, data: ChunkSet, precision: str, loaders: int) -> np.ndarray:
     """Class probabilities (N, C) of single chunks, in evaluation mode."""
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
     scores = []
     batches = [list(range(at, min(at + SCORED, len(data)))) for at in range(0, len(data), SCORED)]
     for images, _ in make_loader(data, batches, loaders):
-        batch = model.data_preprocessor({"inputs": list(images), "data_samples": None}, False)
-        pixels = batch["inputs"].to(device).flatten(0, 1)
+        pixels = model.scaled(images).flatten(0, 1)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             features = model.backbone(pixels.contiguous(memory_format=torch.channels_last))
             logits = model.cls_head(features, 1)

@@ -23,7 +23,7 @@ GENTLE = {
     "partial_bn": "false",
     "epochs": "15",
 }
-"""Of networks that an earlier learning has trained: a third of the rate, half of the epochs."""
+"""Settings for networks that an earlier learning has trained: a third of the rate, half of the epochs."""
 
 
 def recipe_of(init: str | None) -> Recipe | None:

@@ -11,7 +11,8 @@ from lstr.pipelines.learning.events import Doing, Learnt, Planned
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.preparation import Prepared, prepare
 from lstr.pipelines.learning.steps import Steps
-from lstr.pipelines.model_files.model_file import ModelFile, open_model, write_model
+from lstr.pipelines.model_files.model_file import ModelFile, open_model
+from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.pipelines.training.train import Findings
 

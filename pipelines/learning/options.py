@@ -27,7 +27,7 @@ class LearnOptions:
     lists: Sequence[str] = ()
     """Files that name more videos."""
     endings: Sequence[str] = ()
-    """Of video files in folders; none for the usual ones."""
+    """Endings of video files in folders; none for the usual ones."""
     root: str | None = None
     """The folder that ids are relative to."""
     seconds: float | None = None
@@ -37,9 +37,9 @@ class LearnOptions:
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all that a named recipe has."""
     algorithm: str | None = None
-    """Of optical flow; None for that of a named recipe."""
+    """Algorithm of optical flow; None for that of a named recipe."""
     kind: str | None = None
-    """Of the model that sees the features, one of `lstr.kinds.KINDS`; None for that of the preset."""
+    """Kind of the model that sees the features, one of `lstr.kinds.KINDS`; None for that of the preset."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """`model.NAME` and `train.NAME` of that model; NAME, rgb.NAME and flow.NAME of the feature networks."""
     init: str | None = None

@@ -7,7 +7,6 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from mmaction.structures import ActionDataSample
 
 from lstr.config import WindowConfig
 from lstr.extractors.errors import VideoError
@@ -85,18 +84,17 @@ def _step_seconds(
     assert isinstance(preset, Preset), "a whole recipe is not trained"
     with torch.random.fork_rng(devices=[]):
         model = recogniser(stream, preset.parts[stream], n_classes, config)
-        model.to(device=device, memory_format=torch.channels_last).train()
+        model.to(device=device).to(memory_format=torch.channels_last).train()
         optimiser = make_optimiser(model, config)
         channels = 3 if stream == "rgb" else 10
         images = torch.zeros(config.batch_size, config.segments, channels, config.crop, config.crop, dtype=torch.uint8)
-        samples = [ActionDataSample().set_gt_labels(0) for _ in range(config.batch_size)]
+        labels = torch.zeros(config.batch_size, dtype=torch.long)
         seconds = math.inf
         for _ in range(1 + STEPS):
             start = perf_counter()
             with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=config.precision == "bf16"):
-                data = model.data_preprocessor({"inputs": list(images), "data_samples": list(samples)}, True)
-                losses = model(**data, mode="loss")
-            model.parse_losses(losses)[0].backward()
+                loss = model(*model.prepare(images, labels))
+            loss.backward()
             optimiser.step()
             optimiser.zero_grad()
             if device.startswith("cuda"):

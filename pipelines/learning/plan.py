@@ -25,7 +25,6 @@ FEWEST_EPOCHS, FEWEST_DRAWS = 6, 96  # that a network is trained for under a sho
 SLOWER = 1.2  # than planned, which a time allows for
 STARTING = 3.0  # seconds that a step takes to begin
 MEASURING = 0.02  # seconds a chunk, with resampling and figures
-NETWORK_BYTES = {"rgb": 280e6, "flow": 130e6}  # of a network with its state while it trains
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class PlannedStep:
     """One of the steps, and how long it takes."""
 
     key: str
-    """Of NAMES"""
+    """The step in `NAMES`"""
     seconds: float
 
     @property
@@ -49,25 +48,25 @@ class LearnPlan:
     videos: Mapping[str, int]
     """How many, by subset"""
     chunks: Mapping[str, int]
-    """Of video, by subset"""
+    """Chunks of video, by subset"""
     n_classes: int
     split: str
     """How the result will be measured, a sentence"""
     steps: tuple[PlannedStep, ...]
     epochs: Mapping[str, int]
-    """Of each stream's network"""
+    """Epochs of each stream's network"""
     draws: int
     """Images of an epoch"""
     bytes: int
-    """Of disk, about"""
+    """Bytes of disk that it takes, about"""
     threads: int = 1
-    """Of torch, with which this machine trained fastest; a run that goes on keeps it, and ends in the same bits"""
+    """Threads of torch that trained fastest here; a run that goes on keeps it, and ends in the same bits"""
     budget: float | None = None
     """Seconds that all of it may take"""
 
     @property
     def seconds(self) -> float:
-        """Of all steps."""
+        """Seconds that all steps take."""
         return sum(step.seconds for step in self.steps)
 
     def at(self, key: str) -> int:
@@ -79,7 +78,7 @@ class LearnPlan:
         return sum(step.seconds for step in self.steps[self.at(key) + 1 :])
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """The plan as a JSON object."""
         steps = [{"key": step.key, "name": step.name, "seconds": step.seconds} for step in self.steps]
         return {**asdict(self), "steps": steps, "seconds": self.seconds}
 

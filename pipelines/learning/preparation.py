@@ -10,7 +10,6 @@ from lstr.config import WindowConfig
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.flow.workers import choose_backend
-from lstr.extractors.networks.backbones.backbones import registry
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.presets import Preset
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
@@ -19,7 +18,7 @@ from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_file import read_label_file
-from lstr.pipelines.extraction.plan import row_bytes, widths_of
+from lstr.pipelines.extraction.plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place, RemoteFile
@@ -29,7 +28,7 @@ from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.learning.beginning import features_of, seen_among, settings_of
 from lstr.pipelines.learning.options import Features, LearnOptions
 from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts, divide
-from lstr.pipelines.learning.plan import NETWORK_BYTES, Costs, LearnPlan, fit_epochs, make_steps
+from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps
 from lstr.pipelines.learning.workspace import Workspace, request_id
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import Notice
@@ -51,7 +50,7 @@ class Prepared:
     videos: Mapping[str, Place]
     parts: Parts
     settings: Mapping[str, str]
-    """Of the networks."""
+    """Settings of the networks."""
     features: Features
     """Recipe, streams and flow algorithm."""
     device: str
@@ -74,7 +73,6 @@ def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Prepare
     device = choose_device(options.device)
     recipe, stream, algorithm = features = features_of(options)
     settings = settings_of(options)
-    registry()  # before mmaction2 is imported elsewhere: quietly
     preset = trainable(recipe, stream, {}, algorithm)
     initial = initial_weights(preset, options.init, {})
     trained = {name: begins.path is not None for name, begins in initial.items()}
@@ -149,7 +147,7 @@ class Looked:
 
     chunks: int
     pixels: int
-    """Of an image at the size that flow is computed at"""
+    """Pixels of an image at the size that flow is computed at"""
 
 
 def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dict[str, Looked]:
@@ -201,7 +199,7 @@ def _plan(
     videos: Mapping[str, Place],
     device: str,
 ) -> LearnPlan:
-    from lstr.pipelines.learning.pace import (  # brings mmaction2
+    from lstr.pipelines.learning.pace import (
         measure_chunks,
         measure_model,
         measure_training,
@@ -232,7 +230,9 @@ def _plan(
     n_videos = {subset: len(parts.of(subset)) for subset in by_subset}
     cached = [found for i, found in looked.items() if parts.labels.videos[i].subset != TESTING]
     disk: float = sum(found.chunks * found.pixels * CHUNK_PLANES for found in cached)
-    disk += sum(by_subset.values()) * row_bytes(preset) + sum(NETWORK_BYTES[s] for s in preset.streams)
+    disk += sum(by_subset.values()) * row_bytes(preset) + sum(
+        cost_of(part.network).bytes for part in preset.parts.values()
+    )
     steps = make_steps(by_subset, costs, epochs, fitted, n_models)
     n_classes = len(parts.labels.classes) - 1
     return LearnPlan(

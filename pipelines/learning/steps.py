@@ -10,7 +10,6 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
-from lstr.pipelines.evaluation.thresholds import write_thresholds
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
@@ -24,10 +23,11 @@ from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
 from lstr.pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, NETWORKS, PACK, SLOWER, THRESHOLDS
 from lstr.pipelines.learning.preparation import Prepared, with_epochs, without_subset
-from lstr.pipelines.learning.thresholds import Rule, Scored, by_class, choose_rule
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
+from lstr.pipelines.thresholds.by_actions import Rule, Scored, by_class, choose_rule
+from lstr.pipelines.thresholds.stored import write_thresholds
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
 
@@ -119,7 +119,7 @@ class Steps:
             yield event
 
     def compute_features(self) -> Generator[Event, None, None]:
-        """Of all videos, by the trained networks, those in the cache without their flow."""
+        """Compute the features of all videos by the trained networks, those in the cache without their flow."""
         chosen = choose_recipe(str(self.workspace.weights))
         cache = find_cache(str(self.options.cache) if self.options.cache else None)
         weights = weights_for(chosen, rgb=None, flow=None)

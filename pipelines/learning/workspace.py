@@ -40,12 +40,12 @@ class Workspace:
 
     @property
     def features(self) -> Path:
-        """Of all videos."""
+        """The feature folder of all videos."""
         return self.path / "features"
 
     @property
     def run(self) -> Path:
-        """Of the model."""
+        """The folder of the model's training."""
         return self.path / "run"
 
     @property

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints import checkpoint
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.devices import choose_device
 from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
 
@@ -32,6 +31,8 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
     """
     if is_meant_as_model(path):
         return open_model(path).checkpoint(overrides=overrides)
+    from lstr.checkpoints import checkpoint
+
     return checkpoint.load(path, overrides)
 
 

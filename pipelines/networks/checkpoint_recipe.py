@@ -5,14 +5,14 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_as
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.known import find_networks
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LabelsError
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers

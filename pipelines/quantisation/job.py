@@ -22,7 +22,8 @@ from lstr.extractors.twostream import build_as
 from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.extraction.prepare import sampled_inputs
 from lstr.pipelines.files.atomic import check_writable
-from lstr.pipelines.model_files.model_file import ModelFile, change_precision, open_model
+from lstr.pipelines.model_files.model_file import ModelFile, open_model
+from lstr.pipelines.model_files.packing import change_precision
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.quantisation.cost import map_of_both, read_truth
@@ -106,7 +107,8 @@ def _in_int8(exact: TwoStream, images: Images) -> Generator[Progress, None, TwoS
     """The same networks with the ranges of these images."""
     parts: dict[str, Any] = {}
     for stream, network in exact.networks.items():
-        part, fused = exact.recipe.parts[stream], fuse(network, "float32", DEVICE)
+        part = exact.recipe.parts[stream]
+        fused = fuse(network, "float32", DEVICE, part.fuses)
         ranges = Ranges(fused, part)
         for start in range(0, len(images[stream]), BATCH):
             batch = np.concatenate(images[stream][start : start + BATCH])

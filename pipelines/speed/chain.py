@@ -18,7 +18,6 @@ from lstr.config import WindowConfig
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import FlowError, VideoError
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import STREAMS, Recipe
@@ -28,6 +27,7 @@ from lstr.extractors.video.file_reader import FrameReader, read_chunks
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import Video, probe
+from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model

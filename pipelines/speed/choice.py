@@ -19,13 +19,13 @@ from lstr import streaming
 from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
+from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import presets
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.pipelines.networks.converted import remember, run_on

@@ -50,7 +50,7 @@ class ReadPiece:
     soft: Tensor | None = None
 
     def to(self, device: torch.device) -> tuple[Windows, Supervision]:
-        """As Piece."""
+        """Windows and what they are held against, on a device."""
         windows = self.windows.map(lambda tensor: tensor.to(device, non_blocking=True))
         return windows, supervision_on(device, self.targets, self.counts, self.soft)
 

@@ -44,7 +44,7 @@ class TrainConfig:
     """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
     does neither."""
     targets: str = "multi-hot"
-    """Of a chunk with several actions: `multi-hot`, so that it weighs more (paper); `unit`: of length 1 (MiniROAD)."""
+    """`multi-hot`: a chunk with several actions weighs more (paper). `unit`: its targets have length 1 (MiniROAD)."""
     ambiguous: str = "ignored"
     """`ignored`: such chunks are no part of the loss (published code). `class`: one like any other (MiniROAD)."""
     long_sampling: str = "consistent"
@@ -130,14 +130,6 @@ def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:
     return {name: (preset.model, TrainConfig(**preset.train)) for name, preset in kinds.presets().items()}
 
 
-def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
-    """Both configurations of a preset. Raises ConfigError for an unknown one."""
-    known = presets()
-    if name not in known:
-        raise ConfigError(f"There is no preset {name!r}.", f"use one of {', '.join(known)}.")
-    return known[name]
-
-
 SMALL_UP_TO = 14_400  # chunks: one hour
 OF_SMALL_KIND = "rnn"
 OF_SMALL = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
@@ -146,20 +138,61 @@ OF_SMALL = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flo
 
 LONG_MEMORY = 64
 """Chunks of it, 16 s, that a kind made for one has where its preset has none. LSTR alone was measured without."""
+SMALL_SIZES = {
+    **dict.fromkeys(("d_model", "d_feedforward", "decoder_feedforward", "d_token"), 128),
+    **dict.fromkeys(("n_heads", "decoder_heads"), 4),
+    **{"work_length": 32, "long_length": LONG_MEMORY, "n0": 8, "n1": 8, "l_enc": 1, "l_dec": 2},
+    **{"n_generated": 8, "l_gen": 1, "future": 16},
+}
+"""The most that the small preset of a kind has of each."""
+OWN_TRAINING = ("windows", "targets", "ambiguous")
+"""What the small preset of a kind has of its published training: the windows, and what is learnt of each chunk."""
 
 
 def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})) -> str:
     """The preset for so many training chunks and such settings by `model.NAME`, where nobody names one.
 
     `small` was measured on five minutes of video, which `thumos14` learns by heart; `thumos14` is the paper's for
-    fourteen hours. Nothing between was measured, and an hour is their geometric middle. Settings that `small` has no
-    use for, as of a long memory or another kind, are about `lstr-small`.
+    fourteen hours. Nothing between was measured, and an hour is their geometric middle. A kind that is named has its
+    own two, the small one (`small_preset`) and that of its publication. Settings that `small` has no use for, as of a
+    long memory, are about `lstr-small`.
     """
-    if n_chunks > SMALL_UP_TO:
-        return "thumos14"
     foreign = any(name.startswith("model.") and name[6:] not in OF_SMALL for name in settings)
     kind = settings.get("model.kind", "lstr" if foreign else OF_SMALL_KIND)
-    return "small" if kind == OF_SMALL_KIND else "lstr-small"
+    if n_chunks > SMALL_UP_TO:
+        return (KINDS[kind].published_preset if kind in KINDS else None) or "thumos14"
+    small = "small" if kind == OF_SMALL_KIND else f"{kind}-small"
+    return small if kind in KINDS else "lstr-small"
+
+
+def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
+    """Both configurations of a preset, which may be the small one of a kind. Raises ConfigError for an unknown one."""
+    known = presets()
+    if name in known:
+        return known[name]
+    kind = name.removesuffix("-small")
+    if kind == name or kind not in KINDS:
+        raise ConfigError(f"There is no preset {name!r}.", f"use KIND-small, or one of {', '.join(known)}.")
+    return small_preset(kind)
+
+
+def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
+    """A kind for minutes of video: as published but for SMALL_SIZES, and trained as `lstr-small` but for OWN_TRAINING.
+
+    Nothing of it was measured. Without published settings it has those of `thumos14`. Dropout is that of `small`, and
+    there are no groups of long-memory slots (MAT), for slots are hidden in training until no window has any. Of
+    windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
+    """
+    described, known = KINDS[kind], presets()
+    published = described.published_preset
+    model, train = known[published] if published else (described.config(), TrainConfig())
+    sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items() if hasattr(model, name)}
+    if not described.uses.long_memory:
+        sizes["long_length"] = 0
+    small = replace(known["lstr-small"][1], **{name: getattr(train, name) for name in OWN_TRAINING})
+    if train.windows == "every":
+        small = replace(small, epochs=small.epochs // 4, stride=max(4, train.stride))
+    return change(model, {**sizes, "dropout": known["small"][0].dropout, "groups": 0}), small
 
 
 def resolve(
@@ -171,7 +204,7 @@ def resolve(
     back on a long memory, a preset without one has LONG_MEMORY, unless its length is set.
     Raises ConfigError for an unknown preset, an unknown name or a value of the wrong type.
     """
-    plain, train = preset_named(preset)
+    plain, training = preset_named(preset)
     parts: dict[str, dict[str, str]] = {"model": {}, "train": {}}
     for key, value in changes.items():
         part, _, name = key.partition(".")
@@ -183,7 +216,7 @@ def resolve(
     if not plain.long_length and kind not in (plain.kind, "lstr") and kind in KINDS and KINDS[kind].uses.long_memory:
         plain = change(plain, {"kind": kind, "long_length": LONG_MEMORY})
     model = change(replace(plain, rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
-    return change(model, parts["model"]), override(override(train, file["train"]), parts["train"])
+    return change(model, parts["model"]), override(override(training, file["train"]), parts["train"])
 
 
 def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[str, object]:
@@ -207,5 +240,8 @@ def read_config(path: str | Path) -> dict:
         raise ConfigError(f"{path} is no configuration of a run ({error}).", "give a RUN/config.json.") from error
     if not all(isinstance(values, dict) for values in parts.values()):
         raise ConfigError(f"{path} is no configuration of a run.", "give a RUN/config.json.")
-    preset = content.get("preset") if content.get("preset") in kinds.presets() else None
+    try:
+        preset_named(preset := str(content.get("preset")))
+    except ConfigError:
+        preset = None
     return {"model": stored(parts["model"]), "train": parts["train"], "preset": preset}

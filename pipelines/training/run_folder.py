@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from lstr.checkpoints import checkpoint
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.kinds import configure, stored

@@ -10,14 +10,11 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.names import is_slug, slug
-from lstr.extractors.networks.build import WeightSources, build_network
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.twostream import build_twostream
@@ -32,11 +29,12 @@ from lstr.extractors.weights.model_card import (
     read_card,
 )
 from lstr.extractors.weights.published_files import read_manifest
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.files.atomic import replacing, write_text
 from lstr.pipelines.files.json_files import write_json
 
-PUBLISHED_KEYS = {"bninception": (("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc."))}
-"""What mmaction2 calls a network's tensors and its published file does (tsn-pytorch); ResNet-50's is mmaction2's."""
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def fit_name(path: str | Path) -> str:
@@ -46,13 +44,16 @@ def fit_name(path: str | Path) -> str:
     return f"{name}-finetuned" if name.lower() in reserved else name
 
 
-def write_network(folder: Path, state: Mapping[str, Tensor], card: ModelCard) -> Path:
+def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) -> Path:
     """Write one network's file, whole or not at all, where the card's stream and fold place it; its path.
 
-    `state` is the state of mmaction2's recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
+    `state` is the state of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
     """
+    import torch
+
     path = folder / file_name(card.stream, card.fold)
-    names = PUBLISHED_KEYS.get(card.network, ())
+    entry = known_network(card.network)
+    names = entry.written_as if entry else ()
     tensors = {}
     for name, tensor in state.items():
         for ours, published in names:
@@ -165,6 +166,8 @@ def write_weights(
 
 
 def _hash(path: Path, stream: str, recipe: Recipe, fold: int) -> str:
+    from lstr.extractors.networks.build import build_network
+
     return build_network(stream, recipe.parts[stream], WeightSources(str(path), str(path)), fold)[1].sha256
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.recipe import STREAMS, NetworkRecipe, Recipe

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
 from lstr.extractors.home import home
-from lstr.extractors.networks.weights import identify
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.archive import Archive, is_archive, member_path
 from lstr.extractors.weights.model_card import read_card
@@ -141,6 +140,8 @@ def _streams_in(name: str) -> list[str]:
     published = [entry.stream for entry in read_manifest() if name in (entry.name, entry.recipe)]
     if published and not Path(name).exists():
         return published
+    from lstr.extractors.networks.weights import identify
+
     try:
         return [identify(name)[1]]
     except WeightsError as error:
@@ -179,6 +180,8 @@ def _paths_of(name: str) -> list[Path]:
 
 
 def _verdict(path: Path) -> Verdict:
+    from lstr.extractors.networks.weights import identify
+
     sha256 = sha256_of(path)
     entry = published_by_hash(sha256)
     named = next((e for e in read_manifest() if e.name == path.name and e.sha256_prefix), None)

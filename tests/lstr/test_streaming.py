@@ -1,4 +1,4 @@
-"""A stream gives what the batch definition gives, whatever came before, and keeps to itself."""
+"""A stream gives what `Model.video_logits` defines, whatever came before, and keeps to itself."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstr import batch, streaming
+from lstr import streaming
 from lstr.errors import LstrError
 from lstr.kinds import configure, make_model
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
+from tests.support.playlists import defined, scores_of
 from tests.support.tiny_models import unsettled, video
 
 W, L = 4, 8
@@ -94,11 +95,6 @@ def run_playlists(model, playlists, state=None):
             streaming.reset(state, new)
         rows.append(run(model, row[None], state)[0])
     return torch.stack(rows, dim=1)
-
-
-def defined(model, playlists):
-    """The same by definition: every video on its own."""
-    return torch.stack([torch.cat([batch.predict_ahead(model, v) for v in videos]) for videos in playlists])
 
 
 def check(model, lengths):
@@ -264,7 +260,7 @@ def test_one_feature_stream(missing):
     state = streaming.create(model)
     pairs = [(None, row) if missing == "rgb" else (row, None) for row in features]
     scores = torch.stack([streaming.step(model, state, *pair) for pair in pairs])
-    torch.testing.assert_close(scores, batch.predict(model, features), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scores, scores_of(model, torch.from_numpy(features))[:, 0], atol=1e-5, rtol=0)
 
 
 @each_family
@@ -280,7 +276,7 @@ def test_streams_of_one_state_equal_streams_of_their_own(changes):
     for stream, start in ((0, 0), (1, 13)):
         alone = run(model, features[start:, stream])
         torch.testing.assert_close(together[start:, stream], alone, atol=1e-5, rtol=0)
-        torch.testing.assert_close(alone, batch.predict_ahead(model, features[start:, stream]), atol=1e-5, rtol=0)
+        torch.testing.assert_close(alone, scores_of(model, features[start:, stream]), atol=1e-5, rtol=0)
 
 
 def test_a_step_gives_as_many_dimensions_as_it_takes():
@@ -309,7 +305,7 @@ def test_interleaved_streams_do_not_mix(changes):
         for features, state, out in zip(videos, states, scores, strict=True):
             out.append(run(model, features[k : k + 1], state))
     for features, out in zip(videos, scores, strict=True):
-        torch.testing.assert_close(torch.cat(out), batch.predict_ahead(model, features), atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.cat(out), scores_of(model, features), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("encoder, integration", DESIGNS)
@@ -363,6 +359,20 @@ def test_memory_does_not_grow(changes, tmp_path):
     assert before[2] < 2 * sum(size for _, size in before[0].values()) + 20_000
 
 
+def test_a_saved_stream_may_hold_more_than_a_stream_needs(tmp_path):
+    """Files written before had room for the work memory by slot in them."""
+    model, features = tiny(), video(20)
+    state = streaming.create(model)
+    run(model, features[:11], state)
+    streaming.save(tmp_path / "a.stream", state)
+    saved = torch.load(tmp_path / "a.stream", weights_only=True)
+    saved["tensors"]["work_by_slot"] = torch.ones(1, W, 16)
+    torch.save(saved, tmp_path / "a.stream")
+    again = streaming.restore(tmp_path / "a.stream", model)
+    assert again.tensors.keys() == state.tensors.keys()
+    assert torch.equal(run(model, features[11:], again), run(model, features[11:], state))
+
+
 @pytest.mark.parametrize("n_streams", [1, 2])
 def test_what_does_not_fit_is_refused_and_leaves_the_stream_as_it_was(n_streams):
     model = tiny(gru=True)
@@ -388,7 +398,7 @@ def test_what_does_not_fit_is_refused_and_leaves_the_stream_as_it_was(n_streams)
         with pytest.raises(LstrError, match="shape"):
             streaming.step(model, state, rgb[0], flow[0])
     scores = torch.cat([*scores, run(model, features[9:], state)])
-    torch.testing.assert_close(scores[:, -1].squeeze(), batch.predict(model, features[:, -1]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scores[:, -1].squeeze(), scores_of(model, features[:, -1])[:, 0], atol=1e-5, rtol=0)
     with pytest.raises(LstrError, match="another shape"):
         streaming.step(tiny(grid="sliding"), state, rgb, flow)
     with pytest.raises(LstrError, match="another shape"):

@@ -6,10 +6,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Ended, Opened
+from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.status import Status
 from lstr.timeline import Event
-from lstr_cli.view import View, Watched, cells, clean, clock, fit, shorten, speed_text, status_text, summary_of
+from lstr_cli.view import (
+    Progress,
+    View,
+    Watched,
+    cells,
+    clean,
+    clock,
+    fit,
+    shorten,
+    speed_text,
+    status_text,
+    summary_of,
+)
 
 CLASSES = ("Background", "kick", "wave", "跳水", "Ambiguous")
 
@@ -81,9 +94,10 @@ def test_an_action_is_on_from_started_to_ended():
 
 def test_before_the_first_decision():
     view = View()
-    view.take(Opened("camera:0", Status("camera:0", link="connecting"), CLASSES))
+    sink = Progress(view)
+    sink.open(Opened("camera:0", Status("camera:0", link="connecting"), CLASSES))
     assert text(view)[0] == "camera:0  0:00.00  connecting"
-    view.take(Ended("camera:0", {}))
+    sink.close(End())
     assert view.lines(80, 23) == [] and view.summary() == []
 
 
@@ -96,10 +110,10 @@ def test_a_source_that_is_silent_is_looked_at():
 
 def test_who_is_interrupted_stays_to_be_seen():
     view = View()
-    for error, left in ((ValueError, 0), (KeyboardInterrupt, 1)):
-        with pytest.raises(error), view:
-            view.take(Opened("a", Status("a"), CLASSES))
-            raise error
+    for error, left in ((ValueError(), 0), (KeyboardInterrupt(), 1)):
+        sink = Progress(view)
+        sink.open(Opened("a", Status("a"), CLASSES))
+        sink.close(End(error=error))
         assert len(view.summary()) == left
 
 

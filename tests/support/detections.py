@@ -1,9 +1,15 @@
 """What a detection reports, gathered."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Decided, Ended
+from lstr.pipelines.detection.files import NO_FILES, OutputOptions
+from lstr.pipelines.detection.session import Session
+from lstr.pipelines.detection.sources import ALL, NetworkOptions, Networks, Source, find_recorded, recorded_sources
+
+OWN = NetworkOptions()
 
 
 def decisions_of(events: Iterable) -> list[Decision]:
@@ -19,3 +25,32 @@ def timelines_of(events: Iterable) -> dict[str, dict]:
 def next_decision(events: Generator) -> Decision:
     """Run a detection up to its next decision."""
     return next(event.decision for event in events if isinstance(event, Decided))
+
+
+def open_sources(paths, loaded, options=OWN, limits=ALL) -> Iterator[Source]:
+    """Recorded sources, opened one after the other."""
+    with closing(Networks(loaded, options)) as networks:
+        for source in recorded_sources(*find_recorded(paths), loaded):
+            yield source.open(networks, limits)
+
+
+def run_recorded(source, loaded, output: OutputOptions = NO_FILES) -> Generator:
+    """The events of one source, whose error is raised."""
+    with Session(loaded, output=output) as session:
+        session.add(source)
+        yield from session.events()
+
+
+def run_live(inputs, loaded, networks, **options) -> Generator:
+    """The events of live sources, all at once, by networks that are open."""
+    with Session(loaded, opened(loaded, networks), len(inputs), **options) as session:
+        for given in inputs:
+            session.add(given)
+        yield from session.events()
+
+
+def opened(loaded, made) -> Networks:
+    """Networks that are open, and stay so."""
+    networks = Networks(loaded)
+    networks._made = made if len(made) == 3 else (*made, [])
+    return networks

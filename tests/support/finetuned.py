@@ -5,17 +5,17 @@ from pathlib import Path
 
 import torch
 
-from lstr.extractors.networks.backbones.backbones import build_backbone
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.networks.weights import randomise
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.recipe import FEATURES
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.weights.model_card import ModelCard
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.weights.folder import WeightsFolder, fit_name, write_network, write_weights
+from tests.support.backbones import build_backbone
 
-NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
+NAMES = {"rgb": "resnet50", "flow": "bninception"}
 CLASSES = ("Background", "fall")
 SMALL = replace(PRESETS["fast"], flow_algorithm="dis", long_side=96, short_side=64, crop=64)
 """Images so small that the networks cost next to nothing."""
@@ -41,11 +41,11 @@ def write_finetuned(root: Path) -> FinetunedSet:
     training = {video_id: sha256_of(videos[video_id]) for video_id in sorted(videos)[:2]}
     folds = {video_id: k for k, video_id in enumerate(training, 1)}
     path = root / "fälle"
-    for stream, network in NETWORKS.items():
+    for stream, network in NAMES.items():
         backbone = build_backbone(network)
         randomise(backbone, 0)
         state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
-        head = {"weight": torch.ones(len(CLASSES), FEATURES[network]), "bias": torch.zeros(len(CLASSES))}
+        head = {"weight": torch.ones(len(CLASSES), NETWORKS[network].width), "bias": torch.zeros(len(CLASSES))}
         state |= {f"cls_head.fc_cls.{name}": tensor for name, tensor in head.items()}
         stem = next(name for name, tensor in state.items() if tensor.dim() == 4)
         for fold in (None, 1, 2):

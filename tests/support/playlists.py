@@ -12,10 +12,16 @@ def playlists_of(cuts, total, width=8):
 
 
 @torch.no_grad()
+def scores_of(model, features):
+    """Probabilities (L, 1 + n_ahead, C) of a video's features (L, D), by definition."""
+    if len(features) == 0:
+        return features.new_zeros(0, 1 + model.config.n_ahead, model.n_classes)
+    return model.video_logits(features, 7).softmax(dim=-1)
+
+
 def defined(model, playlists):
     """Probabilities (B, T, 1 + n_ahead, C) by definition: every video on its own."""
-    rows = [torch.cat([model.video_logits(v, 7) for v in videos if len(v)]) for videos in playlists]
-    return torch.stack(rows).softmax(dim=-1)
+    return torch.stack([torch.cat([scores_of(model, video) for video in videos]) for videos in playlists])
 
 
 @torch.no_grad()

@@ -10,24 +10,26 @@ import torch
 
 from lstr.checkpoints.checkpoint import save
 from lstr.errors import LstrError
+from lstr.extractors.backbones.mmaction_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
+from lstr.extractors.backbones.mmaction_registry import registry
+from lstr.extractors.backbones.recogniser import build_recogniser
 from lstr.extractors.errors import ExtractorError, RecipeError
-from lstr.extractors.networks.backbones.backbone_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
-from lstr.extractors.networks.backbones.backbones import build_backbone, with_own
-from lstr.extractors.networks.backbones.recogniser import build_recogniser
-from lstr.extractors.networks.build import INPUTS, WeightSources, build_network
+from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights import fingerprint
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.weights import published_files
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.extractors.weights.model_card import FORMAT, ModelCard
+from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS
 from lstr.pipelines.annotations.label_file import read_label_file
-from lstr.pipelines.model_files.model_file import write_model
+from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.weights.published import fetch
+from tests.support.backbones import build_backbone, scale_of
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
 from tests.support.mistakes import mistake
@@ -248,7 +250,7 @@ def test_a_recipe_file_does_not_run_a_config_beside_it(place, planted, lstr, mon
 
 def test_what_is_listed_is_registered():
     """mmengine would import a module of a name that nobody registered."""
-    models = with_own()
+    models = registry()
     known = {**models.parent.module_dict, **models.module_dict}
     assert set((*MMACTION, *OWN, *PARTS)) <= set(known)
     for config in (RESNET, {**RESNET, "norm_cfg": {"type": "BN", "requires_grad": True}}, {"type": "ShuffleNetV2"}):
@@ -259,7 +261,7 @@ def test_what_is_listed_is_registered():
 def test_a_name_of_weights_in_a_model_file(sound, tmp_path):
     """A member's weights are called as model.json says."""
     backbone = build_backbone("shufflenetv2", 3)
-    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *INPUTS["rgb", "shufflenetv2"])
+    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *scale_of("shufflenetv2", "rgb"))
     document = {"networks": {"rgb": {"from": "inside", "network": "shufflenetv2", "weights": "../PWNED"}}}
     write_archive(tmp_path / "m.lstr", document | {"recipe": replace(sound, rgb=part).to_dict()}, "", {})
     with pytest.raises(ExtractorError, match="calls weights '../PWNED'"):

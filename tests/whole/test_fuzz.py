@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from lstr.checkpoints import checkpoint
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
-from lstr.extractors.networks.build import INPUTS, network_recipe
+from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.video.piped_mp4 import look
@@ -34,18 +34,20 @@ from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.info import describe
-from lstr.pipelines.model_files.model_file import open_model, write_model
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import metrics_from, unpack_model
 from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 from lstr.pipelines.networks.recipes import find_recipe
 from lstr.pipelines.weights.folder import open_weights
+from tests.support.backbones import scale_of
 from tests.support.feature_set import TINY
 from tests.support.mutations import as_json, changed_bytes, changed_json, changed_text, changed_values
 from tests.support.videos import write_video
 
 SECONDS = float(os.environ.get("LSTR_FUZZ_SECONDS", "60"))
 CLASSES = ["Background", "fall"]
-PART = NetworkRecipe("shufflenetv2", "random", "0" * 16, 1, *INPUTS["rgb", "shufflenetv2"], seed=2021)
+PART = NetworkRecipe("shufflenetv2", "random", "0" * 16, 1, *scale_of("shufflenetv2", "rgb"), seed=2021)
 RECIPE = Recipe(PART, None, flow_algorithm=None, long_side=96, short_side=64, crop=64).to_dict()
 CONFIGURED = RECIPE | {
     "rgb": PART.to_dict() | {"network": "r18", "config": {"type": "ResNet", "depth": 18}, "width": 512}

@@ -1,6 +1,7 @@
 """Who may import whom: lstr_cli → pipelines → extractors and the model's own rooms, one way between all folders."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -21,6 +22,17 @@ MAY_IMPORT = {
 FACE = "lstr"
 """lstr/__init__.py, the public face: the one module that may reach upwards, and only when it is used."""
 
+RUN_PATH = (
+    "lstr.extractors.networks.runtimes.onnx_runtime",
+    "lstr.extractors.networks.runtimes.openvino_runtime",
+    "lstr.extractors.twostream",
+    "lstr.pipelines.detection.job",
+    "lstr.pipelines.model_files.opening",
+    "lstr_cli.detect",
+)
+"""What turns a video and a model file into events: it imports torch where a part that is torch's begins, not before."""
+TORCH = ("torch", "torchvision", "mmaction", "mmcv", "mmengine")
+
 # Bottom to top. What stands in one line does not import its neighbours of that line.
 ORDER = {
     "lstr": (
@@ -35,6 +47,7 @@ ORDER = {
     ),
     "lstr.extractors": (
         ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
+        ("backbones",),
         ("devices", "weights"),
         ("lanes",),
         ("video", "flow"),
@@ -51,7 +64,7 @@ ORDER = {
         ("features",),
         ("weights",),
         ("model_files", "annotations"),
-        ("networks",),
+        ("networks", "thresholds"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
         ("training", "quantisation"),
@@ -83,14 +96,29 @@ def room_of(name: str) -> str:
 
 def imported(path: Path) -> set[str]:
     """Modules that a file imports; `from package import module` is that module, not the package."""
+    return imported_by(ast.parse(path.read_text()))
+
+
+def imported_by(tree: ast.AST) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
             names |= {name if name in MODULES else node.module for name in whole}
     return names
+
+
+def imported_at_once(path: Path) -> set[str]:
+    """As `imported`, without what functions import when they are called, and type checkers alone."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) or (
+            isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        ):
+            node.body = []
+    return imported_by(tree)
 
 
 def graph() -> dict[str, set[str]]:
@@ -193,6 +221,29 @@ def test_the_model_needs_no_video_stack():
         f"import sys, {', '.join(f'lstr.{name}' for name in modules.split())}\n"
         "print([m for m in ('cv2', 'decord', 'av', 'mmaction', 'mmengine', 'click', 'rich') if m in sys.modules])"
     )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_run_path_needs_no_torch():
+    way: dict[str, list[str]] = {name: [name] for name in RUN_PATH}
+    waiting, wrong = [*RUN_PATH], []
+    while waiting:
+        name = waiting.pop()
+        for other in imported_at_once(MODULES[name]):
+            if other.split(".")[0] in TORCH or other == "safetensors.torch":
+                wrong.append(" → ".join([*way[name], other]))
+            elif other in MODULES and other not in way:
+                way[other] = [*way[name], other]
+                waiting.append(other)
+    assert not wrong
+    assert len(way) > 90, "it reaches all of a detection"
+
+
+def test_the_run_path_imports_no_torch():
+    """Nor does what it imports of others."""
+    here = [name for name in RUN_PATH if "onnx" not in name or importlib.util.find_spec("onnxruntime")]
+    code = f"import sys, {', '.join(here)}\nprint([name for name in {TORCH} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.strip() == "[]"
 

@@ -64,7 +64,7 @@ class NetworkJob:
         """The network as torch computes it; another `precision` than its own for a runtime that rounds by itself."""
         from lstr.extractors.networks.runtimes.torch_runtime import PooledNetwork
 
-        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device)
+        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device, self.side)
 
     def example(self) -> "Tensor":
         """As few images (N, H, W, C) as the network takes, of noise that is always the same."""
@@ -76,6 +76,7 @@ class NetworkJob:
     def key(self, runtime: str, version: str) -> str:
         """Names what a runtime makes of it: another one for other weights, scale, layers, images or versions."""
         part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
+        del part["stem"]  # the tensors have it
         about = [FORMAT, runtime, version, version_of("torch"), exact_precision(self), self.side, part]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 
+from lstr.extractors.backbones.mmaction_registry import quiet
 from lstr.extractors.devices import keep_float32_exact
 from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
@@ -48,8 +49,6 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
             keep_float32_exact()
         pooled = job.pooled()
         return TorchNetwork(pooled, lanes.open_lane(job.device), (job.side, job.side, job.channels))
-    from lstr.extractors.networks.backbones.backbones import quiet
-
     try:
         with quiet():
             if runtime == "openvino":

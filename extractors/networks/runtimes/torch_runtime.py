@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,9 +21,13 @@ from lstr.extractors.recipe import INT8, NetworkRecipe
 class PooledNetwork(nn.Module):
     """The network of a stream for inference in a precision, with the scale of its input and the mean over space."""
 
-    def __init__(self, network: nn.Module, part: NetworkRecipe, precision: str, device: str):
+    def __init__(self, network: nn.Module, part: NetworkRecipe, precision: str, device: str, side: int | None = None):
+        """`side` is that of all images, in pixels, where it is known."""
         super().__init__()
-        fused = fuse(network, precision, device)
+        fused = fuse(network, precision, device, part.fuses)
+        for module in fused.modules():
+            if side and hasattr(module, "settle"):
+                cast(Any, module).settle(side)
         self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
         self.dtype = DTYPES[precision]
         self.scale = Scale(part).to(device)

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from lstr.errors import ConfigError
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight, newest
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
@@ -61,15 +62,15 @@ def attend_to_best_of(
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     M = keys.shape[-2]
-    kept = torch.zeros_like(scores, dtype=torch.bool)
+    none = torch.zeros_like(scores, dtype=torch.bool)
     if counted is None:
         best = scores.topk(max(1, 3 * M // 4), dim=-1).indices
-        kept.scatter_(-1, best, True)
+        kept = none.scatter(-1, best, torch.ones_like(best, dtype=torch.bool))
     else:
         scores = scores.masked_fill(~counted[:, None, None, :], -torch.inf)
         best = scores.topk(max(1, 3 * M // 4), dim=-1).indices
         share = (3 * counted.sum(dim=-1) // 4).clamp(min=1)[:, None, None, None]  # (B, 1, 1, 1)
-        kept.scatter_(-1, best, (torch.arange(best.shape[-1], device=best.device) < share).expand_as(best))
+        kept = none.scatter(-1, best, (torch.arange(best.shape[-1], device=best.device) < share).expand_as(best))
     weights = scores.masked_fill(~kept, -torch.inf).softmax(dim=-1)
     if attention.training and attention.dropout:
         weights = F.dropout(weights, attention.dropout)
@@ -150,6 +151,8 @@ class MAT(Foresight):
         again = range(config.refinements - 1)
         self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in again)
 
+    scoring_rule = ScoringRule("MAT", "long videos", "ignored")
+
     def outputs(self) -> Outputs:
         """The work slots and the chunks that follow, once for each stage; then the chunks of each generated future.
 
@@ -206,7 +209,7 @@ class MAT(Foresight):
     ) -> Tensors:
         """As `Foresight.remember`."""
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
-        grouped = keys.new_full((len(keys),), n_groups > 0, dtype=torch.bool)
+        grouped = torch.full((len(keys),), float(n_groups), device=keys.device) > 0
         if mask is not None:
             grouped = self.grouped(mask, together)
         places = torch.arange(n, device=keys.device)
@@ -321,11 +324,7 @@ class PublishedMAT(PublishedForesight):
 
     config = PUBLISHED
     unknown = (*PublishedForesight.unknown, "groups")
-    layers = {
-        **PublishedForesight.layers,
-        "refinements": "work_fusions.",
-        "l_stage1": "enc_modules.0.layers.",
-    }
+    layers = {**PublishedForesight.layers, "refinements": "work_fusions.", "l_stage1": "enc_modules.0.layers."}
 
     def fits(self, tensors: Tables) -> bool:
         """As `Published.fits`; a CMeRT has two tables of queries."""

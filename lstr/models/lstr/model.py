@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.layers.packing import pack
+from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.models.kind import Kind
 from lstr.models.lstr import caches, dense, precomputed
 from lstr.models.lstr.config import PRESETS, PUBLISHED, LSTRConfig
@@ -24,6 +25,8 @@ from lstr.models.stream import Plan, Tensors
 
 class LSTR(Network):
     """The Long Short-Term Transformer and the designs it is compared with; `Network` lists them."""
+
+    scoring_rule = LSTR_RULE
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
         """As `video_logits`, computing what windows have in common once (`lstr.models.lstr.dense`)."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lstr.config import MOST
 from lstr.errors import ConfigError
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING, LSTRConfig
 from lstr.models.lstr.model import LSTR, PublishedLSTR
@@ -71,6 +72,8 @@ class TeSTra(LSTR):
         age = torch.arange(config.n_long - 1, -1, -1, dtype=torch.float64)  # (n_long,), the newest is 0
         scores = (config.decay**age + 1e-10).log() if config.decay < 1 else torch.zeros_like(age)
         self.register_buffer("slot_scores", scores.float(), persistent=False)
+
+    scoring_rule = ScoringRule("TeSTra", "long videos", "ignored")
 
     @property
     def first_position(self) -> int:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.renaming import with_prefixes
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.publication import OLD_ANET, SAME, Publication, detection
 from lstr.models.published import Published, Tables
@@ -109,6 +110,8 @@ class FATS(Model):
         self.gate = nn.Sequential(
             nn.Linear(width, between, bias=False), nn.ReLU(), nn.Linear(between, 2, bias=False), nn.Softmax(dim=-1)
         )
+
+    scoring_rule = ScoringRule("FATS", "every", "negative")
 
     def outputs(self) -> Outputs:
         """Every work slot, of which a step of training takes one."""

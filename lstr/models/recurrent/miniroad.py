@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.fewer_bits import linear_of
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, SAME, Publication, Result
 from lstr.models.published import Published, Tables
@@ -91,6 +92,8 @@ class MiniROAD(Recurrent):
         self.recurrent = nn.GRU(config.d_feedforward, config.d_model, config.n_layers, batch_first=True)
         if config.anticipation:
             self.anticipate = nn.Linear(config.d_model, config.anticipation * config.d_model)
+
+    scoring_rule = ScoringRule("MiniROAD", "every", "ignored")
 
     def outputs(self) -> Outputs:
         """The newest chunk; with anticipation, the chunks after it instead."""

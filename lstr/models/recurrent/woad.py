@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import SAME, Publication, Result
 from lstr.models.published import Published, Tables
@@ -93,6 +94,8 @@ class WOAD(Recurrent):
         self.start = nn.Linear(config.d_model, 2)
         self.video_classifier = nn.Linear(config.d_feedforward, n_classes - 1)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    scoring_rule = ScoringRule("WOAD", "every", "negative")
 
     def outputs(self) -> Outputs:
         """Every work slot."""

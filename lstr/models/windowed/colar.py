@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.errors import CheckpointError
 from lstr.layers.blocks import LinearHead
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, SAME, Publication, Result
 from lstr.models.published import Published, Tables
@@ -82,6 +83,8 @@ class Colar(FixedWindow):
         self.keys = nn.Conv1d(d_model, d_model, 3, padding=1)
         self.values = nn.Conv1d(d_model, d_model, 3, padding=1)
         self.classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("Colar", "whole windows", "left out alone")
 
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
@@ -157,8 +160,9 @@ class Colar(FixedWindow):
         kept = self.of_chunk(self.after_zeros(features))  # (W - 1 + L, 4 * d_model)
         seen = F.pad(kept[:, 3 * self.config.d_model :].relu(), (0, 0, 1, 1))
         around = convolved(seen[None], constants)[0]
-        pairs = zip(self.windows_of(kept).split(batch_size), self.windows_of(around).split(batch_size), strict=True)
-        return torch.cat([self._newest(constants, kept, around.clone())[0] for kept, around in pairs])
+        between = self.windows_of(around)[:, 1:-3]
+        pairs = zip(self.windows_of(kept).split(batch_size), between.split(batch_size), strict=True)
+        return torch.cat([self._newest(constants, kept, between)[0] for kept, between in pairs])
 
     def begin(self, n_streams: int) -> Tensors:
         """Rings (B, W, ...) of what is kept of the last chunks, and of what they are between their neighbours."""
@@ -168,10 +172,12 @@ class Colar(FixedWindow):
         return tensors
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `FixedWindow.plan`; also the row (B,) of the chunk two before the newest."""
+        """As `FixedWindow.plan`; also the row (B,) of the chunk two before the newest, and those of all up to it."""
         plan = super().plan(chunks)
+        if not self.keeps_convolved:
+            return plan
         rows = plan["rows"].reshape(len(chunks), -1)
-        return plan | ({"settled": rows[:, -3]} if self.keeps_convolved else {})
+        return plan | {"settled": rows[:, -3], "between": rows[:, 1:-3].ravel()}
 
     def step(
         self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
@@ -184,23 +190,25 @@ class Colar(FixedWindow):
         if "fresh" in plan:
             zeros = self.of_chunk(features.new_zeros(1, 3, features.shape[1]))[..., 3 * self.config.d_model :].relu()
             around = torch.where(plan["fresh"][:, None, None], convolved(zeros, constants)[0], around)
-        logits, settled = self._newest(constants, window, take(around, plan["rows"], self.config.work_length))
+        between = take(around, plan["between"], self.config.work_length - 4)
+        logits, settled = self._newest(constants, window, between)
         return logits, {"window": ring, "around": put(around, plan["settled"], settled, donate)}
 
-    def _newest(self, constants: Tensors, kept: Tensor, around: Tensor) -> tuple[Tensor, Tensor]:
+    def _newest(self, constants: Tensors, kept: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, 1, C) of the newest chunk, and what the chunk two before it stays to be, (B, 2 * d_model).
 
-        kept (B, W, 4 * d_model) of the window; around (B, W, 2 * d_model), keys and values that its chunks have between
-        their neighbours, which is changed: it holds for none of the first slot and the last three. The newest chunk
-        takes others up, so that it and its neighbour differ from step to step, and beside the first is nothing.
+        kept (B, W, 4 * d_model) of the window; between (B, W - 4, 2 * d_model), keys and values that its chunks have
+        between their neighbours, but for the first slot and the last three. The newest chunk takes others up, so that
+        it and its neighbour differ from step to step, and beside the first is nothing.
         """
         _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
         seen = taken_up(keys, values).relu()
-        around[:, :1] = convolved(F.pad(seen[:, :2], (0, 0, 1, 0)), constants)
-        around[:, -3:] = convolved(F.pad(seen[:, -4:], (0, 0, 0, 1)), constants)
+        first = convolved(F.pad(seen[:, :2], (0, 0, 1, 0)), constants)
+        last = convolved(F.pad(seen[:, -4:], (0, 0, 0, 1)), constants)
+        around = torch.cat([first, between, last], dim=1)  # (B, W, 2 * d_model)
         newest = taken_up(*around.chunk(2, dim=-1))[:, -1].relu()  # (B, d_model)
         logits = STATIC * self.static(kept[:, -1], constants) + DYNAMIC * self.classifier(newest)
-        return logits[:, None], around[:, -3]
+        return logits[:, None], last[:, 0]
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Cross entropy of both branches against the first of a chunk's classes, and what the published code adds.
@@ -224,7 +232,8 @@ class Colar(FixedWindow):
 
 def convolved(rows: Tensor, constants: Tensors) -> Tensor:
     """Keys and values (B, N, 2 * d_model) of rows (B, N + 2, d_model) between their neighbours."""
-    return F.linear(rows.unfold(1, 3, 1).transpose(2, 3).flatten(2), constants["weight"], constants["bias"])
+    around = torch.cat([rows[:, :-2], rows[:, 1:-1], rows[:, 2:]], dim=-1)
+    return F.linear(around, constants["weight"], constants["bias"])
 
 
 def taken_up(keys: Tensor, values: Tensor) -> Tensor:

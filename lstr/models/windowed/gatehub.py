@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from lstr.config import MOST, Uses, WindowConfig
 from lstr.layers.blocks import Block, CausalBlock, LinearHead
 from lstr.layers.transformer import module_list
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Plan, Tensors, begun, put, take
 from lstr.models.windowed.fixed_window import newest_last, of_present
@@ -99,6 +100,8 @@ class GateHUB(Model):
         self.decoder_norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("GateHUB", "after the first", "left out oldest")
 
     def outputs(self) -> Outputs:
         """Every work slot, and no future."""

@@ -23,6 +23,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.blocks import CausalBlock, LinearHead
 from lstr.layers.renaming import packed_blocks, with_prefixes
 from lstr.layers.transformer import module_list
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import ANET, KINETICS, SAME, Publication, Result, detection
 from lstr.models.published import Published, Tables
@@ -108,6 +109,8 @@ class OadTR(FixedWindow):
         self.dropout = nn.Dropout(dropout)
         self.now = nn.Linear(2 * d_model, n_classes)
         self.classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("OadTR", "whole windows", "left out alone")
 
     def outputs(self) -> Outputs:
         """The newest chunk and the chunks after it, whose mean weighs half as much in the loss."""

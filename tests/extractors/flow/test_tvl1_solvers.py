@@ -116,6 +116,7 @@ def test_a_processor_takes_the_definition(gpu):
 
 def test_workers_fail_where_they_are_made(gpu, monkeypatch):
     """Not in a thread, chunks later; and what stands in is said by who made them."""
+    monkeypatch.setattr("lstr.extractors.devices.has_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     gpu(cluster=FlowError("No NVRTC."), triton=FlowError("Triton is not installed."))
     threads = threading.active_count()
@@ -123,7 +124,7 @@ def test_workers_fail_where_they_are_made(gpu, monkeypatch):
         FlowWorkers(1, backend="cuda")
     assert threading.active_count() == threads
     gpu(cluster=FlowError("No NVRTC."), triton=definition)
-    monkeypatch.setattr(workers, "open_lane", lambda device: open_lane("cpu"))
+    monkeypatch.setattr("lstr.extractors.lanes.open_lane", lambda device: open_lane("cpu"))
     with FlowWorkers(1, backend="cuda") as made:
         assert made.warnings == ["No NVRTC. Triton computes flow instead."]
     with FlowWorkers(1) as made:

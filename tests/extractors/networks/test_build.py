@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from mmaction.registry import MODELS
 
+from lstr.extractors.backbones.mmaction_registry import registry
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import MissingPathError, WeightsError
 from lstr.extractors.images.crops import fit
-from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise, statistics
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
+from lstr.extractors.weights.sources import WeightSources
+from tests.support.backbones import build_backbone
 
 # The names below are written out as published, not derived from our modules.
 BRANCHES = ("1x1", "3x3_reduce", "3x3", "double_3x3_reduce", "double_3x3_1", "double_3x3_2", "pool_proj")
@@ -69,7 +70,7 @@ def test_key_lists_of_the_shared_facts(shared, bninception, resnet):
 
 
 def test_mmaction_configs_can_name_bninception():
-    backbone = MODELS.build({"type": "mmaction.BNInception", "in_channels": 3})
+    backbone = registry().build({"type": "mmaction.BNInception", "in_channels": 3})
     assert backbone.conv1_7x7_s2.in_channels == 3
 
 
@@ -104,7 +105,7 @@ def test_flow_layouts(tmp_path, bninception, layout):
     torch.save(FLOW_LAYOUTS[layout](bninception.state_dict()), tmp_path / "w.pth")
     other = copy_of(bninception)
     assert fingerprint(other) != fingerprint(bninception)
-    load_weights(other, tmp_path / "w.pth", "bninception")
+    load_weights(other, tmp_path / "w.pth", NETWORKS["bninception"])
     assert fingerprint(other) == fingerprint(bninception)
 
 
@@ -133,7 +134,7 @@ RGB_LAYOUTS = {
 def test_rgb_layouts(tmp_path, resnet, layout):
     torch.save(RGB_LAYOUTS[layout](resnet.state_dict()), tmp_path / "w.pth")
     other = copy_of(resnet)
-    load_weights(other, tmp_path / "w.pth", "resnet50")
+    load_weights(other, tmp_path / "w.pth", NETWORKS["resnet50"])
     assert fingerprint(other) == fingerprint(resnet)
 
 
@@ -143,7 +144,7 @@ def test_torchvisions_own_resnet_loads_and_agrees(tmp_path, resnet):
     theirs = resnet50(weights=None).eval()
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
     ours = copy_of(resnet)
-    load_weights(ours, tmp_path / "w.pth", "resnet50")
+    load_weights(ours, tmp_path / "w.pth", NETWORKS["resnet50"])
     x = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     theirs.fc = torch.nn.Identity()
     with torch.inference_mode():
@@ -154,7 +155,7 @@ def refused(tmp_path, network, content, name, match):
     torch.save(content, tmp_path / "w.pth")
     before = fingerprint(network)
     with pytest.raises(WeightsError, match=match) as caught:
-        load_weights(network, tmp_path / "w.pth", name)
+        load_weights(network, tmp_path / "w.pth", NETWORKS[name])
     assert caught.value.hint and caught.value.exit_code == 4
     assert fingerprint(network) == before
 
@@ -175,9 +176,9 @@ def test_unreadable_weights(tmp_path, bninception):
     (tmp_path / "cut.pth").write_bytes(b"PK\x03\x04 cut")
     for name in ("text.pth", "cut.pth"):
         with pytest.raises(WeightsError):
-            load_weights(bninception, tmp_path / name, "bninception")
+            load_weights(bninception, tmp_path / name, NETWORKS["bninception"])
     with pytest.raises(MissingPathError):
-        load_weights(bninception, tmp_path / "none.pth", "bninception")
+        load_weights(bninception, tmp_path / "none.pth", NETWORKS["bninception"])
 
 
 class Trap:
@@ -193,7 +194,7 @@ class Trap:
 def test_weights_never_run_code(tmp_path, bninception):
     torch.save({"state_dict": Trap(tmp_path / "ran")}, tmp_path / "w.pth")
     with pytest.raises(WeightsError):
-        load_weights(bninception, tmp_path / "w.pth", "bninception")
+        load_weights(bninception, tmp_path / "w.pth", NETWORKS["bninception"])
     assert not (tmp_path / "ran").exists()
 
 

@@ -11,15 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lstr.extractors.backbones.mmaction_registry import registry
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.images.crops import crop_views, fit, fit_planes, ten_crops
-from lstr.extractors.networks.backbones.backbones import CONFIGS, build_backbone
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import Chunk
+from lstr.extractors.weights.sources import WeightSources
+from tests.support.backbones import build_backbone
 
 BN_EPSILON = 1e-5
 
@@ -122,7 +124,7 @@ def test_the_published_key_lists_load(shared, tmp_path, bninception, layout):
             published[prefix + name] = tensor[None] if "_bn." in name else tensor
     torch.save({"state_dict": published}, tmp_path / "w.pth")
     other = build_backbone("bninception")
-    load_weights(other, tmp_path / "w.pth", "bninception")
+    load_weights(other, tmp_path / "w.pth", NETWORKS["bninception"])
     assert fingerprint(other) == fingerprint(bninception)
 
 
@@ -152,7 +154,7 @@ def test_wrappers_prefixes_and_classifiers(tmp_path, wrapper, prefix):
     content = {prefix + name: tensor for name, tensor in published.state_dict().items()}
     content |= {f"{head}{name}.weight": torch.zeros(5) for name in CLASSIFIERS for head in ("", "module.")}
     torch.save(WRAPPERS[wrapper](content), tmp_path / "w.pth")
-    load_weights(ours, tmp_path / "w.pth", "bninception")
+    load_weights(ours, tmp_path / "w.pth", NETWORKS["bninception"])
     assert fingerprint(ours) == fingerprint(published)
 
 
@@ -174,7 +176,7 @@ def test_files_written_by_python_2(tmp_path):
     torch.save({"state_dict": published.state_dict()}, saved, _use_new_zipfile_serialization=False)
     (tmp_path / "w.pth").write_bytes(as_python2(saved.getvalue()))
     assert pickle.SHORT_BINSTRING + b"\x13conv1_7x7_s2.weight" in (tmp_path / "w.pth").read_bytes()
-    load_weights(ours, tmp_path / "w.pth", "bninception")
+    load_weights(ours, tmp_path / "w.pth", NETWORKS["bninception"])
     assert fingerprint(ours) == fingerprint(published)
 
 
@@ -183,11 +185,11 @@ def test_only_batch_norm_is_squeezed(tmp_path):
     state = first_layer().state_dict()
     norm, bias = state["conv1_7x7_s2_bn.weight"], state["conv1_7x7_s2.bias"]
     torch.save(state | {"conv1_7x7_s2_bn.weight": norm[None]}, tmp_path / "w.pth")
-    load_weights(first_layer(), tmp_path / "w.pth", "bninception")
+    load_weights(first_layer(), tmp_path / "w.pth", NETWORKS["bninception"])
     for change in ({"conv1_7x7_s2.bias": bias[None]}, {"conv1_7x7_s2_bn.weight": norm[:, None]}):
         torch.save(state | change, tmp_path / "w.pth")
         with pytest.raises(WeightsError, match=next(iter(change))):
-            load_weights(first_layer(), tmp_path / "w.pth", "bninception")
+            load_weights(first_layer(), tmp_path / "w.pth", NETWORKS["bninception"])
 
 
 def test_streams_are_not_exchanged(tmp_path, bninception, resnet):
@@ -200,7 +202,7 @@ def test_streams_are_not_exchanged(tmp_path, bninception, resnet):
         stem = next(iter(state))
         torch.save(state | {stem: torch.zeros(64, channels, 7, 7)}, tmp_path / "w.pth")
         with pytest.raises(WeightsError, match=words) as caught:
-            load_weights(build_backbone(network), tmp_path / "w.pth", network)
+            load_weights(build_backbone(network), tmp_path / "w.pth", NETWORKS[network])
         assert stem in str(caught.value) and caught.value.exit_code == 4
 
 
@@ -215,7 +217,7 @@ def test_the_resnet_key_list_loads_whole(shared, tmp_path, resnet):
     for wrapped in ({"meta": {"mmaction_version": "0.6"}, "state_dict": content}, content):
         torch.save(wrapped, tmp_path / "w.pth")
         randomise(other, 5)
-        load_weights(other, tmp_path / "w.pth", "resnet50")
+        load_weights(other, tmp_path / "w.pth", NETWORKS["resnet50"])
         assert fingerprint(other) == fingerprint(resnet)
 
 
@@ -233,9 +235,15 @@ def twostream(bninception, resnet, tmp_path_factory):
 def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, height, width):
     """Its resize, crop, formatting, preprocessor, recogniser and pooling on the frame that we take of a chunk."""
     from mmaction.datasets.transforms import CenterCrop, FormatShape, Resize
-    from mmaction.registry import MODELS
 
-    recogniser = MODELS.build(CONFIGS["resnet50"])
+    scale = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375], "format_shape": "NCHW"}
+    recogniser = registry().build(
+        {
+            "type": "Recognizer2D",
+            "backbone": {"type": "ResNet", "depth": 50, "pretrained": None, "norm_eval": False},
+            "data_preprocessor": {"type": "ActionDataPreprocessor", **scale},
+        }
+    )
     recogniser.backbone.load_state_dict(resnet.state_dict())
     recogniser.eval()
     noise = np.random.default_rng(height).integers(0, 256, (6, height // 8 + 1, width // 8 + 1, 3), dtype=np.uint8)

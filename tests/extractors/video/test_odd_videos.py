@@ -9,12 +9,12 @@ import pytest
 
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import FrameReader, open_chunks
 from lstr.extractors.video.frames import resample, shrink
 from lstr.extractors.video.probe import probe
+from lstr.extractors.weights.sources import WeightSources
 from tests.support.videos import ffmpeg_24
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"

@@ -235,7 +235,7 @@ def test_a_stream_keeps_what_the_formula_says(grid, anticipation, gru):
     config = model.config
     stored = (64 + W) // 4 + 2 if grid == "fixed" else 64 + W + 2
     floats = stored * (D + config.n_heads * config.n0)
-    floats += 4 * (2 * W + 1 + anticipation) * D  # tokens with their queries, keys and values: the ring, and by slot
+    floats += 4 * (W + 1) * D  # tokens with their queries, keys and values
     floats += 2 * (config.n1 + gru) * D * config.l_dec
     floats += (64 + W + 2) * D * gru
     for n_streams in (1, 3):
@@ -248,7 +248,7 @@ def test_a_stream_keeps_what_the_formula_says(grid, anticipation, gru):
 def test_a_stream_of_testra_keeps_what_the_formula_says(anticipation):
     config = (model := small(kind="testra", grid="anchored", anticipation=anticipation)).config
     floats = (64 + W + 2) * (D + config.n_heads * config.n0) + 2 * config.n1 * D * config.l_dec
-    floats += (4 + 2 * config.l_dec) * (2 * W + 1 + anticipation) * D
+    floats += (4 + 2 * config.l_dec) * (W + 1) * D
     assert sum(tensor.nbytes for tensor in streaming.create(model, 3).tensors.values()) == 4 * floats * 3
 
 

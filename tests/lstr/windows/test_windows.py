@@ -13,7 +13,7 @@ from lstr.kinds import configure
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
 from lstr.windows import indices as memory
-from lstr.windows.windows import OLDER_CHUNKS, gather, join
+from lstr.windows.windows import gather, join
 
 W, L = 6, 16
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
@@ -90,10 +90,9 @@ def test_stretched_windows_differ_while_the_memory_fills_and_where_the_grids_do(
 
 
 def test_a_gru_sees_the_newest_of_what_is_older():
-    """At most OLDER_CHUNKS, so that a long video does not make training long; fewer give a narrower batch."""
-    assert OLDER_CHUNKS == 512
+    """At most 512, so that a long video does not make training long; fewer give a narrower batch."""
     config = config_of(gru=True)
-    length = W + L + OLDER_CHUNKS + 40
+    length = W + L + 512 + 40
     features = numbered(length)
     windows = gather(features, [W + L - 1, W + L + 9, length - 1], config)
     assert windows.older_count.tolist() == [0, 10, 512] and windows.older.shape == (3, 512, 8)

@@ -12,10 +12,12 @@ from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.recorded import Deciding, default_at_once, runs_of
-from lstr.pipelines.detection.sources import Limits, NetworkOptions, Source, Unreadable
-from lstr.pipelines.detection.writer import OutputOptions
+from lstr.pipelines.detection.recorded import default_at_once
+from lstr.pipelines.detection.session import Session
+from lstr.pipelines.detection.sources import Limits, NetworkOptions, Recorded, Source, Unreadable
+from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
 
 
@@ -92,38 +94,43 @@ def source_of(rows: Rows, tmp_path, name: str) -> Source:
     return Source(name, name, tmp_path / f"{name}.mp4", rows.n / 4, rows.n, rows)
 
 
+def until(events, kind, source_id: str):
+    """Run a session up to such an event of a source."""
+    return next(event for event in events if isinstance(event, kind) and event.id == source_id)
+
+
 def test_the_next_ones_run_ahead_and_no_farther(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr("lstr.pipelines.detection.recorded.AHEAD", 2)
     rows = [Rows(5), Rows(9, fails=True), Rows(4), Rows(4)]
-    opened = (source_of(one, tmp_path, str(i)) for i, one in enumerate(rows))
-    with closing(runs_of(opened, Deciding(loaded), 2)) as runs:
-        first = next(runs)
+    with Session(loaded, places=2, log=FailureLog(None)) as session, closing(session.events()) as events:
+        for i, one in enumerate(rows):
+            session.add(source_of(one, tmp_path, str(i)))
+        until(events, Opened, "0")
         assert rows[1].begun.wait(60), "nobody has taken anything of the first one"
-        list(first.run())
+        until(events, Ended, "0")
         assert not rows[1].closed.wait(0.5), "without a bound it is at its end by now"
         assert rows[0].taken == 5 and rows[1].taken <= 3 and rows[2].taken == rows[3].taken == 0
-        failing = next(runs).run()
-        with pytest.raises(VideoError, match="is damaged"):
-            list(failing)
+        assert "is damaged" in until(events, Failed, "1").reason
         assert rows[1].taken == 9 and rows[2].taken <= 3
-        third = next(runs).run()
-        assert next(third).id == "2"
-        third.close()
+        until(events, Opened, "2")
     assert rows[2].closed.is_set() and rows[3].taken <= 3, "who leaves in the middle leaves no thread behind"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("detection ")]
 
 
 def test_what_ends_the_opening_comes_after_what_was_opened(loaded, tmp_path):
-    def opening():
-        yield Unreadable("a", VideoError("It is empty.", "record it again."))
-        yield source_of(Rows(2), tmp_path, "b")
-        raise FlowError("No flow here.", "see `lstr doctor`.")
+    class Flowless(Recorded):
+        def open(self, networks, limits):
+            raise FlowError("No flow here.", "see `lstr doctor`.")
 
-    runs = runs_of(opening(), Deciding(loaded), 4)
-    assert next(runs).id == "a"
-    assert len([e for e in next(runs).run() if isinstance(e, Decided)]) == 2
-    with pytest.raises(FlowError, match="No flow"):
-        next(runs)
+    with Session(loaded, places=4, log=FailureLog(None)) as session:
+        session.add(Unreadable("a", VideoError("It is empty.", "record it again.")))
+        session.add(source_of(Rows(2), tmp_path, "b"))
+        session.add(Flowless("c", "c.mp4"))
+        events = session.events()
+        assert next(events).id == "a"
+        assert isinstance(until(events, Ended, "b"), Ended)
+        with pytest.raises(FlowError, match="No flow"):
+            next(events)
 
 
 def test_how_many_suit_a_machine(monkeypatch):

@@ -17,12 +17,10 @@ from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.detect import detect
 from lstr.pipelines.detection.events import Decided
-from lstr.pipelines.detection.recorded import run_recorded
-from lstr.pipelines.detection.sources import open_sources
-from lstr.pipelines.detection.writer import OutputOptions
+from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe
-from tests.support.detections import decisions_of, next_decision, timelines_of
+from tests.support.detections import decisions_of, next_decision, open_sources, run_recorded, timelines_of
 
 
 def cut(source, target, share: float):

@@ -1,7 +1,7 @@
 """Whatever one of several sources raises, recorded or live, is its failure alone; the others are decided."""
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -10,13 +10,12 @@ from lstr.extractors.video.live_reader import LiveReader
 from lstr.pipelines.detection import sources as detection_sources
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Ended
+from lstr.pipelines.detection.files import Files, OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.live import ChainOptions, LiveChain, run_live
-from lstr.pipelines.detection.live_source import open_live
 from lstr.pipelines.detection.sources import Limits, NetworkOptions, open_networks
-from lstr.pipelines.detection.writer import OutputOptions, SourceWriter
 from lstr.pipelines.failures import ExhaustedError, FailureLog, UnforeseenError
 from lstr.pipelines.progress import Failed
+from tests.support.detections import run_live
 from tests.support.injected import inject, write_bad
 from tests.support.videos import write_video
 
@@ -57,14 +56,14 @@ def detect(loaded, networks, tmp_path, monkeypatch):
 
 def refuse_writing(patch, error: Exception) -> None:
     """Of what comes of `bad`."""
-    take = SourceWriter.take
+    take = Files.take
 
     def taken(self, decision):
-        if self.id == "bad":
+        if self._source.id == "bad":
             raise error
         take(self, decision)
 
-    patch.setattr(SourceWriter, "take", taken)
+    patch.setattr(Files, "take", taken)
 
 
 def break_source(patch, stage: str, error: Exception) -> None:
@@ -114,15 +113,10 @@ def test_a_damaged_array_is_one_videos_failure(loaded, small_set, tmp_path):
 
 def watch(loaded, networks, tmp_path, names=("bad", "good")) -> list:
     """Two chunks of FFmpeg's test pictures, as if from cameras."""
-    twostream, workers, _ = networks
     sizes = {"bad": "80x48", "good": "96x64"}
     given = [Input(name, f"testsrc=size={sizes[name]}:rate=30", demuxer="lavfi") for name in names]
-    limits = Limits(max_chunks=2)
-    with (
-        open_live(given, loaded, twostream.recipe.long_side, limits=limits) as sources,
-        LiveChain(sources, loaded, twostream, workers, ChainOptions(max_chunks=2)) as chain,
-    ):
-        return list(run_live(chain, OutputOptions(tmp_path, FILES), log=FailureLog(tmp_path)))
+    chosen = {"limits": Limits(max_chunks=2), "output": OutputOptions(tmp_path, FILES), "log": FailureLog(tmp_path)}
+    return list(run_live(given, loaded, networks, **chosen))
 
 
 def break_camera(patch, stage: str, error: Exception) -> None:
@@ -167,8 +161,12 @@ def test_an_unforeseen_error_is_one_cameras_failure(loaded, networks, tmp_path, 
 
 def test_the_only_camera_raises_what_ended_it(loaded, networks, tmp_path, monkeypatch):
     break_camera(monkeypatch, "network", ERROR)
+    given = [Input("bad", "testsrc=size=80x48:rate=30", demuxer="lavfi")]
+    monkeypatch.setattr("lstr.pipelines.detection.job.by_kind", lambda sources: ([], given))
+    monkeypatch.setattr(detection_sources, "open_networks", lambda *_: nullcontext(networks))
+    options = DetectOptions(loaded, limits=Limits(max_chunks=2), output=OutputOptions(tmp_path, FILES))
     with pytest.raises(UnforeseenError, match="'NoneType'") as raised:
-        watch(loaded, networks, tmp_path, names=("bad",))
+        list(detect_sources(["bad"], options))
     assert raised.value.exit_code == 3 and "bad.log" in raised.value.hint and raised.value.__cause__ is ERROR
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Future
 from contextlib import closing
@@ -24,12 +25,12 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.detect import detect
-from lstr.pipelines.detection.live import Batch, ChainOptions, LiveChain, run_live
-from lstr.pipelines.detection.live_source import open_live
-from lstr.pipelines.detection.recorded import run_recorded
-from lstr.pipelines.detection.sources import Limits, NetworkOptions, open_networks, open_sources
-from lstr.pipelines.detection.writer import OutputOptions
-from tests.support.detections import decisions_of, next_decision
+from lstr.pipelines.detection.events import Decided, Opened
+from lstr.pipelines.detection.files import OutputOptions
+from lstr.pipelines.detection.live import Batch, LiveRows
+from lstr.pipelines.detection.sources import Limits, NetworkOptions, open_networks
+from lstr.pipelines.failures import FailureLog
+from tests.support.detections import decisions_of, next_decision, open_sources, run_live, run_recorded
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts
 from tests.support.served import TS_HEAD, piped, served
@@ -59,18 +60,11 @@ def streams(small_set, tmp_path_factory) -> list[bytes]:
 
 def watched(given, loaded, networks, limits=FEW, on_gap="keep", **options):
     """Sources and their decisions by id, of live sources until they are over."""
-    twostream, workers = networks
-    decisions = {}
-    with (
-        open_live(given, loaded, twostream.recipe.long_side, LiveOptions(**options), limits) as sources,
-        LiveChain(
-            sources, loaded, twostream, workers, ChainOptions(on_gap=on_gap, max_chunks=limits.max_chunks)
-        ) as chain,
-    ):
-        for source, decision in chain.decisions():
-            decisions.setdefault(source.id, []).append(decision)
-    assert all(found.pop() is None for found in decisions.values())
-    return sources, decisions
+    chosen = {"limits": limits, "on_gap": on_gap, "live": LiveOptions(**options), "log": FailureLog(None)}
+    events = list(run_live(given, loaded, networks, **chosen))
+    sources = [event for event in events if isinstance(event, Opened)]
+    made = [event for event in events if isinstance(event, Decided)]
+    return sources, {source.id: [e.decision for e in made if e.id == source.id] for source in sources}, events
 
 
 def scores_of(decisions) -> np.ndarray:
@@ -88,11 +82,11 @@ def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks,
     with closing(open_sources([tmp_path / "a.ts"], loaded, NetworkOptions(flow_threads=1), FEW)) as sources:
         from_file = scores_of(decisions_of(run_recorded(next(sources), loaded)))
     with piped(streams[0]) as file:
-        _, alone = watched([stdin(file)], loaded, networks)
+        _, alone, _ = watched([stdin(file)], loaded, networks)
     assert np.abs(scores_of(alone["stdin"]) - from_file).max() <= 1e-5
     with piped(streams[0]) as file, served([streams[1]]) as port:
         given = [stdin(file), parse_live(f"tcp://127.0.0.1:{port}")]
-        sources, both = watched(given, loaded, networks)
+        sources, both, _ = watched(given, loaded, networks)
     other = f"127.0.0.1-{port}"
     assert np.abs(scores_of(both["stdin"]) - from_file).max() <= 1e-5
     assert [d.chunk for d in both[other]] == [0, 1, 2, 3] and not np.allclose(scores_of(both[other]), from_file)
@@ -126,34 +120,33 @@ def test_some_of_several_streams_step_as_each_alone():
 
 def test_what_has_come_out_of_the_networks_is_one_step(loaded):
     """Whole batches, as far as no source comes twice, in the order of the state; a failure waits for its turn."""
+    reader = SimpleNamespace(missing_before=lambda chunk: [])
     sources = [
-        SimpleNamespace(id=name, pending=1, reader=SimpleNamespace(changed=None), fail=Mock()) for name in "abcd"
+        SimpleNamespace(id=name, place=place, pending=1, reader=reader, broken=None, fail=Mock())
+        for place, name in enumerate("abcd")
     ]
-    chain = LiveChain(sources, loaded, SimpleNamespace(device="cpu", batch=4), None)
+    chain = LiveRows(SimpleNamespace(device="cpu", batch=4, begin_thread=None), None, threading.Condition())
     a, b, c, d = sources
     error = FlowError("No flow.", "see `lstr doctor`.")
     for part, rows in (((d, a), (1, 2)), ((c,), (3,)), ((a,), (4,)), ((b,), error)):
         future: Future = Future()
-        future.set_exception(rows) if isinstance(rows, Exception) else future.set_result(list(rows))
+        rows = rows if isinstance(rows, Exception) else [SimpleNamespace(index=row) for row in rows]
+        future.set_exception(rows) if isinstance(rows, Exception) else future.set_result(rows)
         chain._flying.append(Batch(list(part), [(None, 0.0)] * len(part), future))
-    found = [(source.id, row) for source, _, row in chain._finished()]
+    found = [(ready.source.id, ready.row.index) for ready in chain.finished()]
     assert found == [("a", 2), ("c", 3), ("d", 1)]
-    assert [row for _, _, row in chain._finished()] == [4] and not b.fail.called
-    assert chain._finished() == [] and not chain._flying
+    assert [ready.row.index for ready in chain.finished()] == [4] and not b.fail.called
+    assert chain.finished() == [] and not chain._flying
+    chain.close()
     b.fail.assert_called_once_with(error)
 
 
 def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path):
     """FFmpeg's test pictures come much faster than networks decide."""
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
-    twostream, workers = networks
-    options = LiveOptions(on_lag="drop", waiting=2)
-    with (
-        open_live([camera], loaded, twostream.recipe.long_side, options, Limits(start=0.5)) as sources,
-        LiveChain(sources, loaded, twostream, workers, ChainOptions(max_chunks=5)) as chain,
-    ):
-        output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
-        decisions = decisions_of(run_live(chain, output))
+    output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
+    chosen = {"live": LiveOptions(on_lag="drop", waiting=2), "limits": Limits(start=0.5, max_chunks=5)}
+    decisions = decisions_of(run_live([camera], loaded, networks, output=output, **chosen))
     chunks = [decision.chunk for decision in decisions]
     lines = [json.loads(line) for line in (tmp_path / "camera.jsonl").read_text().splitlines()]
     assert [line["chunk"] for line in lines if "chunk" in line] == chunks and len(chunks) == 5
@@ -179,10 +172,10 @@ def test_a_gap_can_reset_what_is_remembered(loaded, networks, streams):
     for on_gap, forgets in (("keep", False), ("reset", True)):
         with served([part], [part], head=TS_HEAD) as port:
             given = [parse_live(f"http://127.0.0.1:{port}/a.ts")]
-            (source,), found = watched(given, loaded, networks, Limits(), on_gap, timeout=1.5, on_lag="wait")
+            (source,), found, events = watched(given, loaded, networks, Limits(), on_gap, timeout=1.5, on_lag="wait")
         (decisions,) = found.values()
         away = next(i for i, decision in enumerate(decisions) if decision.gaps)
-        assert 0 < away < len(decisions) - 1 and isinstance(source.error, StalledError)
+        assert 0 < away < len(decisions) - 1 and isinstance(events[-1].error, StalledError)
         after, work = len(decisions) - away, loaded.config.work_length
         assert after < work < len(decisions) and source.status.work == (after if forgets else work, work)
         assert (source.status.gaps, source.status.reconnects) == (1, 1)
@@ -225,16 +218,11 @@ def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp
 
 def test_ctrl_c_is_how_a_camera_is_left(loaded, networks, tmp_path):
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
-    twostream, workers = networks
-    with (
-        open_live([camera], loaded, twostream.recipe.long_side, LiveOptions()) as sources,
-        LiveChain(sources, loaded, twostream, workers) as chain,
-    ):
-        running = run_live(chain, OutputOptions(tmp_path, ("json", "jsonl", "npy")))
-        for _ in range(2):
-            next_decision(running)
-        with pytest.raises(KeyboardInterrupt):
-            running.throw(KeyboardInterrupt())
+    running = run_live([camera], loaded, networks, output=OutputOptions(tmp_path, ("json", "jsonl", "npy")))
+    for _ in range(2):
+        next_decision(running)
+    with pytest.raises(KeyboardInterrupt):
+        running.throw(KeyboardInterrupt())
     assert whole(tmp_path, "camera")["decided"] == 2
 
 

@@ -16,12 +16,10 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.format import Detection, TextFormat
 from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
 from lstr.pipelines.annotations.formats import read_annotations
+from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.outputs import DEFAULT, FORMATS, write_outputs
-from lstr.pipelines.detection.recorded import run_recorded
-from lstr.pipelines.detection.sources import open_sources
-from lstr.pipelines.detection.writer import OutputOptions
 from tests.support.annotated import scored, segments
-from tests.support.detections import decisions_of
+from tests.support.detections import decisions_of, open_sources, run_recorded
 from tests.support.processes import heed_interrupts
 
 SUFFIXES = {name: ALL_FORMATS[name].suffix for name in FORMATS}

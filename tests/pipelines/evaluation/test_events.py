@@ -14,7 +14,6 @@ from lstr.checkpoints import checkpoint
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, measure_events, sentence, spans_of
 from lstr.pipelines.evaluation.events import detect_events
-from lstr.pipelines.evaluation.hysteresis import detect_spans
 from lstr.pipelines.evaluation.job import doubts
 from lstr.pipelines.evaluation.operating_curves import (
     FEW_LABELS,
@@ -25,6 +24,7 @@ from lstr.pipelines.evaluation.operating_curves import (
     describe_curves,
     sweep,
 )
+from lstr.pipelines.thresholds.hysteresis import detect_spans
 from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")
@@ -233,8 +233,10 @@ def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
     assert out.startswith(told) and "\nclass\tprecision\trecall\tF1\tfalse an hour\n" in out
     page = (tmp_path / "report.html").read_text()
     body = page[page.index("<h1>") :]
-    assert body.index(told[1:]) < body.index("Means over chunks") < body.index("Published: as the LSTR paper")
-    assert body.index("Published: as the LSTR paper") < body.index("Actions found")
+    assert (
+        body.index(told[1:]) < body.index("Means over chunks") < body.index("Published: the chunks that the code named")
+    )
+    assert body.index("Published: the chunks that the code named") < body.index("Actions found")
     rows = list(csv.DictReader((tmp_path / "events.csv").read_text().splitlines()))
     assert [row["class"] for row in rows] == [*events["per_class"], "together"]
     assert float(rows[-1]["recall_iou_0.3"]) == events["together"]["iou"]["0.3"]["recall"]

@@ -6,12 +6,14 @@ import pytest
 
 from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
+from lstr.kinds import configure, make_model
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.findings import without_nan
-from lstr.pipelines.evaluation.job import RANDOM, EvaluateOptions, evaluate
+from lstr.pipelines.evaluation.job import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.progress import Finished, Notice, Progress, result_of
 from lstr.timeline import thresholds_of
+from tests.support.feature_set import TINY
 
 
 def options(small_set, *checkpoints, **more) -> EvaluateOptions:
@@ -54,3 +56,27 @@ def test_thresholds_are_chosen_in_place_of_metrics(small_set, tmp_path):
     assert result.findings is None and result.document["checkpoint"] == str(path)
     rules = thresholds_of(checkpoint.load(path))
     assert all(rules[label].on == values["on"] for label, values in result.document["thresholds"].items())
+
+
+def test_kinds_that_are_scored_on_different_chunks_are_compared_with_a_warning(feature_set, tmp_path):
+    """Each of two videos has 64 chunks: GateHUB's first is never scored, and MiniROAD has all."""
+    settings = {**TINY, "rgb_dim": 6, "flow_dim": 2, "long_stride": 1}
+    for kind in ("miniroad", "gatehub", "rnn"):
+        model = make_model(configure(**settings, kind=kind), 3)
+        checkpoint.save(tmp_path / f"{kind}.pt", model, ("Background", "A", "B"), None, {})
+
+    def told(*kinds, published=True):
+        paths = [tmp_path / f"{kind}.pt" for kind in kinds]
+        chosen = EvaluateOptions(paths, [feature_set.features], feature_set.labels, resamples=20, published=published)
+        events = list(evaluate(chosen))
+        return [event.text for event in events if isinstance(event, Notice)], events[-1].result.document["checkpoints"]
+
+    texts, (first, second) = told("miniroad", "gatehub")
+    assert OTHER_CHUNKS in texts and (first["chunks"], second["chunks"]) == (128, 126)
+    assert (first["published_rule"], second["published_rule"]) == ("MiniROAD", "GateHUB")
+    texts, (first, second) = told("miniroad", "rnn")
+    assert OTHER_CHUNKS not in texts and (second["kind"], second["published_rule"]) == ("rnn", "LSTR")
+    assert any("kind rnn" in text and "LSTR" in text for text in texts)
+    texts, (first, second) = told("gatehub", "rnn", published=False)
+    assert OTHER_CHUNKS not in texts and not any("LSTR" in text for text in texts)
+    assert first["chunks"] == second["chunks"] == 128 and first["conventions"]["published"]["chunks"] == 126

@@ -15,6 +15,7 @@ from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.per_frame import per_frame
+from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.analysis import analyse, compare, resample
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of
@@ -55,7 +56,8 @@ def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead
         "chunks": sum(lengths),
         "checkpoint": path,
     }
-    loaded = SimpleNamespace(config=configure(), path=Path(path), classes=CLASSES, extra={})
+    model = SimpleNamespace(scoring_rule=LSTR_RULE)
+    loaded = SimpleNamespace(model=model, config=configure(), path=Path(path), classes=CLASSES, extra={})
     return Evaluation(loaded, split, scores, document)
 
 

@@ -10,8 +10,10 @@ import pytest
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
+from lstr.kinds import make_model
 from lstr.metrics.per_frame import per_frame
 from lstr.pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
+from lstr.pipelines.evaluation.analysis import analyse, resample
 from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
 from lstr.pipelines.progress import result_of
 
@@ -81,6 +83,34 @@ def test_short_videos_are_scored_unless_the_published_set_is_asked_for(small_set
         result_of(score_split(loaded, replace(mixed, videos=mixed.videos[1:]), Scoring(published=True)))
 
 
+@pytest.mark.parametrize(("kind", "chunks"), [("gatehub", 18), ("oadtr", 15), ("rnn", 19)])
+def test_the_published_chunks_are_those_of_the_kind(lstr, small_set, tmp_path, kind, chunks):
+    """Of a video of 19 chunks and one of a single chunk, with a work memory of 2 and 2 chunks predicted ahead."""
+    split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
+    ahead = {"anticipation": 2} if kind == "oadtr" else {}
+    config = replace(loaded.config, kind=kind, work_length=2, long_length=0, **ahead)
+    loaded = replace(loaded, config=config, model=make_model(config, len(loaded.classes)).eval())
+    videos = [replace(shortened(split.videos[0], length), id=split.videos[at].id) for at, length in ((0, 19), (1, 1))]
+    short = replace(split, videos=videos)
+    everything = result_of(score_split(loaded, short))
+    made = result_of(score_split(loaded, short, Scoring(published=True)))
+    assert (everything.document["chunks"], everything.document["kind"]) == (20, kind)
+    assert (made.document["videos"], made.document["chunks"]) == (1, chunks)
+    first, stop = {"gatehub": (1, 19), "oadtr": (1, 16), "rnn": (0, 19)}[kind]
+    scored = per_frame(everything.scores[0][first:stop], videos[0].targets[first:stop], loaded.classes)
+    assert made.document["lstr"] == scored
+    assert bool(made.document.get("warnings")) == (kind == "rnn")
+    analysed = analyse(made, resample(made, 5))
+    assert analysed["conventions"]["published"] == {m: scored[m] for m in ("mAP", "mcAP")} | {
+        "videos": 1,
+        "chunks": chunks,
+    }
+    assert analysed["conventions"] == {**analyse(everything, resample(everything, 5))["conventions"]} | {
+        "corrected": analysed["conventions"]["corrected"]
+    }
+    assert analysed["published_rule"] == {"gatehub": "GateHUB", "oadtr": "OadTR", "rnn": "LSTR"}[kind]
+
+
 def test_a_stream_scores_the_same(small_set):
     split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
     batch, stream = (result_of(score_split(loaded, split, Scoring(mode))) for mode in ("batch", "stream"))
@@ -105,6 +135,7 @@ def test_the_command_writes_a_report_and_compares(lstr, small_set, tmp_path):
     assert result["comparison"][0]["mAP"]["difference"] == 0
     code, out, _ = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "--published", "--json")
     assert code == 0 and json.loads(out)["convention"] == "published"
+    assert (json.loads(out)["kind"], json.loads(out)["published_rule"]) == ("lstr", "LSTR")
 
 
 def test_several_feature_roots_are_read_as_one(lstr, small_set, tmp_path):

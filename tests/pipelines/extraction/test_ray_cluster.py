@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from lstr.extractors.errors import MissingPathError
-from lstr.extractors.networks.backbones.backbones import build_backbone
 from lstr.extractors.networks.weights import randomise
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.extraction import ray_cluster as ray_extract
@@ -25,6 +24,7 @@ from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.files.remote import place
 from lstr.pipelines.files.scratch import SCRATCH
+from tests.support.backbones import build_backbone
 from tests.support.processes import heed_interrupts
 
 STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file

@@ -10,7 +10,6 @@ import sys
 import pytest
 import torch
 
-from lstr.extractors.networks.backbones.backbones import build_backbone
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.content import read_state_dict
@@ -18,6 +17,7 @@ from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.weights.folder import open_weights
+from tests.support.backbones import build_backbone
 from tests.support.mistakes import mistake
 from tests.support.processes import heed_interrupts
 

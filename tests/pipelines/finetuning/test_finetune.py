@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lstr.errors import CheckpointError, LstrError
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
-from lstr.extractors.networks.backbones.backbones import build_backbone
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import read_card
@@ -20,6 +20,7 @@ from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
 from lstr.pipelines.finetuning.run_folder import Epoch, EpochLog
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.weights.folder import open_weights
+from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted, planted_training
 
 MEASURED = ("rate", "waiting")
@@ -146,7 +147,7 @@ def test_rgb_weights_begin_a_flow_network(tmp_path):
     state = {f"backbone.{name}": tensor for name, tensor in build_backbone("resnet50", 3).state_dict().items()}
     torch.save({"state_dict": state}, tmp_path / "rgb.pth")
     model = recogniser("flow", StreamPreset("resnet50"), 3, FinetuneConfig())
-    begin_with(model, Initial(tmp_path / "rgb.pth", "1" * 64, crossed=True), "resnet50", 0)
+    begin_with(model, Initial(tmp_path / "rgb.pth", "1" * 64, crossed=True), NETWORKS["resnet50"], 0)
     first, now = state["backbone.conv1.conv.weight"], model.state_dict()
     assert now["backbone.conv1.conv.weight"].shape == (64, 10, 7, 7)
     for plane in range(10):

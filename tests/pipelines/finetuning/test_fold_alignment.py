@@ -5,19 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.networks.build import WeightSources, build_network, network_recipe
+from lstr.extractors.backbones.networks import NETWORKS
+from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import ModelCard, network_file
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.finetuning import fold_alignment
 from lstr.pipelines.finetuning.fold_alignment import align, linear_map
 from lstr.pipelines.weights.folder import write_network
+from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted
 
 PRESET = replace(PRESETS["fast"], precision="float32", short_side=40, crop=32)
-NETWORKS = {"rgb": "resnet50", "flow": "bninception"}
+NAMES = {"rgb": "resnet50", "flow": "bninception"}
 
 
 def test_a_linear_relation_is_found():
@@ -41,10 +43,10 @@ def folder(request, tmp_path):
     """Two networks of a stream with unlike random weights, that of all videos and that of fold 1."""
     stream = request.param
     for fold, seed in ((None, 0), (1, 1)):
-        backbone = build_backbone(NETWORKS[stream], 3 if stream == "rgb" else 10)
+        backbone = build_backbone(NAMES[stream], 3 if stream == "rgb" else 10)
         randomise(backbone, seed)
         state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
-        write_network(tmp_path, state, ModelCard("w", stream, NETWORKS[stream], CLASSES, {}, None, fold))
+        write_network(tmp_path, state, ModelCard("w", stream, NAMES[stream], CLASSES, {}, None, fold))
     return tmp_path
 
 
@@ -70,7 +72,7 @@ def test_the_network_of_a_fold_speaks_as_that_of_all(folder, stream, monkeypatch
     error = [np.square(found - wanted).mean() for found, _ in (before, after)]
     assert error[1] < 0.5 * error[0] and before[1] != after[1]
 
-    load_weights(build_backbone(NETWORKS[stream], 3 if stream == "rgb" else 10), file, NETWORKS[stream])
+    load_weights(build_backbone(NAMES[stream], 3 if stream == "rgb" else 10), file, NETWORKS[NAMES[stream]])
     assert read_alignment(network_file(folder, stream)) is None
     written = file.read_bytes()
     monkeypatch.setattr(fold_alignment, "linear_map", None)

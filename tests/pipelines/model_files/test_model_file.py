@@ -20,7 +20,8 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files import model_file
-from lstr.pipelines.model_files.model_file import change_thresholds, is_model, open_model, write_model
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.model_files.packing import change_thresholds, write_model
 from lstr.pipelines.model_files.parts import unpack_model
 from lstr.pipelines.weights.known import recorded_weights
 from lstr.timeline import Thresholds, thresholds_of

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from lstr.extractors.networks.backbones.backbones import build_backbone
+from tests.support.backbones import build_backbone
 
 ALLOW = "--allow-recipe-mismatch"
 

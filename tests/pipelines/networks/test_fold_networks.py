@@ -12,10 +12,10 @@ import torch
 from lstr.checkpoints import checkpoint
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.weights.model_card import network_files
+from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.job import extract

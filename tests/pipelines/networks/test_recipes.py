@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
-from lstr.extractors.networks.build import WeightSources, network_recipe
+from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.twostream import build_twostream
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
 
 MOBILENET = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"

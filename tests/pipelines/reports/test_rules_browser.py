@@ -1,6 +1,8 @@
 """Thresholds and verdicts as the page's script decides them, against Python's, in a real headless Chromium."""
 
 import base64
+from dataclasses import asdict
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from lstr.pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encode_scores
-from lstr.timeline import Thresholds, Timeline, segments_in
+from lstr.timeline import Thresholds, Timeline, changed, segments_in
 
 RULES = [
     Thresholds(),
@@ -50,6 +52,19 @@ def test_the_page_decides_as_the_timeline_does(show, report, rules):
         assert [s["score"] for s in segments] == pytest.approx([entry[3] for entry in expected], abs=5.1e-5)
         n_segments += len(segments)
     assert n_segments > 30
+
+
+STORED = [{}, {"on": 0.7, "off": 0.6}, {"on": 0.2, "off": 0.1, "min_length": 1.0}]
+TRIED = [{}, {"on": 0.15}, {"off": 0.9}, {"on": 0.9, "off": 0.3}, {"on": None, "off": 0.05, "merge_gap": 0.5}]
+
+
+def test_what_is_tried_changes_the_rules_as_options_do(show, report):
+    """Stored thresholds with those that are tried over them: one of `on` and `off` follows the other."""
+    pairs = list(product(STORED, TRIED))
+    changed_by_page = show(report).evaluate(
+        "(pairs) => pairs.map(([stored, tried]) => changedRules(stored, tried))", pairs
+    )
+    assert changed_by_page == [asdict(changed(stored, tried)) for stored, tried in pairs]
 
 
 def found(label: tuple[float, float], detection: tuple[float, float]) -> bool:

@@ -11,8 +11,6 @@ import torch
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
-from lstr.pipelines.detection.recorded import run_recorded
-from lstr.pipelines.detection.sources import open_sources
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.config import TrainConfig, resolve
@@ -20,7 +18,7 @@ from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.sampling import count_steps, draw_windows, make_batch
 from lstr.pipelines.training.schedule import rates
 from lstr.windows.windows import Outputs, Part
-from tests.support.detections import decisions_of
+from tests.support.detections import decisions_of, open_sources, run_recorded
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
 TINY |= {"train.epochs": "2"}

@@ -42,10 +42,15 @@ def test_the_preset_that_nobody_names(feature_set, tmp_path):
     for settings, preset in (
         ({"model.kind": "rnn", "model.cell": "gru", "train.lr": "0.1"}, "small"),
         ({"model.kind": "lstr"}, "lstr-small"),
+        ({"model.kind": "svm"}, "lstr-small"),
         ({"model.long_length": "64"}, "lstr-small"),
     ):
         assert preset_for(1200, settings) == preset, settings
         assert preset_for(14_401, settings) == "thumos14"
+    assert (preset_for(14_400, {"model.kind": "woad"}), preset_for(14_401, {"model.kind": "woad"})) == (
+        "woad-small",
+        "woad-thumos14",
+    )
     options = TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run")
     planned = result_of(planned_settings(options))
     assert planned["preset"] == "small"

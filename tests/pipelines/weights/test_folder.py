@@ -8,16 +8,18 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
-from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.networks.build import WeightSources, build_network
+from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights import fingerprint, identify, load_weights
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import ModelCard, blind_fold, is_weights_folder, read_card
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.weights.folder import cards_of, fit_name, open_weights
 from lstr.pipelines.weights.published import check, find_weights
-from tests.support.finetuned import CLASSES, NETWORKS
+from tests.support.backbones import build_backbone
+from tests.support.finetuned import CLASSES, NAMES
 
 pytestmark = pytest.mark.long
 
@@ -48,14 +50,14 @@ def test_a_folder_of_one_stream_is_read(weights, tmp_path):
     assert open_weights(tmp_path / "flow").recipe.streams == ("flow",)
 
 
-@pytest.mark.parametrize("stream", NETWORKS)
+@pytest.mark.parametrize("stream", NAMES)
 def test_each_network_is_the_one_of_its_file(weights, stream):
     hashes = []
     for fold in (None, 1, 2):
         path = weights.file(stream, fold)
-        backbone = build_backbone(NETWORKS[stream])
-        load_weights(backbone, path, NETWORKS[stream])
-        assert identify(path) == (NETWORKS[stream], stream)
+        backbone = build_backbone(NAMES[stream])
+        load_weights(backbone, path, NETWORKS[NAMES[stream]])
+        assert identify(path) == (NAMES[stream], stream)
         hashes.append(fingerprint(backbone))
     part = getattr(weights.recipe, stream)
     assert hashes == [part.sha256, *part.folds] and len(set(hashes)) == 3
@@ -97,7 +99,7 @@ def test_each_file_of_a_folder_is_checked(lstr, weights):
     verdicts = list(check([str(weights.path)]))
     told = [(v.state, v.stream, v.network, v.name, v.fold, v.seen) for v in verdicts]
     expected = [(None, 2), (1, 1), (2, 1)]
-    assert told == [("ok", s, n, "fälle", fold, seen) for s, n in NETWORKS.items() for fold, seen in expected]
+    assert told == [("ok", s, n, "fälle", fold, seen) for s, n in NAMES.items() for fold, seen in expected]
 
 
 def test_a_folder_is_a_source_of_weights_and_none_of_features(weights):

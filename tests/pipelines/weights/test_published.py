@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from lstr.extractors.errors import WeightsError
-from lstr.extractors.networks.backbones.backbones import build_backbone
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.weights import published_files as manifest
 from lstr.extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
 from lstr.pipelines.weights.published import choose, find_weights
+from tests.support.backbones import build_backbone
 
 
 def test_the_manifest_is_whole():

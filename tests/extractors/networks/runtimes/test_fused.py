@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.networks.build import WeightSources
 from lstr.extractors.networks.runtimes.fused import DTYPES, fuse
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
+from lstr.extractors.weights.sources import WeightSources
+from tests.support.backbones import build_backbone
 
 SIDE = 64
 

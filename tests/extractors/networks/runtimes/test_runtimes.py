@@ -10,10 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import NetworkRuntimeError, RecipeError
-from lstr.extractors.networks import build
-from lstr.extractors.networks.backbones.backbones import build_backbone
-from lstr.extractors.networks.build import INPUTS, WeightSources
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.runtimes.conversion import NetworkJob
 from lstr.extractors.networks.runtimes.fused import fuse
@@ -24,6 +22,8 @@ from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
+from lstr.extractors.weights.sources import WeightSources
+from tests.support.backbones import build_backbone, scale_of
 
 SIDE = 32
 PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
@@ -215,7 +215,7 @@ def test_a_network_that_was_converted_is_not_built_again(tmp_path, monkeypatch):
     backbone = build_backbone("shufflenetv2", 10)
     randomise(backbone, 0)
     torch.save({"state_dict": backbone.state_dict()}, tmp_path / "flow.pth")
-    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *INPUTS["flow", "shufflenetv2"])
+    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *scale_of("shufflenetv2", "flow"))
     recipe = Recipe(None, part, flow_algorithm="dis-medium", long_side=160, short_side=64, crop=64)
     sources = WeightSources(flow=str(tmp_path / "flow.pth"))
     images, store, found = np.random.default_rng(0).integers(0, 256, (2, 1, 64, 64, 10), np.uint8), Store(), []
@@ -223,7 +223,7 @@ def test_a_network_that_was_converted_is_not_built_again(tmp_path, monkeypatch):
         twostream = build_as(recipe, sources, "cpu").again(options=RunOptions("openvino", store=store))
         found.append(twostream.pooled("flow", images))
         assert "flow" in twostream.networks and twostream.recipe.flow == part
-        monkeypatch.setattr(build, "build_backbone", _refuse)
+        monkeypatch.setitem(NETWORKS, "shufflenetv2", replace(NETWORKS["shufflenetv2"], build=_refuse))
     assert (found[0] == found[1]).all()
     other = replace(recipe, flow=replace(part, sha256="0" * 16))
     with pytest.raises(AssertionError, match="built"):  # weights that are others are looked at whole

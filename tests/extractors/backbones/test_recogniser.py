@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
-from lstr.extractors.networks.backbones.backbones import registry
-from lstr.extractors.networks.build import WeightSources, build_network, network_recipe
+from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.runtimes.fused import fuse
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.weights.sources import WeightSources
 
 TSM = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"  # as mmaction2 ships it
 
@@ -50,7 +51,7 @@ def recogniser(config) -> torch.nn.Module:
     models = registry()
     from mmengine.config import Config
 
-    from lstr.extractors.networks.backbones.recogniser import find_config
+    from lstr.extractors.backbones.recogniser import find_config
 
     model = Config.fromfile(str(find_config(str(config)))).model
     for gone in ("pretrained", "init_cfg"):

@@ -8,6 +8,8 @@ of six frames: its segments are spread over the chunk, and their features averag
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,11 @@ from mmaction.models.recognizers import Recognizer2D
 from mmengine.config import Config
 from torch import Tensor, nn
 
+from lstr.extractors.backbones.mmaction_config import FETCHING, TORCHVISION, check_backbone
+from lstr.extractors.backbones.mmaction_registry import quiet, registry
+from lstr.extractors.backbones.network import CHANNELS, RESNET50_COST, Input, Network, torchvision_name
 from lstr.extractors.errors import MissingPathError, RecipeError
 from lstr.extractors.names import slug
-from lstr.extractors.networks.backbones.backbone_config import FETCHING, check_backbone
-from lstr.extractors.networks.backbones.backbones import quiet, registry
-from lstr.extractors.recipe import CHANNELS, NetworkRecipe
 
 Channels = tuple[float, ...]
 """A number per channel."""
@@ -38,8 +40,8 @@ class Features(Recognizer2D):
         return self.extract_feat(x[:, None], stage="backbone")[0]
 
 
-def read_recogniser(config_name: str, stream: str) -> NetworkRecipe:
-    """A stream's network by its mmaction2 config: a path, or the name of a config that comes with mmaction2.
+def read_recogniser(config_name: str, stream: str) -> Network:
+    """A network of one stream by its mmaction2 config: a path, or the name of a config that comes with mmaction2.
 
     Raises MissingPathError when there is none, RecipeError when it is no 2D recogniser for that stream.
     """
@@ -66,13 +68,25 @@ def read_recogniser(config_name: str, stream: str) -> NetworkRecipe:
         takes = {0: "no images", 3: "frames", 10: "five flow fields"}.get(channels, f"{channels} channels")
         wanted = {"rgb": "frames (3 channels)", "flow": "five flow fields (in_channels=10)"}[stream]
         raise RecipeError(f"{config_name} takes {takes}, the {stream} stream has {wanted}.", "choose another config.")
-    mean, std, bgr = _scale(path, config, model, channels)
+    scale = _scale(path, config, model, channels)
     segments = getattr(built.backbone, "num_segments", None) or 1
     if stream == "flow" and segments > 1:
         raise RecipeError(f"{config_name} looks at {segments} segments, and a chunk has flow for one.", HINT)
     name = slug(path.stem, "network", LONGEST)
     width = _width(path, built, channels, segments)
-    return NetworkRecipe(name, "", "", 1, mean, std, config=backbone, width=width, segments=segments, bgr=bgr)
+    return replace(described(name, backbone), width=width, inputs={stream: scale}, segments=segments)
+
+
+def described(name: str, backbone: dict) -> Network:
+    """The entry of a backbone in mmaction2's config language, as far as it says; it costs what a ResNet-50 does."""
+    own_names = str(backbone.get("type")).startswith(TORCHVISION)
+    rename = str if own_names else torchvision_name
+    build = partial(_build_for, backbone)
+    return Network(name, 0, build, {}, RESNET50_COST, "", config=backbone, rename=rename, fuses=False)
+
+
+def _build_for(backbone: dict, channels: int) -> nn.Module:
+    return build_recogniser(backbone)  # which says itself how many it takes
 
 
 def find_config(name: str) -> Path:
@@ -130,8 +144,8 @@ def _name(kind: object) -> str:
     return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
 
 
-def _scale(path: Path, config: Mapping, model: Mapping, channels: int) -> tuple[Channels, Channels, bool]:
-    """Mean and deviation per channel, and whether blue comes first: 1.x has them in the model, 0.x beside it."""
+def _scale(path: Path, config: Mapping, model: Mapping, channels: int) -> Input:
+    """How it is given images: 1.x has that in the model, 0.x beside it."""
     scale = model.get("data_preprocessor") or config.get("img_norm_cfg") or {}
 
     def per_channel(name: str) -> Channels:
@@ -142,7 +156,7 @@ def _scale(path: Path, config: Mapping, model: Mapping, channels: int) -> tuple[
 
     # decoded frames are RGB, so what a config calls to_rgb (1.x) or to_bgr (0.x) turns them round
     bgr = bool(scale.get("to_rgb") if "data_preprocessor" in model else scale.get("to_bgr"))
-    return per_channel("mean"), per_channel("std"), bgr
+    return Input(per_channel("mean"), per_channel("std"), bgr)
 
 
 @torch.no_grad()

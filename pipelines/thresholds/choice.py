@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lstr.checkpoints.checkpoint import Checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
 
 NAMES = ("on", "off", "min_length", "merge_gap")

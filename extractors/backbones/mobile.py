@@ -3,8 +3,6 @@
 Their names are those of torchvision's published files, so that these load as they are.
 """
 
-from mmaction.registry import MODELS
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torchvision.models import mobilenet_v3_small, shufflenet_v2_x1_0
 
@@ -16,12 +14,11 @@ def _stem(whole: nn.Module, name: str, in_channels: int) -> None:
     stages[0] = nn.Conv2d(in_channels, first.out_channels, 3, 2, 1, bias=False)
 
 
-@MODELS.register_module()
-class ShuffleNetV2(BaseModule):
+class ShuffleNetV2(nn.Module):
     """ShuffleNetV2 1.0× (Ma et al. 2018) without its classifier: (B, C, H, W) to (B, 1024, H/32, W/32), not pooled."""
 
-    def __init__(self, in_channels: int = 3, init_cfg: dict | None = None):
-        super().__init__(init_cfg)
+    def __init__(self, in_channels: int = 3):
+        super().__init__()
         whole = shufflenet_v2_x1_0(weights=None)
         _stem(whole, "conv1", in_channels)
         self.conv1, self.maxpool = whole.conv1, whole.maxpool
@@ -33,12 +30,11 @@ class ShuffleNetV2(BaseModule):
         return self.conv5(self.stage4(self.stage3(self.stage2(x))))
 
 
-@MODELS.register_module()
-class MobileNetV3Small(BaseModule):
+class MobileNetV3Small(nn.Module):
     """MobileNetV3-Small (Howard et al. 2019) without its classifier: (B, C, H, W) to (B, 576, H/32, W/32)."""
 
-    def __init__(self, in_channels: int = 3, init_cfg: dict | None = None):
-        super().__init__(init_cfg)
+    def __init__(self, in_channels: int = 3):
+        super().__init__()
         self.features = mobilenet_v3_small(weights=None).features
         _stem(self, "features.0", in_channels)
 

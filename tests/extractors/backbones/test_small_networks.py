@@ -6,11 +6,11 @@ import pytest
 import torch
 from torchvision import models
 
-from lstr.extractors.networks.backbones.backbones import CONFIGS, build_backbone
-from lstr.extractors.networks.build import INPUTS
-from lstr.extractors.networks.weights import identify, load_crossed, load_weights, randomise
+from lstr.extractors.backbones.networks import NETWORKS
+from lstr.extractors.networks.weights import identify, load_weights, randomise
 from lstr.extractors.presets import PRESETS, preset_of
-from lstr.extractors.recipe import FEATURES, NetworkRecipe, Recipe
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from tests.support.backbones import build_backbone, scale_of
 
 SMALL = {
     "resnet18": partial(models.resnet18, weights=None),
@@ -19,10 +19,15 @@ SMALL = {
 }
 
 
-def test_each_network_is_described():
-    assert (
-        FEATURES.keys() == CONFIGS.keys() == {network for _, network in INPUTS} == {"resnet50", "bninception", *SMALL}
-    )
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_entry_says_what_its_network_does(name):
+    network = NETWORKS[name]
+    assert network.name == name and network.licence and network.fits(network.smallest)
+    for stream, channels in (("rgb", 3), ("flow", 10)):
+        given = network.inputs[stream]
+        assert len(given.mean) == len(given.std) == channels
+        made = network.build(channels).eval()(torch.zeros(1, channels, network.smallest, network.smallest))
+        assert made.shape == (1, network.width, 1, 1)
 
 
 @pytest.mark.parametrize("network", SMALL)
@@ -32,8 +37,8 @@ def test_torchvisions_files_load_into_both_streams(tmp_path, network):
     torch.save(published.state_dict(), tmp_path / "file.pth")
     assert identify(tmp_path / "file.pth") == (network, "rgb")
     rgb, flow = build_backbone(network, 3), build_backbone(network, 10)
-    load_weights(rgb, tmp_path / "file.pth", network)
-    load_crossed(flow, tmp_path / "file.pth", network)
+    load_weights(rgb, tmp_path / "file.pth", NETWORKS[network])
+    load_weights(flow, tmp_path / "file.pth", NETWORKS[network], inflate=True)
     seen = []
     last = {"resnet18": "layer4", "shufflenetv2": "conv5", "mobilenetv3": "features"}[network]
     published.get_submodule(last).register_forward_hook(lambda *call: seen.append(call[-1]))
@@ -42,7 +47,7 @@ def test_torchvisions_files_load_into_both_streams(tmp_path, network):
         images = torch.rand(1, 3, 48, 80)
         published(images)
         maps = rgb(images)
-    assert maps.shape[1] == FEATURES[network] and torch.equal(maps, seen[0])
+    assert maps.shape[1] == NETWORKS[network].width and torch.equal(maps, seen[0])
     stems = [next(w for w in net.state_dict().values() if w.dim() == 4) for net in (rgb, flow)]
     assert torch.allclose(stems[1], stems[0].mean(1, keepdim=True).expand_as(stems[1]))
     torch.save(flow.state_dict(), tmp_path / "flow.pth")
@@ -61,7 +66,7 @@ def test_random_weights_keep_the_scale_of_what_goes_through(network):
 
 def test_the_choices_of_a_recipe():
     live = PRESETS["live"]
-    part = NetworkRecipe("shufflenetv2", "mine", "0" * 16, 2, *INPUTS["flow", "shufflenetv2"])
+    part = NetworkRecipe("shufflenetv2", "mine", "0" * 16, 2, *scale_of("shufflenetv2", "flow"))
     recipe = Recipe(None, part, long_side=160, flow_algorithm="difference-yrb", short_side=64, crop=64)
     again = preset_of(recipe)
     assert (again.parts["flow"].network, again.parts["flow"].mean) == ("shufflenetv2", part.mean)

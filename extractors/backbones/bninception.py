@@ -8,11 +8,7 @@ Strided convolutions round down while strided pools round up, so sides must be m
 from collections import OrderedDict
 
 import torch
-from mmaction.registry import MODELS
-from mmengine.model import BaseModule
 from torch import Tensor, nn
-
-FEATURES = 1024
 
 # name: (1x1, 3x3 reduce, 3x3, double reduce, double, pool, pool_proj); 0 = branch absent, which is a stride of 2
 BLOCKS = {
@@ -29,15 +25,25 @@ BLOCKS = {
 }
 
 
-@MODELS.register_module()
-class BNInception(BaseModule):
+class _Sides(nn.Module):
+    """Refuses images that the branches cannot meet on; a module, so that the network can be traced around it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same (B, C, H, W)."""
+        if x.shape[-1] % 32 or x.shape[-2] % 32:
+            raise ValueError(f"BN-Inception needs sides that are multiples of 32, got {tuple(x.shape[-2:])}")
+        return x
+
+
+class BNInception(nn.Module):
     """BN-Inception without its classifier: (B, in_channels, H, W) to (B, 1024, H/32, W/32), not pooled.
 
     H and W must be multiples of 32. `in_channels` is 10 for five flow fields, 3 for RGB.
     """
 
-    def __init__(self, in_channels: int = 10, init_cfg: dict | None = None):
-        super().__init__(init_cfg)
+    def __init__(self, in_channels: int = 10):
+        super().__init__()
+        self._sides = _Sides()
         self._stem_pool = nn.MaxPool2d(3, 2, ceil_mode=True)
         self._average = nn.AvgPool2d(3, 1, 1, ceil_mode=True, count_include_pad=True)
         self._maximum = nn.MaxPool2d(3, 1, 1, ceil_mode=True)
@@ -64,7 +70,6 @@ class BNInception(BaseModule):
             width = one + three + double + (project or width)
         for name, layer in layers.items():
             self.add_module(name, layer)
-        self.unit_names = tuple(name for name in layers if not name.endswith("_bn"))
         self.activation: nn.Module = nn.ReLU(inplace=True)
 
     def _unit(self, name: str, x: Tensor) -> Tensor:
@@ -73,9 +78,7 @@ class BNInception(BaseModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, 224, 224) → (B, 1024, 7, 7); features are non-negative."""
-        if x.shape[-1] % 32 or x.shape[-2] % 32:
-            raise ValueError(f"BN-Inception needs sides that are multiples of 32, got {tuple(x.shape[-2:])}")
-        x = self._stem_pool(self._unit("conv1_7x7_s2", x))  # (B, 64, 56, 56)
+        x = self._stem_pool(self._unit("conv1_7x7_s2", self._sides(x)))  # (B, 64, 56, 56)
         x = self._unit("conv2_3x3", self._unit("conv2_3x3_reduce", x))
         x = self._stem_pool(x)  # (B, 192, 28, 28)
         for block, (one, _, _, _, _, pool, project) in BLOCKS.items():

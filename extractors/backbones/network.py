@@ -1,0 +1,124 @@
+"""A feature network: all that is true of it, in one value. What it is made of is imported where it is first built."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lstr.extractors.names import is_slug
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
+SMALLEST = 32  # pixels of an image, whose last map is one pixel then
+TIMM = "timm:"  # begins the name of a network of timm
+PUBLISHED_HEADS = r"fc|last_linear|new_fc|fc_action\w*|cls_head|classifier"
+MEAN = "mean"
+"""The one rule by which kernels for frames become kernels for other channels: their mean over the colours, repeated."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """How a network is given images: mean and deviation per channel on the 0–255 scale, and whether blue is first."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    bgr: bool = False
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a network costs, for plans."""
+
+    seconds: float
+    """Of one core, for an image of 224 pixels in float32."""
+    bf16: float
+    """The same in bfloat16; int8 takes about as long."""
+    bytes: float
+    """With its state while it trains."""
+    training: float
+    """On an image, against the other networks."""
+
+
+# (mean, std) on the 0–255 scale; those of the two published networks are the authors' of LSTR, in the code of their
+# later work (Stochastic Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0)
+IMAGENET = Input((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+HALVES = Input((127.5,) * 10, (127.5,) * 10)  # .5 and .5 of the 0–1 scale
+FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # 0 where nothing moves, 1 where something moves by five
+CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
+UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
+
+FEW_WEIGHTS = {
+    "rgb": {"batch_size": 48, "lr": 2e-3, "epochs": 40},
+    "flow": {"batch_size": 48, "lr": 2e-3, "epochs": 60},
+}
+"""Of networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on the first
+fold of UT-Interaction (benchmarks/finetuned.py)."""
+
+# the two published networks are measured, on two cores of an AMD EPYC (docs/how-to/speed.md); what others cost follows
+# from their multiply-adds and weights
+RESNET50_COST = Cost(0.102, 0.06, 280e6, 2.0)
+
+
+@dataclass(frozen=True)
+class Network:
+    """One feature network: images (B, C, H, W) → maps (B, width, h, w), of one pixel where it makes no maps."""
+
+    name: str
+    width: int
+    """Features of an image."""
+    build: Callable[[int], "nn.Module"]
+    """The module for so many channels, with its own first weights. Raises ExtractorError where that cannot be."""
+    inputs: Mapping[str, Input]
+    """By stream."""
+    cost: Cost
+    licence: str
+    """Of the weights that its authors published."""
+    smallest: int = SMALLEST
+    """Pixels of an image's side."""
+    multiple: int = 1
+    """Pixels that a side is a multiple of."""
+    segments: int = 1
+    """Frames of a chunk that it sees together."""
+    config: dict | None = field(default=None, hash=False)
+    """Its backbone in mmaction2's config language, where the recipe needs that to build it."""
+    inflates: bool = False
+    """Whether features of flow may come from a file of RGB weights, by the rule MEAN; where both kinds are published,
+    such a file is a mistake."""
+    rename: Callable[[str], str] = str
+    """The name here of a tensor in a published file."""
+    classifier: str = PUBLISHED_HEADS
+    """Pattern of the modules in a published file that are its classifier."""
+    written_as: tuple[tuple[str, str], ...] = ()
+    """How the names in a file that is trained here begin, and how they begin in the published one."""
+    last_norm: str | None = None
+    """How the name of the batch norm that ends a residual block ends."""
+    depthwise: bool = False
+    """Whether it convolves channel by channel, which a processor's bfloat16 makes slower: 5.2 ms an image for 3.0."""
+    finetuning: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
+    """Settings of `lstr finetune` from random weights that differ from the usual ones, by stream."""
+    fuses: bool = True
+    """Whether batch norms go into convolutions wherever they follow one. Of networks whose features were made without,
+    they stay: features would differ by rounding, those in int8 by steps."""
+
+    def fits(self, side: int) -> bool:
+        """Whether it takes square images of so many pixels."""
+        return side >= self.smallest and side % self.multiple == 0
+
+    @property
+    def sides(self) -> str:
+        """What `fits` demands, for people."""
+        return f"a multiple of {self.multiple}" if self.multiple > 1 else f"{self.smallest} or more"
+
+
+def is_network_name(name: object) -> bool:
+    """Whether a recipe may call a network so: a part of a path, after `timm:` or not."""
+    return isinstance(name, str) and is_slug(name.removeprefix(TIMM))
+
+
+def torchvision_name(name: str) -> str:
+    """mmaction2's name of a ResNet's tensor: layer1.0.conv1.weight → layer1.0.conv1.conv.weight."""
+    name = re.sub(r"(^|\.)conv(\d)\.(weight|bias)$", r"\1conv\2.conv.\3", name)
+    name = re.sub(r"(^|\.)bn(\d)\.", r"\1conv\2.bn.", name)
+    return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")

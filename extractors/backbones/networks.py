@@ -1,0 +1,142 @@
+"""The feature networks by name. One that is added here is known everywhere: recipes, commands, plans, training."""
+
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from lstr.extractors.backbones.mmaction_registry import registry
+from lstr.extractors.backbones.network import (
+    CAFFE,
+    FEW_WEIGHTS,
+    FIVE_PIXELS,
+    HALVES,
+    IMAGENET,
+    RESNET50_COST,
+    TIMM,
+    UNDIVIDED,
+    Cost,
+    Network,
+    torchvision_name,
+)
+from lstr.extractors.errors import RecipeError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def _resnet(depth: int, channels: int) -> "nn.Module":
+    from lstr.extractors.backbones.resnet import ResNet
+
+    return ResNet(depth, channels)
+
+
+def _bninception(channels: int) -> "nn.Module":
+    from lstr.extractors.backbones.bninception import BNInception
+
+    return BNInception(channels)
+
+
+def _shufflenetv2(channels: int) -> "nn.Module":
+    from lstr.extractors.backbones.mobile import ShuffleNetV2
+
+    return ShuffleNetV2(channels)
+
+
+def _mobilenetv3(channels: int) -> "nn.Module":
+    from lstr.extractors.backbones.mobile import MobileNetV3Small
+
+    return MobileNetV3Small(channels)
+
+
+RESNET50 = Network(
+    "resnet50",
+    2048,
+    partial(_resnet, 50),
+    {"rgb": IMAGENET, "flow": HALVES},  # of rgb_kinetics, rgb_anet and mmaction2's configs; of flow_anet
+    RESNET50_COST,
+    "Apache-2.0",
+    rename=torchvision_name,
+    last_norm="conv3.bn",
+)
+BNINCEPTION = Network(
+    "bninception",
+    1024,
+    _bninception,
+    {"rgb": CAFFE, "flow": UNDIVIDED},  # of rgb_kinetics_bninception, flow_kinetics_bninception
+    Cost(0.056, 0.033, 130e6, 1.0),
+    "BSD-2-Clause",
+    multiple=32,  # strides round down and pools round up, so its branches meet only there (facts, section 2)
+    written_as=(("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc.")),  # tsn-pytorch
+)
+RESNET18 = Network(
+    "resnet18",
+    512,
+    partial(_resnet, 18),
+    {"rgb": IMAGENET, "flow": FIVE_PIXELS},
+    Cost(0.045, 0.026, 134e6, 0.9),
+    "BSD-3-Clause",
+    rename=torchvision_name,
+    last_norm="conv2.bn",
+)
+SHUFFLENETV2 = Network(
+    "shufflenetv2",
+    1024,
+    _shufflenetv2,
+    {"rgb": IMAGENET, "flow": FIVE_PIXELS},
+    Cost(0.004, 0.004, 15e6, 0.25),
+    "BSD-3-Clause",
+    depthwise=True,
+    finetuning=FEW_WEIGHTS,
+    fuses=False,
+)
+MOBILENETV3 = Network(
+    "mobilenetv3",
+    576,
+    _mobilenetv3,
+    {"rgb": IMAGENET, "flow": FIVE_PIXELS},
+    Cost(0.002, 0.002, 11e6, 0.25),
+    "BSD-3-Clause",
+    depthwise=True,
+    finetuning=FEW_WEIGHTS,
+    fuses=False,
+)
+NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, RESNET18, SHUFFLENETV2, MOBILENETV3)}
+"""The two with published features first, then smaller ones for videos of one's own (benchmarks/frontier.py)."""
+
+
+def known_network(name: str) -> Network | None:
+    """The entry of a name in NETWORKS, or of `timm:NAME`; None for another, as the config of a recogniser.
+
+    Raises RecipeError where timm is not installed or has no such network.
+    """
+    if name.startswith(TIMM):
+        from lstr.extractors.backbones.timm_networks import timm_network
+
+        return timm_network(name.removeprefix(TIMM))
+    return NETWORKS.get(name)
+
+
+def entry_of(name: str, stream: str) -> Network:
+    """The entry that a recipe file or a command means by a name: one that is known, or of a mmaction2 config.
+
+    Raises MissingPathError where there is no such config, RecipeError where it cannot serve the stream.
+    """
+    return known_network(name) or _recogniser().read_recogniser(name, stream)
+
+
+def network_of(name: str, config: dict | None = None) -> Network:
+    """The entry of a network in a recipe, by its name there and its backbone. Raises RecipeError as `known_network`."""
+    if config is not None:
+        return _recogniser().described(name, config)
+    entry = known_network(name)
+    if entry is None:
+        raise RecipeError(f"{name} is no network that is known here.", f"known are {', '.join(NETWORKS)}.")
+    return entry
+
+
+def _recogniser() -> ModuleType:
+    """The module of mmaction2's recognisers; mmaction2 is imported where it is first needed."""
+    registry()  # quietly, or with an error of ours
+    from lstr.extractors.backbones import recogniser
+
+    return recogniser

@@ -1,0 +1,42 @@
+"""A checkpoint that was read: a model ready to score, and what is known of it. Whoever holds one needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lstr.config import WindowConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lstr.models.kind import Model
+
+FORMAT = "lstr-checkpoint/1"
+TENSORS = "model_state_dict"
+CALIBRATION = "calibration"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model ready to score, and what is known of it."""
+
+    model: Model
+    """In eval mode, on the CPU."""
+    config: WindowConfig
+    classes: tuple[str, ...]
+    recipe: dict[str, Any] | None
+    """The feature recipe it was trained on; None when not recorded."""
+    metrics: dict[str, Any]
+    extra: dict[str, Any]
+    calibration: dict[str, dict[str, Tensor]]
+    """Batch-norm statistics of random feature networks by stream: part of the recipe that JSON cannot hold."""
+    versions: dict[str, str]
+    format: str
+    path: Path
+    assumed: dict[str, Any]
+    """Configuration that neither the file nor the caller states."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the model file states that it is from; empty for a checkpoint."""

@@ -1,0 +1,164 @@
+"""What a detection on one source leaves behind when it is over: its timeline, and the files of a whole run."""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.extractors.video.live_reader import Gap
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.format import Detection
+from lstr.pipelines.detection.decision import Decision, span
+from lstr.pipelines.detection.effort import Since
+from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.outputs import DEFAULT, write_outputs
+from lstr.pipelines.detection.sink import End, Sink
+from lstr.pipelines.detection.spool import Spool
+from lstr.pipelines.detection.status import LATENCIES
+from lstr.pipelines.networks.checkpoint_recipe import recipe_of
+from lstr.timeline import FORMAT
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a detection leaves behind, and where."""
+
+    folder: Path | None = None
+    """Gets ID.jsonl, line by line, and when a source is over ID and an ending for each of the other `formats`."""
+    formats: Collection[str] = DEFAULT
+    """Of the files in the folder: names of `outputs.FORMATS`."""
+    lines: TextIO | None = None
+    """Takes the JSONL too."""
+    labels: Labels | None = None
+    """Drawn beside the detections."""
+    embed: int = 0
+    """Bytes up to which a video is put into its page."""
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether each source gets a page."""
+        return self.folder is not None and "html" in self.formats
+
+
+NO_FILES = OutputOptions()
+
+
+class Files(Sink):
+    """The timeline of one source, and a file of each chosen format when it is over. Memory does not grow with it."""
+
+    needs_all, name = True, "its files"
+
+    def __init__(self, loaded: Checkpoint, options: OutputOptions, thresholds: Mapping[str, Any], since: Since):
+        self._loaded, self._options, self._thresholds, self._since = loaded, options, thresholds, since
+        self._decided = self._chunks = 0
+        self._actions = [c for c, label in enumerate(loaded.classes) if label not in (BACKGROUND, AMBIGUOUS)]
+        self._best: tuple[float, str, float] | None = None  # score, class, time
+        self._latencies: deque[float] = deque(maxlen=LATENCIES)
+        self._spool: Spool | None = None
+
+    def open(self, source: Opened) -> None:
+        """Raises OutputError where nothing can be kept."""
+        self._source, folder = source, self._options.folder
+        with_scores = folder is not None and {*self._options.formats} != {"jsonl"}
+        self._spool = Spool(len(self._loaded.classes), folder, with_scores)
+
+    def take(self, decision: Decision) -> None:
+        """Keep what the files need."""
+        gaps = decision.gaps
+        if self._decided == 0:  # those before --start
+            first = min([decision.chunk, *(gap.first for gap in gaps)])
+            gaps = [*([Gap(0, first, "skipped")] if first else []), *gaps]
+        self._decided += 1
+        self._chunks = decision.chunk + 1  # with those before and between that were not decided
+        self._latencies.append(decision.latency_ms)
+        for c in self._actions:
+            if self._best is None or decision.scores[c] > self._best[0]:
+                self._best = float(decision.scores[c]), self._loaded.classes[c], decision.time
+        assert self._spool, "it is open"
+        self._spool.add(decision.chunk, decision.scores)
+        kept = [{"gap": gap.reason, **span(gap)} for gap in gaps]
+        self._spool.add_lines([*kept, *(event.to_dict() for event in decision.events)])
+
+    def close(self, end: End) -> tuple[dict, Path | None] | None:
+        """Write the files; the timeline, and where its page is. None of a source without a decision.
+
+        Raises as `write_outputs`.
+        """
+        if self._spool is None:
+            return None
+        with closing(self._spool) as spool:
+            if end.error or not self._decided:
+                return None
+            spool.add_lines(event.to_dict() for event in end.events)
+            return self._write(spool, end)
+
+    def _write(self, spool: Spool, end: End) -> tuple[dict, Path | None]:
+        seconds, options, source = self._since.seconds, self._options, self._source
+        kept = spool.lines()
+        events = [line for line in kept if "event" in line]
+        ended = [event for event in events if event["event"] == "ended"]
+        expected = [event for event in events if event["event"] == "expected"]
+        loaded, recipe, best = self._loaded, recipe_of(self._loaded), self._best
+        document = {
+            "format": FORMAT,
+            "source": source.origin,
+            "duration": self._chunks * CHUNK_SECONDS if end.duration is None else end.duration,
+            "checkpoint": str(loaded.path),
+            "recipe": recipe.id if recipe else None,
+            "classes": list(loaded.classes),
+            "seconds_per_chunk": CHUNK_SECONDS,
+            "chunks": self._chunks,
+            "decided": self._decided,
+            "thresholds": self._thresholds,
+            "segments": sorted_segments({key: e[key] for key in ("label", "start", "end", "score")} for e in ended),
+            **(
+                {"expected": [{key: e[key] for key in e if key != "event"} for e in expected]}
+                if loaded.config.n_ahead
+                else {}
+            ),
+            **({"best": {"label": best[1], "score": round(best[0], 4), "time": best[2]}} if best else {}),
+            "gaps": [{"start": g["start"], "end": g["end"], "reason": g["gap"]} for g in kept if "gap" in g],
+            "speed": {
+                "seconds": round(seconds, 2),
+                "decisions_per_second": round(self._decided / seconds, 2),
+                "realtime_factor": round(self._decided * CHUNK_SECONDS / seconds, 3),
+                "processor_seconds_per_video_second": round(self._since.processor_seconds(), 4),
+                **self._latency(end.live is not None),
+            },
+            "warnings": list(end.warnings),
+            **({"live": dict(end.live)} if end.live is not None else {}),
+        }
+        page = None
+        if options.folder and spool.with_scores:
+            scores, truth = spool.scores(), truth_of(options.labels, source.id)
+            detection = Detection(
+                source.id, document, scores, events, source.video, truth, loaded.recipe, options.embed
+            )
+            write_outputs(options.folder, detection, options.formats)
+            page = options.folder / f"{source.id}.html" if options.has_pages else None
+        return document, page
+
+    def _latency(self, live: bool) -> dict:
+        """Of the newest decisions, in milliseconds."""
+        if not live:
+            return {"lstr_step_ms_median": round(float(np.median(self._latencies)), 2)}
+        p50, p95 = np.percentile(self._latencies, (50, 95))
+        return {"latency_ms": {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}}
+
+
+def truth_of(labels: Labels | None, video_id: str) -> Sequence[Segment] | None:
+    """A video's labelled segments, to draw beside the detected ones; None without labels or an entry."""
+    video = labels.videos.get(video_id) if labels else None
+    return video.segments if video else None
+
+
+def sorted_segments(segments: Iterable[dict]) -> list[dict]:
+    """Segments by start, then label."""
+    return sorted(segments, key=lambda s: (s["start"], s["label"]))

@@ -1,0 +1,191 @@
+"""A source while it runs: what a video and a camera have in common, and the step that makes the decisions of both."""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.extractors.errors import OutputError
+from lstr.extractors.run import FeatureRow
+from lstr.extractors.video.live_reader import Gap
+from lstr.pipelines.detection.decision import Decision, decision_of
+from lstr.pipelines.detection.effort import Effort, Since
+from lstr.pipelines.detection.events import Decided, Opened
+from lstr.pipelines.detection.files import NO_FILES, Files, OutputOptions
+from lstr.pipelines.detection.json_lines import JsonLines
+from lstr.pipelines.detection.sink import End, Feed, MakeSink, Outlet, Sink
+from lstr.pipelines.detection.status import Status
+from lstr.pipelines.failures import failure_of
+from lstr.pipelines.progress import Notice
+from lstr.timeline import Thresholds, Timeline, thresholds_of
+
+if TYPE_CHECKING:  # torch comes with the first source
+    from lstr.pipelines.detection.streams import SharedStreams, Streams
+
+
+class Running:
+    """A source that is decided: its timeline, its status, and where its decisions go."""
+
+    live = False
+    """Whether it goes on whatever its sinks do."""
+
+    def __init__(self, source_id: str, origin: str, deciding: "Deciding", total: int | None = None):
+        self.id, self.origin, self.deciding = source_id, origin, deciding
+        self.timeline = Timeline(deciding.loaded.classes, deciding.rules)
+        self.status = Status(source_id, total)
+        self.outlets: list[Outlet] = []
+        self.left = False
+        """Nobody wants more decisions on it."""
+        self.lost: Exception | None = None
+        """What a sink that needs all has failed with."""
+
+    def open(self, since: Since, video: Path | None = None) -> Opened:
+        """Open its sinks. Raises what one raises that needs all and is waited for."""
+        refresh = self.refresh if self.live else None
+        opened = Opened(self.id, self.status, self.deciding.loaded.classes, refresh, self.origin, video)
+        for sink in self.deciding.sinks_of(self, since):
+            self.outlets.append(Feed(sink, self.deciding.changed) if self.live else Outlet(sink))
+            self.outlets[-1].open(opened)
+        return opened
+
+    def refresh(self) -> Status:
+        """Its status, as of now."""
+        return self.status
+
+    def take(self, made: "Made") -> Decided:
+        """Hand a decision to the sinks. Raises what one raises that needs all and is waited for."""
+        decision = made.decision
+        self.status.decide(decision.time, decision.latency_ms, made.seen, self.deciding.loaded.config)
+        for outlet in self.outlets:
+            outlet.take(decision)
+        return Decided(self.id, decision)
+
+    def close(self, end: End) -> None:
+        """Close the sinks; raises as `take`."""
+        for outlet in self.outlets:
+            outlet.close(end)
+
+    def troubles(self) -> Iterator[Notice]:
+        """What its sinks have failed with since the last call. Raises as `failure_of`; a full disk ends no live one."""
+        for outlet in self.outlets:
+            if outlet.told or (error := outlet.error) is None:
+                continue
+            outlet.told = True
+            try:
+                reason = failure_of(error, self.origin).reason
+            except OutputError as full:
+                if not self.live:
+                    raise
+                error, reason = full, str(full)
+            if outlet.sink.needs_all:
+                self.lost = self.lost or error
+            yield Notice(f"{reason} The decisions on {self.origin} go on without {outlet.sink.name}.")
+
+    def fail(self, error: Exception) -> None:
+        """It cannot be decided any more."""
+        raise error
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A chunk of a source whose features are there."""
+
+    source: Running
+    place: int
+    """In the model's state."""
+    row: FeatureRow
+    since: float
+    """When it was closed, or its features were there, on the monotonic clock."""
+    gaps: Sequence[Gap] = ()
+    """What of the source is missing before it."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A decision that nobody has seen yet."""
+
+    source: Running
+    decision: Decision
+    seen: int
+    """Chunks that the stream has seen."""
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """How the decisions on all sources of a session are made, and what becomes of them."""
+
+    loaded: Checkpoint
+    thresholds: Thresholds | Mapping[str, Thresholds] | None = None
+    """The checkpoint's where it is None."""
+    precision: str = "float32"
+    """As for `lstr.streaming.create`."""
+    on_gap: str = "keep"
+    """What the model remembers after a live source was away: `keep` all, or `reset`."""
+    output: OutputOptions = NO_FILES
+    sinks: Sequence[MakeSink] = ()
+    """Of each source, beside its files and lines."""
+    named: bool = False
+    """Whether lines of live sources in one stream say whose they are."""
+    effort: Effort = field(default_factory=Effort)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    """Notified when anything happens to a live source."""
+
+    @cached_property
+    def rules(self) -> Thresholds | Mapping[str, Thresholds]:
+        """The thresholds in use."""
+        return thresholds_of(self.loaded) if self.thresholds is None else self.thresholds
+
+    @cached_property
+    def streams(self) -> "SharedStreams":
+        """Of the model, which recorded sources share."""
+        from lstr.pipelines.detection.streams import SharedStreams
+
+        return SharedStreams(self.loaded.model, self.precision)
+
+    def sinks_of(self, source: Running, since: Since) -> Iterator[Sink]:
+        """The sinks of a source, the one that gives its timeline first."""
+        output = self.output
+        yield Files(self.loaded, output, source.timeline.describe(), since)
+        if output.lines:
+            yield JsonLines(output.lines, self.named and source.live)
+        if output.folder and "jsonl" in output.formats:
+            yield JsonLines(output.folder)
+        yield from (make() for make in self.sinks)
+
+    def step(self, streams: "Streams", ready: Sequence[Ready]) -> Iterator[Made]:
+        """The causal step of all sources: a chunk's features in, at most one of each; its decision out."""
+        if self.on_gap == "reset" and (away := [r.place for r in ready if any(g.reason == "unseen" for g in r.gaps)]):
+            streams.reset(away)
+        for one, scores in _scored(streams, ready):
+            latency_ms = (monotonic() - one.since) * 1000
+            try:
+                decision = decision_of(self.loaded, one.source.timeline, one.row, scores, latency_ms, one.gaps)
+            except Exception as error:
+                one.source.fail(error)
+                continue
+            self.effort.count()
+            yield Made(one.source, decision, streams.seen(one.place))
+
+
+def _scored(streams: "Streams", ready: Iterable[Ready]) -> Iterator[tuple[Ready, NDArray[np.float32]]]:
+    """Each with its scores (1 + n_ahead, C): of all in one step, or where that fails of each in its own."""
+    waiting = list(ready)
+    if not waiting:
+        return
+    try:
+        scores = streams.step([one.place for one in waiting], [one.row for one in waiting])
+    except Exception as error:
+        if len(waiting) == 1:
+            waiting[0].source.fail(error)
+        else:
+            for one in waiting:
+                yield from _scored(streams, [one])
+        return
+    yield from zip(waiting, scores, strict=True)

@@ -1,0 +1,166 @@
+"""What a model file is made of: a run's checkpoint, the networks of its features, and what else is known."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lstr import __version__
+from lstr.checkpoints import checkpoint
+from lstr.checkpoints.loaded import CALIBRATION, Checkpoint
+from lstr.errors import CheckpointError
+from lstr.extractors.errors import OutputError, RecipeError, WeightsError
+from lstr.extractors.home import home
+from lstr.extractors.networks.build import build_network
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.weights.archive import CARD, DOCUMENT, TENSORS, Archive, Tensors, write_archive
+from lstr.extractors.weights.content import read_state_dict
+from lstr.extractors.weights.model_card import network_file, read_card
+from lstr.extractors.weights.sources import WeightSources
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.model_files.description import describe
+from lstr.pipelines.model_files.model_file import MODEL, SEPARATOR, ModelFile, is_model, open_model, refusals
+from lstr.pipelines.weights.known import find_networks, published_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OWN = ("lstr", "classes", "recipe", "config", "thresholds", "networks", "seen", "checkpoint", "members", "format")
+"""Entries of model.json that `write_model` alone makes."""
+
+
+def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
+    """Pack a checkpoint and the networks of its features into a model file, which appears whole or not at all.
+
+    checkpoint: a run's file. weights: the weights folder (or file) of its networks; with None they are looked for where
+    the run's features recorded them; random ones need no file, published ones are found in the home folder by whoever
+    uses the model. about: what else model.json says, such as title, metrics (as `lstr evaluate --json`), demo, videos;
+    `seen` adds videos {id: SHA-256 or None} to those that the checkpoint and its networks name. The same arguments give
+    the same bytes. Raises CheckpointError, WeightsError, RecipeError or OutputError.
+    """
+    return _write(Path(path), Path(checkpoint), weights, about)
+
+
+def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
+    if path.exists() and not is_model(path):
+        raise OutputError(f"{path} exists and is no model file.", "choose another name with -o, as in fall.lstr.")
+    content = checkpoint.read(file)
+    loaded = checkpoint.interpret(file, content)
+    if loaded.recipe is None or loaded.format != checkpoint.FORMAT:
+        raise CheckpointError(
+            f"{file} does not say how its features were made, so a model file of it could not look at a video.",
+            "train it with `lstr train` on features that `lstr extract` made.",
+        )
+    recipe = Recipe.from_dict(loaded.recipe, file).narrowed(loaded.config.streams)
+    sources = dict.fromkeys(recipe.streams, str(weights)) if weights else find_networks(loaded)
+    parts: dict[str, Tensors | bytes] = {MODEL: Tensors(_named(content))}
+    networks, seen = {}, dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
+    for stream, part in recipe.parts.items():
+        origin = _origin(loaded, stream, recipe, sources.get(stream))
+        networks[stream] = {"from": origin, "network": part.network, "weights": part.weights}
+        source = sources.get(stream)
+        if origin == "inside" and source:
+            card = read_card(network_file(source, stream))
+            seen |= card.seen if card else {}
+            note = card.to_json() if card else None
+            parts[f"{stream}{TENSORS}"] = Tensors(read_state_dict(network_file(source, stream)), note)
+    extra = _without_places(loaded.extra)
+    document = {
+        "title": path.stem,
+        "metrics": {},
+        **{name: value for name, value in about.items() if name not in OWN},
+        "lstr": __version__,
+        "classes": list(loaded.classes),
+        "recipe": loaded.recipe,
+        "config": json.loads(content["config"]),
+        "thresholds": loaded.extra.get("thresholds") or {},
+        "networks": networks,
+        "seen": seen | dict(about.get("seen") or {}),
+        "checkpoint": {
+            "metrics": loaded.metrics,
+            "extra": extra,
+            "versions": loaded.versions,
+        },
+    }
+    return _written(path, document, parts)
+
+
+def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run states of itself, without when and where it was made, nor whether somebody edits the sources at the
+    moment: equal runs give equal files, and no path of this machine goes along."""
+    left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds")}
+    for part, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
+        if isinstance(left.get(part), dict):
+            left[part] = {name: value for name, value in left[part].items() if name not in names}
+    return left
+
+
+def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]) -> ModelFile:
+    document = _plain(document)
+    with replacing(path) as temporary:
+        write_archive(temporary, document, describe(document, path.name), parts)
+    return open_model(path)
+
+
+def change_thresholds(path: str | Path, thresholds: Mapping[str, Mapping[str, float]]) -> Path:
+    """Put other thresholds into a model file, which is replaced whole; nothing else of it changes but the card."""
+    model, archive = open_model(path), Archive(path)
+    with refusals(model.path):
+        parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
+    document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
+    return _written(model.path, document | {"thresholds": thresholds}, parts).path
+
+
+def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: Mapping[str, Any]) -> ModelFile:
+    """Write a copy of a model file whose networks compute by another recipe; `measured` says what that costs.
+
+    Raises OutputError where `output` is another file than a model file, or cannot be written.
+    """
+    if output.exists() and not is_model(output):
+        raise OutputError(f"{output} exists and is no model file.", "choose another name with -o, as in small.lstr.")
+    model, archive = open_model(path), Archive(path)
+    with refusals(model.path):
+        parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
+    document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
+    return _written(output, document | {"recipe": recipe.to_dict(), recipe.precision: measured}, parts)
+
+
+def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":
+    """The tensors of a checkpoint under one name each: the model's own, and calibration/STREAM/NAME."""
+    named = dict(content[checkpoint.TENSORS])
+    for stream, tensors in content.get(CALIBRATION, {}).items():
+        named |= {SEPARATOR.join((CALIBRATION, stream, name)): tensor for name, tensor in tensors.items()}
+    return named
+
+
+def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None) -> str:
+    """Where a stream's network will come from. Raises WeightsError where its weights are not at hand."""
+    part = recipe.parts[stream]
+    if part.weights == "random":
+        return "random"
+    if published_file(part, stream) and (source is None or Path(source).parent == home()):
+        return "published"
+    if source is None:
+        raise WeightsError(
+            f"{loaded.path} needs its {stream} network, of {part.weights} weights, and nothing says where they are.",
+            "name the folder that `lstr finetune` wrote: --weights DIR.",
+        )
+    found = build_network(stream, part, WeightSources(source, source))[1]
+    if found.sha256 != part.sha256:
+        raise RecipeError(
+            f"The {stream} network in {source} is {found.weights} {found.sha256}, the features of {loaded.path} come "
+            f"from {part.weights} {part.sha256}.",
+            "name the weights that its features were made with: --weights DIR.",
+        )
+    return "inside"
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; numbers that are not finite are null."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

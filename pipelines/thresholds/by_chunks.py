@@ -1,0 +1,84 @@
+"""Thresholds of each class by the F1 over chunks: which chunks are on, against their labels."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.metrics import per_frame as metrics
+from lstr.pipelines.thresholds.hysteresis import hysteresis
+from lstr.timeline import DEFAULT, Thresholds
+
+MOST_LEVELS = 50  # scores tried as `on`
+OFF_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3)  # of `on`, tried as `off`
+
+
+def choose_thresholds(
+    scores: Sequence[np.ndarray], targets: Sequence[np.ndarray], classes: Sequence[str]
+) -> dict[str, Thresholds]:
+    """The `on` and `off` of each class that reach the highest F1 over the chunks of some videos.
+
+    scores and targets (L, C) of each video. What is scored are the chunks that hysteresis leaves on, as `Timeline`
+    decides them; chunks labelled "Ambiguous" do not count. A class that never happens here is not in the result.
+    Lengths and gaps stay at their defaults, for they cost delay.
+    """
+    found = {}
+    mask = metrics.counted(np.concatenate(targets) > 0, classes)
+    starts = _starts_of(scores)
+    for c, label in enumerate(classes):
+        truth = np.concatenate([t[:, c] for t in targets])[mask] > 0
+        if label in (BACKGROUND, AMBIGUOUS) or not truth.any():
+            continue
+        curve = np.concatenate([s[:, c] for s in scores])
+        best = (-1.0, DEFAULT)
+        for on in levels(curve):
+            for share in OFF_SHARES:
+                value = f1(hysteresis(curve, starts, on, on * share)[mask], truth)
+                if value > best[0]:
+                    best = value, Thresholds(on, on * share)
+        found[label] = best[1]
+    return found
+
+
+def levels(curve: np.ndarray) -> list[float]:
+    """Scores to try as `on`: below some of those that occur, spread by rank, denser towards the high ones.
+
+    Each is half way to the next score, because one that occurs is decided otherwise where the last bit differs, as
+    between the batch computation and the stream.
+    """
+    seen = np.unique(curve[curve > 0])[::-1].astype(np.float64)
+    if not len(seen):
+        return []
+    between = (seen + np.append(seen[1:], 0)) / 2
+    ranks = np.unique(np.geomspace(1, len(seen), MOST_LEVELS).astype(int)) - 1
+    return [float(level) for level in between[ranks]]
+
+
+def f1(decided: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
+    """Harmonic mean of precision and recall."""
+    right = np.count_nonzero(decided & truth)
+    return 2 * right / (np.count_nonzero(decided) + np.count_nonzero(truth))
+
+
+def scores_by_class(
+    found: Mapping[str, Thresholds], scores: Sequence[np.ndarray], targets: Sequence[np.ndarray], classes: Sequence[str]
+) -> dict[str, dict[str, float | None]]:
+    """The thresholds of each class with their F1 over chunks, and that of the default ones."""
+    starts, mask = _starts_of(scores), metrics.counted(np.concatenate(targets) > 0, classes)
+    rows, on = np.concatenate(scores), np.concatenate(targets) > 0
+    by_class = {}
+    for label, rules in found.items():
+        c = classes.index(label)
+        by, before = (
+            f1(hysteresis(rows[:, c], starts, used.on, used.off)[mask], on[mask, c]) if on[mask, c].any() else None
+            for used in (rules, DEFAULT)
+        )
+        by_class[label] = {"on": rules.on, "off": rules.off, "F1": by, "before": before}
+    return by_class
+
+
+def _starts_of(scores: Sequence[np.ndarray]) -> np.ndarray:
+    """The first chunk of each video in all of them joined; an empty one has none."""
+    starts = np.cumsum([0, *map(len, scores)])
+    return np.unique(starts[starts < starts[-1]])

@@ -1,0 +1,170 @@
+"""A step of every kind: a pure function of tensors, whose numbers do not depend on how much of its plan is given."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lstr.kinds import KINDS
+from lstr.models.stream import CHANGES, as_tensors, keep, needed, of_two_shapes
+from tests.support.playlists import scores_of
+from tests.support.tiny_models import tiny, unsettled, video
+
+CPU = torch.device("cpu")
+OF_THEIR_OWN = {
+    "lstr": [{"grid": "sliding"}, {"gru": True, "anticipation": 2}, {"encoder": "none", "positions": "distance"}],
+    "rnn": [{"cell": "gru"}],
+    "miniroad": [{"anticipation": 2}],
+    "trn": [{"anticipation": 2, "decoder_from": 0}],
+    "testra": [{"grid": "anchored", "decay": 0.9}],
+    "gatehub": [{"n_heads": 2, "d_model": 160, "n0": 8}],  # long enough for a stream to keep parts of its gates
+    "mat": [{"grid": "sliding", "groups": 2}],
+}
+CASES = [(kind, changes) for kind in KINDS for changes in ({}, *OF_THEIR_OWN.get(kind, ()))]
+each_case = pytest.mark.parametrize("kind, changes", CASES, ids=str)
+
+
+def made(kind, changes):
+    return unsettled(tiny(kind=kind, **changes)).requires_grad_(False)
+
+
+def ages(n_steps):
+    """Chunks seen (3,) before each step by three streams that begin, and begin anew, at different times."""
+    for step in range(n_steps):
+        yield np.array([step, step % 19, step - 11 if step >= 11 else step])
+
+
+@each_case
+def test_a_step_changes_nothing_it_is_given_and_a_donated_one_gives_the_same(kind, changes):
+    """Streams by the pure function alone, from step to step; the donated ones are those of `Model.advance`."""
+    model = made(kind, changes)
+    constants, pure, donated = model.constants(), model.begin(3), model.begin(3)
+    videos = torch.stack([video(45, seed) for seed in range(3)])
+    outcome = []
+    for k, chunks in enumerate(ages(45)):
+        features = videos[:, k]
+        given = {**{f"tensor {n}": t for n, t in pure.items()}, "features": features}
+        plan = as_tensors(model.plan(chunks), CPU)
+        given |= {f"plan {n}": t for n, t in plan.items()}
+        before = {name: tensor.clone() for name, tensor in given.items()}
+        logits, after = model.step(constants, pure, plan, features)
+        for name, tensor in given.items():
+            assert torch.equal(tensor, before[name]), name
+        assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in pure.items()}
+        torch.testing.assert_close(model.advance(constants, donated, chunks, features), logits, atol=1e-5, rtol=0)
+        pure = after
+        outcome.append(logits.softmax(dim=-1))
+    scores = torch.stack(outcome, dim=1)  # (B, T, 1 + n_ahead, C)
+    for stream, begin, end in ((0, 0, 45), (1, 19, 38), (2, 0, 11), (2, 11, 45)):
+        expected = scores_of(model, videos[stream, begin:end])
+        torch.testing.assert_close(scores[stream, begin:end], expected, atol=1e-5, rtol=0)
+
+
+@each_case
+def test_a_plan_has_shapes_that_follow_from_the_number_of_streams(kind, changes):
+    """A captured or an exported step runs again only on arrays of the shapes it was made with."""
+    model, shapes = made(kind, changes), set()
+    for chunks in [*ages(120), np.array([3, 3, 3]), np.array([0, 0, 0])]:
+        plan = model.plan(chunks)
+        shapes.add(tuple((name, values.shape, values.dtype) for name, values in plan.items()))
+        assert all(isinstance(values, np.ndarray) and values.dtype in (np.int64, np.bool_) for values in plan.values())
+        for name in plan:
+            if "." in name:
+                group = plan[name.partition(".")[0]]
+                assert group.dtype == np.bool_ and group.shape == (3,) == plan[name].shape[:1]
+    assert len(shapes) == 1
+
+
+@each_case
+def test_a_step_never_looks_at_what_a_tensor_holds(kind, changes):
+    """Meta tensors hold nothing, so any such look, which on a GPU would wait and cannot be captured, raises."""
+    model = made(kind, changes).to("meta")
+    constants, tensors = model.constants(), model.begin(2)
+    for k in (0, 3, 40, 41, 42, 43):
+        plan = as_tensors(of_two_shapes(model.plan(np.array([k, k + 5]))), torch.device("meta"))
+        logits, _ = model.step(constants, tensors, plan, torch.zeros(2, 8, device="meta"))
+        assert logits.shape == (2, 1 + model.config.n_ahead, 5)
+
+
+def test_what_is_needed_of_a_plan():
+    plan = {
+        "row": np.array([4, 5, 6]),
+        "fresh": np.array([False, False, False]),
+        "absent": np.array([[False], [True], [False]]),
+        "stores": np.array([True, False, True]),
+        "stores.row": np.array([7, 8, 9]),
+        "stores.hidden": np.array([[False], [True], [False]]),
+        "changes": np.array([False, False, False]),
+        "changes.rows": np.zeros((3, 2)),
+    }
+    kept = needed(plan)
+    assert kept.keys() == {"row", "absent", "stores.row"} and kept["stores.row"].tolist() == [7, 9]
+    assert of_two_shapes(plan).keys() == plan.keys() - {"changes", "changes.rows"}
+    plan["changes"][1] = True
+    assert of_two_shapes(plan).keys() == plan.keys()
+
+
+def test_tensors_that_change_places_are_kept_as_they_were():
+    """A state that moves on to be an older one comes back as itself, under another name."""
+    tensors = {"new": torch.zeros(2, 1), "old": torch.zeros(2, 1), "ring": torch.ones(2, 3)}
+    for k in (1.0, 2.0):
+        keep(tensors, {"new": torch.full((2, 1), k), "old": tensors["new"], "ring": tensors["ring"]})
+    assert tensors["new"].tolist() == [[2.0], [2.0]] and tensors["old"].tolist() == [[1.0], [1.0]]
+    keep(tensors, {**tensors, "new": torch.full((2, 1), 3.0)}, taking=torch.tensor([False, True]))
+    assert tensors["new"].tolist() == [[2.0], [3.0]] and tensors["ring"].eq(1).all()
+
+
+class Exported(nn.Module):
+    """A step whose inputs and outputs are tensors alone."""
+
+    def __init__(self, model, plan, tensors):
+        super().__init__()
+        self.model, self.constants = model, model.plain_constants()
+        self.plan, self.tensors = list(plan), list(tensors)
+
+    def forward(self, features, *rest):
+        plan = dict(zip(self.plan, rest[: len(self.plan)], strict=True))
+        tensors = dict(zip(self.tensors, rest[len(self.plan) :], strict=True))
+        logits, after = self.model.step(self.constants, tensors, plan, features)
+        return logits.softmax(dim=-1), *(after[name] for name in self.tensors)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.long
+@each_case
+def test_steps_run_without_torch(kind, changes):
+    """As ONNX graphs in onnxruntime: one, or two where the long memory is not summed up at every chunk."""
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    ort.set_default_logger_severity(3)
+    model = made(kind, changes)
+    features = video(60)
+    state = {name: tensor.numpy() for name, tensor in model.begin(1).items()}
+    sessions, scores = {}, []
+    for k, row in enumerate(features):
+        plan = of_two_shapes(model.plan(np.array([k])))
+        if (CHANGES in plan) not in sessions:
+            file, tensors = io.BytesIO(), model.begin(1)
+            inputs = [*(f"plan.{name}" for name in plan), *(f"before.{name}" for name in tensors)]
+            torch.onnx.export(
+                Exported(model, plan, tensors).eval(),
+                (row[None], *as_tensors(plan, CPU).values(), *tensors.values()),
+                file,
+                input_names=["features", *inputs],
+                output_names=["scores", *tensors],
+                opset_version=18,
+                dynamo=False,
+            )
+            sessions[CHANGES in plan] = ort.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+        session = sessions[CHANGES in plan]
+        given = {"features": row[None].numpy()}
+        given |= {f"plan.{n}": a for n, a in plan.items()} | {f"before.{n}": a for n, a in state.items()}
+        given = {one.name: given[one.name] for one in session.get_inputs()}
+        found = dict(zip([one.name for one in session.get_outputs()], session.run(None, given), strict=True))
+        scores.append(torch.from_numpy(found.pop("scores")[0]))
+        state = found
+    torch.testing.assert_close(torch.stack(scores), scores_of(model, features), atol=1e-5, rtol=0)

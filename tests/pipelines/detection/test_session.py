@@ -1,0 +1,292 @@
+"""A session: sinks that stop no camera, sources that come and go, and three days in bounded memory."""
+
+import errno
+import gc
+import json
+import os
+import threading
+from collections import Counter
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.checkpoints import checkpoint
+from lstr.extractors.errors import OutputError
+from lstr.extractors.run import FeatureRow
+from lstr.extractors.video.live_input import Input
+from lstr.kinds import configure, make_model
+from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.files import OutputOptions
+from lstr.pipelines.detection.json_lines import JsonLines
+from lstr.pipelines.detection.session import Session
+from lstr.pipelines.detection.sink import End, Sink
+from lstr.pipelines.detection.sources import Limits, Source
+from lstr.pipelines.detection.spool import Spool
+from lstr.pipelines.failures import FailureLog
+from lstr.pipelines.progress import Failed, Notice
+from tests.support.detections import opened
+from tests.support.feature_set import TINY
+
+CLASSES = ("Background", "kick", "wave", "dive")
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """A model of a millisecond, of six numbers of a picture and two of its change."""
+    torch.manual_seed(0)
+    model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), 4).eval()
+    with torch.no_grad():
+        model.classifier.weight *= 20  # so that scores rise and fall
+    path = tmp_path_factory.mktemp("session") / "c.pt"
+    checkpoint.save(path, model, CLASSES, None, {})
+    return checkpoint.load(path)
+
+
+class Means:
+    """The smallest networks: means of a chunk's pictures, and of their change."""
+
+    device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64)
+
+    def prepare(self, *batches):
+        """There is nothing to prepare."""
+
+    def begin_thread(self):
+        """Nor in a thread."""
+
+    def submit(self, pool, chunks, workers) -> Future:
+        return pool.submit(lambda: [self.row_of(chunk) for chunk in chunks])
+
+    def row_of(self, chunk) -> FeatureRow:
+        frames = chunk.frames.astype(np.float32) / 255  # (6, H, W, 3)
+        rgb, flow = frames[3].mean((0, 1)), np.abs(np.diff(frames, axis=0)).mean((0, 1, 2))
+        return FeatureRow(chunk.index, chunk.end_time, np.concatenate([rgb, rgb**2]), flow[:2])
+
+
+@pytest.fixture
+def networks(loaded):
+    return opened(loaded, (Means(), None))
+
+
+def camera(name: str = "camera") -> Input:
+    """FFmpeg's test pictures, which come as fast as they are taken."""
+    return Input(name, "testsrc=size=96x64:rate=30", demuxer="lavfi")
+
+
+def rows_of(n: int):
+    """So many chunks of stored features, which come again and again."""
+    stored = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
+    return (FeatureRow(k, (k + 1) / 4, stored[k % 1000, :6], stored[k % 1000, 6:]) for k in range(n))
+
+
+def stored(name: str, n: int) -> Source:
+    return Source(name, name, None, n / 4, n, rows_of(n))
+
+
+def chunks_of(events, name: str) -> list[int]:
+    return [event.decision.chunk for event in events if isinstance(event, Decided) and event.id == name]
+
+
+class Kept(Sink):
+    """A sink is this class, and nothing else in the program."""
+
+    def __init__(self, into: dict):
+        self._into = into
+
+    def open(self, source):
+        self._taken = self._into[source.id] = [source.classes]
+
+    def take(self, decision):
+        self._taken.append(decision.chunk)
+
+    def close(self, end):
+        self._taken.append(end)
+
+
+def test_a_sink_is_one_class(loaded, networks):
+    """Of a camera and of stored features beside it: in order, from open to close."""
+    into = {}
+    with Session(loaded, networks, sinks=[partial(Kept, into)], limits=Limits(max_chunks=5)) as session:
+        assert [session.add(camera()), session.add(stored("a", 5)), session.add(stored("a", 3))] == [
+            "camera",
+            "a",
+            "a~2",
+        ]
+        events = list(session.events())
+    for name in ("camera", "a", "a~2"):
+        classes, *chunks, end = into[name]
+        assert classes == CLASSES and chunks == chunks_of(events, name) == sorted(chunks) and isinstance(end, End)
+    assert into["a"][1:-1] == [0, 1, 2, 3, 4] and len(into["camera"]) == 7
+    assert sorted(event.id for event in events if isinstance(event, Ended)) == ["a", "a~2", "camera"]
+
+
+class Sleeping(Sink):
+    """It takes its first decision for ever."""
+
+    waiting, name = 20, "the sleeper"
+    freed = threading.Event()
+
+    def take(self, decision):
+        self.freed.wait()
+
+
+class Lines(JsonLines):
+    """What is soon full."""
+
+    waiting = 20
+
+
+class Full(Sink):
+    """A disk that is full, now and in open."""
+
+    needs_all, name = True, "the disk"
+
+    def take(self, decision):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture
+def stopped():
+    """A terminal that shows nothing more: a pipe that nobody reads."""
+    nobody, written = os.pipe()
+    os.write(written, bytes(65536))  # what a pipe holds
+    stream = os.fdopen(written, "w")
+    yield stream
+    os.close(nobody)
+    with suppress(BrokenPipeError):
+        stream.close()
+
+
+@pytest.mark.parametrize("kind", ["asleep", "full", "stopped"])
+def test_no_sink_stops_the_decisions(loaded, networks, tmp_path, stopped, monkeypatch, kind):
+    """Nor do its sinks reach another camera."""
+    monkeypatch.setattr("lstr.pipelines.detection.live_source.PATIENCE", 0.1)
+    into: dict = {}
+    bad = {"asleep": Sleeping, "full": Full, "stopped": partial(Lines, stopped)}[kind]
+    log, limits = FailureLog(tmp_path), Limits(max_chunks=60)
+    options = {"sinks": [bad, partial(Kept, into)], "limits": limits, "log": log}
+    with Session(loaded, networks, 2, output=OutputOptions(tmp_path, ("json", "npy")), **options) as session:
+        for name in ("a", "b"):
+            session.add(camera(name))
+        events = list(session.events())
+    Sleeping.freed.set()
+    for name in ("a", "b"):
+        assert into[name][1:-1] == chunks_of(events, name) and len(into[name]) == 62
+        assert len(np.load(tmp_path / f"{name}.scores.npy")) == into[name][-2] + 1
+    assert Counter(e.id for e in events if isinstance(e, Ended)) == {"a": 1, "b": 1}
+    texts = " ".join(event.text for event in events if isinstance(event, Notice))
+    failed = [event for event in events if isinstance(event, Failed)]
+    if kind == "full":
+        assert "No space left on device" in texts and "go on without the disk" in texts
+        assert {event.id for event in failed} == {"a", "b"} and all(isinstance(e.error, OutputError) for e in failed)
+    else:
+        assert texts.count("too slow") == 2 and not failed
+
+
+def test_a_full_disk_under_the_lines_of_a_camera(loaded, networks, tmp_path):
+    """The real one: the kernel's device that takes no byte."""
+    (tmp_path / "camera.jsonl").symlink_to("/dev/full")
+    log = FailureLog(None)
+    output = OutputOptions(tmp_path, ("json", "jsonl"))
+    with Session(loaded, networks, output=output, limits=Limits(max_chunks=9), log=log) as session:
+        session.add(camera())
+        events = list(session.events())
+    assert len(chunks_of(events, "camera")) == 9 and isinstance(events[-1], Failed)
+    assert json.loads((tmp_path / "camera.json").read_text())["decided"] == 9
+    with Session(loaded, output=output) as session, pytest.raises(OutputError, match="No space left"):
+        session.add(stored("camera", 5))  # a file has time, and stops
+        list(session.events())
+
+
+def test_a_file_waits_for_a_sink_and_a_broken_one_is_left_behind(loaded):
+    class Broken(Sink):
+        name = "the broker"
+
+        def take(self, decision):
+            raise ConnectionResetError("gone")
+
+    with Session(loaded, sinks=[Broken]) as session:
+        session.add(stored("a", 4))
+        events = list(session.events())
+    assert chunks_of(events, "a") == [0, 1, 2, 3] and isinstance(events[-1], Ended)
+    (notice,) = [event.text for event in events if isinstance(event, Notice)]
+    assert "gone" in notice and "go on without the broker" in notice
+
+
+def held() -> tuple[int, int, float]:
+    """Open files, threads, and MB of memory that no file stands behind."""
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    anonymous = int(status.partition("RssAnon:")[2].split()[0]) / 1024
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), anonymous
+
+
+@pytest.mark.long
+def test_sources_come_and_go_while_others_run(loaded, networks, tmp_path):
+    """Fifty cameras and fifty files, one after the other, beside a camera that stays."""
+    output = OutputOptions(tmp_path, ("json", "npy"))
+    with Session(loaded, networks, 2, output=output) as session, closing(session.events()) as events:
+        session.add(camera("stays"))
+
+        def until(kind, name: str) -> None:
+            next(event for event in events if isinstance(event, kind) and event.id == name)
+
+        until(Decided, "stays")
+        for round_ in range(50):
+            passing = session.add(camera("passes"))
+            until(Decided, passing)
+            assert set(session.status()) == {"stays", "passes"} and session.status()["passes"].decided > 0
+            endless = session.add(stored("file", 1_000_000))
+            until(Decided, endless)
+            for name in (passing, endless):
+                session.remove(name)
+                until(Ended, name)
+            if round_ == 9:
+                before = held()
+        files, threads, memory = held()
+        with pytest.raises(KeyError):
+            session.remove("passes")
+        assert files <= before[0] and threads <= before[1] and memory < before[2] + 20
+        session.remove("stays")
+        until(Ended, "stays")
+        assert next(events, None) is None
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith(("sink", "live", "networks"))]
+    assert json.loads((tmp_path / "file.json").read_text())["decided"] >= 1
+
+
+def test_a_source_that_waits_can_be_removed(loaded):
+    with Session(loaded) as session:
+        for name in ("a", "b"):
+            session.add(stored(name, 2))
+        session.remove("b")
+        assert {event.id for event in session.events() if isinstance(event, Opened)} == {"a"}
+
+
+def test_scores_stay_on_disk(tmp_path):
+    """Also those of a stretch in which nothing came."""
+    spool = Spool(3, tmp_path)
+    for chunk in (0, 1, 9000):
+        spool.add(chunk, np.full(3, chunk, np.float32))
+    scores = spool.scores()
+    assert isinstance(scores, np.memmap) and scores.shape == (9001, 3)
+    assert np.flatnonzero(~np.isnan(scores[:, 0])).tolist() == [0, 1, 9000] and scores[9000, 2] == 9000
+    spool.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_three_days(loaded, tmp_path):
+    """At its end, with its files written, a source holds little more than after its first hour."""
+    hour = 3600 * 4
+    with Session(loaded, output=OutputOptions(tmp_path, ("json", "jsonl", "npy"))) as session:
+        session.add(stored("camera", 72 * hour))
+        for event in session.events():
+            if isinstance(event, Decided) and event.decision.chunk == hour:
+                first = held()
+    assert held()[2] < first[2] + 50
+    assert np.load(tmp_path / "camera.scores.npy", mmap_mode="r").shape == (72 * hour, 4)

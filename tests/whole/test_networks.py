@@ -1,0 +1,189 @@
+"""A feature network is one entry: what one is added by, and a network of timm through every job."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from lstr.extractors.backbones.network import Cost, Input, Network
+from lstr.extractors.backbones.networks import NETWORKS, known_network
+from lstr.extractors.networks.weights import identify
+from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.run import RunOptions
+from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.weights.sources import WeightSources
+from lstr.pipelines.extraction.plan import documented_rate, row_bytes
+from lstr.pipelines.finetuning.config import resolve
+from lstr.pipelines.finetuning.networks import train_networks
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.progress import result_of
+from tests.support.planted import planted_training
+
+MAPS, TOKENS = "timm:test_efficientnet", "timm:test_vit"
+
+
+def _toy(channels: int) -> nn.Module:
+    layers = nn.Conv2d(channels, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(4)
+    return nn.Sequential(*layers)
+
+
+TOY = Network(
+    "toy",
+    8,
+    _toy,
+    {"rgb": Input((128.0,) * 3, (64.0,) * 3), "flow": Input((128.0,) * 10, (32.0,) * 10)},
+    Cost(0.001, 0.001, 1e4, 0.1),
+    "MIT",
+    smallest=8,
+    multiple=8,
+    finetuning={"flow": {"lr": 0.01, "epochs": 2}},
+)
+
+
+def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
+    """Nothing but the table knows it: recipes, their files, plans, training, weights and features do."""
+    monkeypatch.setitem(NETWORKS, "toy", TOY)
+    (tmp_path / "toy.json").write_text(
+        json.dumps({"based_on": "live", "flow": {"network": "toy"}, "crop": 40, "short_side": 40})
+    )
+    preset = read_preset(tmp_path / "toy.json")
+    assert row_bytes(preset) == 4 * 8 and documented_rate(preset, "", "cpu").seconds < 0.01
+    _, configs = resolve(preset, {"flow": False}, {}, "cpu")
+    assert (configs["flow"].lr, configs["flow"].epochs) == (0.01, 2)
+
+    training = planted_training(["flow"], epochs=1)
+    training = replace(training, preset=replace(training.preset, flow=StreamPreset("toy")))
+    (tmp_path / "toy").mkdir()
+    weights = result_of(train_networks(training, tmp_path / "toy", loaders=0), lambda event: None)
+    assert identify(weights.file("flow")) == ("toy", "flow")
+    part = weights.recipe.flow
+    assert (part.network, part.dim, part.to_dict().get("width")) == ("toy", 8, None)
+    assert Recipe.from_dict(weights.recipe.to_dict()) == weights.recipe
+    sources = WeightSources(flow=str(weights.path))
+    images = np.random.default_rng(0).integers(0, 256, (2, 1, 32, 32, 10), np.uint8)
+    found = []
+    for runtime in ("torch", "openvino", "onnxruntime"):
+        twostream = rebuild_twostream(weights.recipe, sources, "cpu").again(options=RunOptions(runtime))
+        found.append(twostream.pooled("flow", images))
+    assert found[0].shape == (2, 8)
+    for other in found:  # each rounds to bfloat16 in its own places, where the recipe has that
+        assert np.abs(found[0] - other).max() < 0.05 * np.abs(found[0]).max()
+
+
+def test_common_networks_need_no_mmaction2():
+    """To build, to train and to compute with what the recipes name."""
+    code = (
+        "import sys, lstr.pipelines.finetuning.networks, lstr.pipelines.learning.pace, lstr.pipelines.detection.job\n"
+        "from lstr.extractors.weights.sources import WeightSources\n"
+        "from lstr.extractors.presets import PRESETS\n"
+        "from lstr.extractors.twostream import build_twostream\n"
+        "for name in ('fast', 'live'):\n"
+        "    build_twostream(PRESETS[name], WeightSources(), 'cpu').open()\n"
+        "print([name for name in ('mmaction', 'mmengine', 'mmcv', 'timm') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("streams", [("rgb",), ("flow",)])
+def test_networks_of_timm_are_trained(streams, tmp_path):
+    """From random weights, and from a local file, whose stem is inflated for flow; tokens and maps."""
+    from lstr.pipelines.finetuning.initial_weights import initial_weights
+
+    for name in (MAPS, TOKENS) if streams == ("rgb",) else (MAPS,):
+        import timm
+
+        file = tmp_path / f"{name[5:]}.safetensors"
+        save_file(timm.create_model(name[5:], pretrained=False).state_dict(), file)
+        for first in ("random", str(file)):
+            parts = dict.fromkeys(streams, StreamPreset(name))
+            preset = replace(PRESETS["fast"].narrowed(streams), **parts)
+            initial = initial_weights(preset, first, {})
+            assert initial[streams[0]].crossed == (streams == ("flow",) and first != "random")
+            training = planted_training(streams, epochs=1, initial=initial, optimiser="adamw")
+            training = replace(training, preset=replace(training.preset, **parts))
+            folder = tmp_path / f"{name[5:]} {len(first)}"
+            folder.mkdir()
+            weights = result_of(train_networks(training, folder, loaders=0), lambda event: None)
+            part = weights.recipe.parts[streams[0]]
+            assert (part.network, part.stem, part.dim) == (name, None, known_network(name).width)
+            rebuilt = rebuild_twostream(weights.recipe, WeightSources(str(folder), str(folder)), "cpu")
+            assert rebuilt.recipe.id == weights.recipe.without_folds().id
+
+
+@pytest.mark.long
+def test_a_network_of_timm_through_every_command(small_set, tmp_path, lstr, monkeypatch):
+    """learn → quantise → detect with each runtime, on RGB frames and RGB differences, by a recipe file."""
+    monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
+    parts = {"rgb": {"network": TOKENS}, "flow": {"network": MAPS, "crops": 1}}
+    sizes = {"flow_algorithm": "difference", "short_side": 64, "crop": 64, "long_side": 96}
+    (tmp_path / "mine.json").write_text(json.dumps({**parts, **sizes}))
+    small = {"epochs": 1, "draws": 16, "model.d_model": 32, "train.epochs": 2}
+    settings = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+    model = tmp_path / "mine.lstr"
+    words = ("--recipe", tmp_path / "mine.json", "-o", model, "--device", "cpu", *settings)
+    code, _, err = lstr("learn", small_set.videos, small_set.labels, *words)
+    assert code == 0, err
+    recipe = open_model(model).recipe
+    assert (recipe.rgb.network, recipe.flow.network) == (TOKENS, MAPS)
+
+    video = next(small_set.videos.rglob("*.mp4"))
+    code, _, err = lstr("quantise", model, video, "-o", tmp_path / "int8.lstr", "--set", "chunks=8")
+    assert code == 0, err
+    scores = {}
+    for path in (model, tmp_path / "int8.lstr"):
+        for runtime in ("torch", "openvino", "onnxruntime"):
+            out = tmp_path / f"{path.stem} {runtime}"
+            code, _, err = lstr("detect", video, "-m", path, "-o", out, "--set", f"runtime={runtime}", "-f", "npy")
+            assert code == 0 and "Torch computes it" not in err, err
+            scores[path.stem, runtime] = np.load(next(out.glob("*.npy")))
+    for (name, _), found in scores.items():
+        assert np.abs(found - scores[name, "torch"]).max() < (1e-3 if name == "mine" else 0.2)
+
+
+@pytest.mark.long
+def test_a_local_file_of_timm_from_features_to_a_detection(small_set, tmp_path, lstr):
+    """extract with the stem inflated for flow, train, pack and detect; the file is found again."""
+    import timm
+
+    from tests.support.feature_set import TINY
+
+    file = tmp_path / "mobilenetv4.safetensors"
+    torch.manual_seed(0)
+    save_file(timm.create_model("mobilenetv4_conv_small", pretrained=False).state_dict(), file)
+    names = {stream: {"network": "timm:mobilenetv4_conv_small", "weights": file.name} for stream in ("rgb", "flow")}
+    sizes = {"flow_algorithm": "difference", "short_side": 64, "crop": 64, "long_side": 96}
+    (tmp_path / "mine.json").write_text(json.dumps({**names, **sizes}))
+    features, run = tmp_path / "features", tmp_path / "run"
+    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", tmp_path / "mine.json")
+    assert code == 0 and "random" not in err, err
+    recipe = Recipe.from_dict(json.loads((features / "recipe.json").read_text()))
+    assert (recipe.rgb.stem, recipe.flow.stem) == (None, "mean")
+    assert {path.name for path in features.glob("*_custom_*")} == {
+        f"{stream}_custom_timm-mobilenetv4_conv_small" for stream in ("rgb", "flow")
+    }
+    settings = [f"--set=model.{name}={value}" for name, value in TINY.items()]
+    code, _, err = lstr("train", features, "--labels", small_set.labels, "-o", run, "--max-steps", "1", *settings)
+    assert code == 0, err
+    code, _, err = lstr("pack", run / "checkpoint.pt", "-o", tmp_path / "m.lstr")
+    assert code == 0, err
+    file.unlink()
+    video = next(small_set.videos.rglob("*.mp4"))
+    code, _, err = lstr("detect", video, "-m", tmp_path / "m.lstr", "-o", tmp_path / "out", "-f", "npy")
+    assert code == 0, err
+
+
+def test_tokens_see_images_of_the_size_of_the_recipe():
+    """64 pixels are 16 patches, 224 are 196: both of one network."""
+    for side in (64, 224):
+        preset = Preset(StreamPreset(TOKENS), None, short_side=side, crop=side)
+        twostream = build_twostream(preset, WeightSources(), "cpu", "float32")
+        images = np.zeros((1, 1, side, side, 3), np.uint8)
+        assert twostream.pooled("rgb", images).shape == (1, 64)
