@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -99,12 +99,12 @@ class TrainConfig:
         above = {"lr": 0, "temperature": 0}
         check_range(self, least=least, above=above, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
-            raise ConfigError("train.patience counts evaluations, and there are none.", "give [[eval_every]] too.")
+            raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
         for name, plain in (("teacher_stages", 1), ("teacher_weight", 1.0), ("temperature", 2.0)):
             if getattr(self, name) != plain and not self.teacher:
                 raise ConfigError(
                     f"train.{name} is {getattr(self, name)}, and there is no teacher.",
-                    "Give [[train.teacher=8]] too, or another number of chunks.",
+                    "Give --set train.teacher=8 too, or another number of chunks.",
                 )
         if self.teacher_stages > max(self.teacher, 1):
             raise ConfigError(
@@ -128,17 +128,6 @@ CHOICES = {
 def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:
     """What a model is made of and how it is trained, by the names of the presets of all kinds."""
     return {name: (preset.model, TrainConfig(**preset.train)) for name, preset in kinds.presets().items()}
-
-
-def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
-    """Both configurations of a preset, which may be the small one of a kind. Raises ConfigError for an unknown one."""
-    known = presets()
-    if name in known:
-        return known[name]
-    kind = name.removesuffix("-small")
-    if kind == name or kind not in KINDS:
-        raise ConfigError(f"There is no preset {name!r}.", f"use KIND-small, or one of {', '.join(known)}.")
-    return small_preset(kind)
 
 
 SMALL_UP_TO = 14_400  # chunks: one hour
@@ -176,6 +165,17 @@ def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})
     return small if kind in KINDS else "lstr-small"
 
 
+def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
+    """Both configurations of a preset, which may be the small one of a kind. Raises ConfigError for an unknown one."""
+    known = presets()
+    if name in known:
+        return known[name]
+    kind = name.removesuffix("-small")
+    if kind == name or kind not in KINDS:
+        raise ConfigError(f"There is no preset {name!r}.", f"use KIND-small, or one of {', '.join(known)}.")
+    return small_preset(kind)
+
+
 def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
     """A kind for minutes of video: as published but for SMALL_SIZES, and trained as `lstr-small` but for OWN_TRAINING.
 
@@ -183,18 +183,16 @@ def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
     there are no groups of long-memory slots (MAT), for slots are hidden in training until no window has any. Of
     windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
     """
-    one, published = KINDS[kind], KINDS[kind].published_preset
-    model, train = one.published_size, TrainConfig(**one.presets[published].train if published else {})
-    known = {field.name for field in fields(model)}
-    sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items() if name in known}
-    sizes |= {name: 0 for name in ("groups",) if name in known} | ({} if one.uses.long_memory else {"long_length": 0})
-    small = replace(
-        TrainConfig(**KINDS["lstr"].presets["lstr-small"].train),
-        **{name: getattr(train, name) for name in OWN_TRAINING},
-    )
+    described, known = KINDS[kind], presets()
+    published = described.published_preset
+    model, train = known[published] if published else (described.config(), TrainConfig())
+    sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items() if hasattr(model, name)}
+    if not described.uses.long_memory:
+        sizes["long_length"] = 0
+    small = replace(known["lstr-small"][1], **{name: getattr(train, name) for name in OWN_TRAINING})
     if train.windows == "every":
         small = replace(small, epochs=small.epochs // 4, stride=max(4, train.stride))
-    return replace(model, **sizes, dropout=KINDS[OF_SMALL_KIND].presets["small"].model.dropout), small
+    return change(model, {**sizes, "dropout": known["small"][0].dropout, "groups": 0}), small
 
 
 def resolve(
@@ -206,19 +204,19 @@ def resolve(
     back on a long memory, a preset without one has LONG_MEMORY, unless its length is set.
     Raises ConfigError for an unknown preset, an unknown name or a value of the wrong type.
     """
-    plain, train = preset_named(preset)
+    plain, training = preset_named(preset)
     parts: dict[str, dict[str, str]] = {"model": {}, "train": {}}
     for key, value in changes.items():
         part, _, name = key.partition(".")
         if part not in parts or not name:
-            raise ConfigError(f"{key!r} is no setting.", "write [[model.NAME=VALUE]] or [[train.NAME=VALUE]].")
+            raise ConfigError(f"{key!r} is no setting.", "write --set model.NAME=VALUE or --set train.NAME=VALUE.")
         parts[part][name] = value
     file = file or {"model": {}, "train": {}}
     kind = {**file["model"], **parts["model"]}.get("kind", plain.kind)
     if not plain.long_length and kind not in (plain.kind, "lstr") and kind in KINDS and KINDS[kind].uses.long_memory:
         plain = change(plain, {"kind": kind, "long_length": LONG_MEMORY})
     model = change(replace(plain, rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
-    return change(model, parts["model"]), override(override(train, file["train"]), parts["train"])
+    return change(model, parts["model"]), override(override(training, file["train"]), parts["train"])
 
 
 def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[str, object]:

@@ -30,7 +30,7 @@ def own_lstr(tmp_path_factory):
         home = str(site / "home")
         environment = {**os.environ, "PYTHONPATH": paths, "LSTR_HOME": home, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "lstr_cli.main", *map(str, words)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
         return done.returncode, done.stdout, done.stderr
 
     return run
@@ -52,6 +52,7 @@ def test_it_trains_evaluates_and_detects(own_lstr, lstr, small_set, tmp_path):
     assert code != 0 and "kind is 'mean'" in err, "the package is not here"
 
 
+@pytest.mark.long
 def test_it_is_learned(own_lstr, tmp_path):
     render_scenes(tmp_path, SceneConfig(n_videos=6, n_testing=2, seconds=4.0, width=96, height=64))
     small = ("epochs=1", "draws=16", "model.d_model=16", "train.epochs=2", f"cache={tmp_path / 'chunks'}")
@@ -65,6 +66,8 @@ def test_it_is_learned(own_lstr, tmp_path):
         model,
         "--kind",
         "mean",
+        "--recipe",
+        "live",
         "--device",
         "cpu",
         *settings,

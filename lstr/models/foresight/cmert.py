@@ -40,13 +40,13 @@ class CMeRTConfig(ForesightConfig):
     kind: str = "cmert"
     context: int = 0
     """Chunks before the work memory that the decoder sees too."""
-    refinements: int = 1
-    """How often the work tokens see the generated future (`REFINE_TIMES` of the published code)."""
+    refine_times: int = 1
+    """How often the work tokens see the generated future (published code)."""
 
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(context=0, refinements=1)
+        self.check_sizes(context=0, refine_times=1)
 
     @property
     def following(self) -> int:
@@ -55,13 +55,13 @@ class CMeRTConfig(ForesightConfig):
 
 
 class CMeRT(Foresight):
-    """Two-stage memory, a decoder with context, generated future and `config.refinements` of the work tokens."""
+    """Two-stage memory, a decoder with context, generated future and `config.refine_times` of the work tokens."""
 
     config: CMeRTConfig
 
     def __init__(self, config: CMeRTConfig, n_classes: int) -> None:
         layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
-        super().__init__(config, n_classes, layer, layer, fusions=config.refinements)
+        super().__init__(config, n_classes, layer, layer, fusions=config.refine_times)
 
     scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
 
@@ -78,7 +78,7 @@ class CMeRT(Foresight):
         W, ahead, future = self.config.work_length, self.config.anticipation, np.arange(self.config.future)
         slots = np.concatenate([np.arange(W), np.full(ahead, -1)])
         later = np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)])
-        n, (early, refined, generated) = self.config.refinements, WEIGHTS
+        n, (early, refined, generated) = self.config.refine_times, WEIGHTS
         works = np.arange((1 + n) * (W + ahead)).reshape(1 + n, -1)
         parts = [Part(rows, early if i < n else refined) for i, rows in enumerate(works)]
         return Outputs(
@@ -102,7 +102,7 @@ class CMeRT(Foresight):
         """Keys and values of the memory for each decoder layer; for the refinement, of the generated future too."""
         config = self.config
         lengths = {str(i): config.n1 for i in range(config.l_dec)}
-        lengths |= {refinement(i): config.n1 + config.n_generated for i in range(config.refinements)}
+        lengths |= {refinement(i): config.n1 + config.n_generated for i in range(config.refine_times)}
         head = config.d_model // config.n_heads
         return {
             f"{what}.{name}": (config.n_heads, length, head)
@@ -211,7 +211,7 @@ class PublishedCMeRT(PublishedForesight):
         **PublishedForesight.refused,
         "enc_modules.0.layers.1.": "several layers in stage 1 of its encoder (ENC_MODULE)",
     }
-    layers = {**PublishedForesight.layers, "refinements": "work_fusions."}
+    layers = {**PublishedForesight.layers, "refine_times": "work_fusions."}
 
     def fits(self, tensors: Tables) -> bool:
         """As `Published.fits`; a MAT has one table of queries."""

@@ -324,11 +324,7 @@ class PublishedMAT(PublishedForesight):
 
     config = PUBLISHED
     unknown = (*PublishedForesight.unknown, "groups")
-    layers = {
-        **PublishedForesight.layers,
-        "refinements": "work_fusions.",
-        "l_stage1": "enc_modules.0.layers.",
-    }
+    layers = {**PublishedForesight.layers, "refinements": "work_fusions.", "l_stage1": "enc_modules.0.layers."}
 
     def fits(self, tensors: Tables) -> bool:
         """As `Published.fits`; a CMeRT has two tables of queries."""

@@ -46,7 +46,7 @@ def test_a_miniroad_of_any_width_and_depth(n_layers, tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"kind": "cmert", "refinements": 3, "context": 2, "anticipation": 2},
+        {"kind": "cmert", "refine_times": 3, "context": 2, "anticipation": 2},
         {"kind": "mat", "l_stage1": 3, "groups": 2},
         {"kind": "mat", "l_stage1": 2, "refinements": 3, "anticipation": 2},
     ],
@@ -71,7 +71,9 @@ def test_more_refinements_and_layers(settings, tmp_path):
     windows, outputs = gather(features, [39, 20], model.config), model.outputs()
     forwarded = model(windows)
     assert forwarded.shape[1] == len(outputs.slots)
-    newest = forwarded[0, outputs.parts[settings.get("refinements", 2)].rows][model.config.work_length - 1]
+    newest = forwarded[0, outputs.parts[settings.get("refine_times") or settings.get("refinements", 2)].rows][
+        model.config.work_length - 1
+    ]
     torch.testing.assert_close(newest.softmax(-1), expected[39, 0], atol=1e-5, rtol=0)
     model.loss(model.train()(windows), windows, supervision_of(outputs)).backward()
     idle = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
