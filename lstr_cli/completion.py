@@ -14,6 +14,14 @@ Completer = Callable[[click.Context, str], list[CompletionItem]]
 
 RECIPES = ("fast", "faithful", "live", "activitynet", "activitynet-fast")
 """Of `lstr.extractors.presets`, without the two that are only other names of the first."""
+PRESETS = (
+    *("thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small", "lstr-small"),
+    *("miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14", "trn-thumos14"),
+    *("gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "cmert-thumos14", "mat-thumos14", "mat-tvseries"),
+    *("idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14", "efc-thumos14", "ed-thumos14"),
+    *("red-thumos14", "ttm-thumos14", "lap-like-thumos14", "tfn-like-thumos14", "conv-deconv-thumos14"),
+)
+"""Of the kinds of model of this package."""
 FORMATS = "json jsonl csv tsv vtt srt ass eaf labelstudio activitynet thumos audacity".split()
 READABLE = (*FORMATS, "npy", "perframe")
 WRITABLE = (*FORMATS, "perframe", "png", "svg", "html", "mp4")
@@ -128,6 +136,7 @@ def _videos(ctx: click.Context, incomplete: str) -> list[str]:
 
 NAMES: dict[str, Callable[[click.Context, str], Iterable[str]]] = {
     "--recipe": _recipes,
+    "--preset": lambda ctx, incomplete: PRESETS,
     "--weights": _weights,
     "--init": _weights,
     "names": _weights,

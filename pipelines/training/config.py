@@ -99,12 +99,12 @@ class TrainConfig:
         above = {"lr": 0, "temperature": 0}
         check_range(self, least=least, above=above, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
-            raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
+            raise ConfigError("train.patience counts evaluations, and there are none.", "give [[eval_every]] too.")
         for name, plain in (("teacher_stages", 1), ("teacher_weight", 1.0), ("temperature", 2.0)):
             if getattr(self, name) != plain and not self.teacher:
                 raise ConfigError(
                     f"train.{name} is {getattr(self, name)}, and there is no teacher.",
-                    "Give --set train.teacher=8 too, or another number of chunks.",
+                    "Give [[train.teacher=8]] too, or another number of chunks.",
                 )
         if self.teacher_stages > max(self.teacher, 1):
             raise ConfigError(
@@ -209,7 +209,7 @@ def resolve(
     for key, value in changes.items():
         part, _, name = key.partition(".")
         if part not in parts or not name:
-            raise ConfigError(f"{key!r} is no setting.", "write --set model.NAME=VALUE or --set train.NAME=VALUE.")
+            raise ConfigError(f"{key!r} is no setting.", "write [[model.NAME=VALUE]] or [[train.NAME=VALUE]].")
         parts[part][name] = value
     file = file or {"model": {}, "train": {}}
     kind = {**file["model"], **parts["model"]}.get("kind", plain.kind)

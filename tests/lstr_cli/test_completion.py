@@ -35,10 +35,12 @@ def test_names_are_those_of_the_program():
     """They stand in the completion, since importing what has them takes seconds."""
     from lstr.pipelines.annotations.formats import readable, writable
     from lstr.pipelines.detection.outputs import FORMATS
+    from lstr.pipelines.training.config import presets
 
     assert set(completion.READABLE) == set(readable()) and set(completion.WRITABLE) == set(writable())
     assert set(completion.DETECTED) == {*FORMATS, "all"}
     assert {*completion.RECIPES, "kinetics", "kinetics-fast"} == set(PRESETS)
+    assert set(completion.PRESETS) == set(presets())
 
 
 def test_choices_and_names():

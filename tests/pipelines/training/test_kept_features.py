@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.kinds import configure, make_model
+from lstr.kinds import change, configure, make_model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig
@@ -47,7 +47,7 @@ def videos(dtype=np.float16) -> list[LabelledVideo]:
 )
 @pytest.mark.parametrize("sampling", ["consistent", "stretched"])
 def test_windows_are_those_that_are_read(changes, sampling, dtype):
-    model, train = replace(MODEL, **changes), TrainConfig(batch_size=7, accumulate=2, long_sampling=sampling)
+    model, train = change(MODEL, changes), TrainConfig(batch_size=7, accumulate=2, long_sampling=sampling)
     data, outputs = videos(dtype), make_model(model, 4).outputs()
     kept = KeptFeatures(data, CPU)
     assert kept.rows.dtype == torch.from_numpy(np.zeros(1, dtype)).dtype
@@ -95,7 +95,7 @@ def test_what_is_kept(monkeypatch):
 )
 def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     """Meta tensors hold nothing, so that any such look, which would wait for a GPU, raises."""
-    model = make_model(replace(MODEL, **changes), 4).train()
+    model = make_model(change(MODEL, changes), 4).train()
     data, outputs = videos(), model.outputs()
     make = PieceMaker(data, model.config, TrainConfig(), outputs, Ranks(), CPU, KeptFeatures(data, CPU))
     (piece,) = make([(0, 40), (2, 5)]).pieces
