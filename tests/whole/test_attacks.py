@@ -222,7 +222,7 @@ def test_no_way_in_imports_what_a_file_names(place, sound, planted, lstr, way, c
         save(place / "c.pt", model, CLASSES, values, {})
         path = place / "c.pt" if way == "checkpoint" else write_model(place / "m.lstr", place / "c.pt", None, {}).path
         result = lstr("detect", video, *out, "-m", path)
-    mistake(result, 4, "which", "Only a config that the command line names", "is run as a program")
+    mistake(result, 4, "which", "Only a config that a person names", "is run as a program")
     assert not planted.exists() and not any(name.startswith("evil") for name in sys.modules)
 
 

@@ -34,7 +34,7 @@ def published(shared, tmp_path):
 def test_it_detects_as_the_published_code(lstr, published):
     checkpoint, folder, video = published
     code, _, err = lstr("detect", folder / "features", "-c", checkpoint, *SETTINGS, "-o", folder / "out", "-f", "npy")
-    assert code == 0 and "does not say work_length 32" in err and "n_heads" not in err
+    assert code == 0 and "does not say kind lstr, work_length 32" in err and "n_heads" not in err
     scores = np.load(folder / "out" / "video_test_0000001.scores.npy")
     np.testing.assert_allclose(scores, video["probabilities"], atol=1e-5, rtol=0)
 
@@ -64,7 +64,7 @@ def test_info_says_what_it_infers_and_what_it_assumes(lstr, published):
     checkpoint, _, _ = published
     described = json.loads(lstr("info", checkpoint, "--set", "model.n_heads=4", "--json")[1])
     assert (described["format"], described["config"]["n0"], described["config"]["grid"]) == ("published", 4, "sliding")
-    assert described["assumed"] == {"work_length": 32, "long_length": 2048, "long_stride": 4}
+    assert described["assumed"] == {"kind": "lstr", "work_length": 32, "long_length": 2048, "long_stride": 4}
 
 
 def test_a_testra_is_run_by_naming_its_kind(lstr, shared, tmp_path):
