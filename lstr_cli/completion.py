@@ -59,6 +59,12 @@ def _kind(metavar: str) -> str:
     return "dir" if FOLDERS.search(metavar) else ""
 
 
+def _presets(ctx: click.Context, incomplete: str) -> Iterable[str]:
+    from lstr.kinds import presets
+
+    return presets()
+
+
 def _recipes(ctx: click.Context, incomplete: str) -> Iterable[str]:
     return RECIPES
 
@@ -127,6 +133,7 @@ def _videos(ctx: click.Context, incomplete: str) -> list[str]:
 
 
 NAMES: dict[str, Callable[[click.Context, str], Iterable[str]]] = {
+    "--preset": _presets,
     "--recipe": _recipes,
     "--weights": _weights,
     "--init": _weights,
