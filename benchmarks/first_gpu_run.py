@@ -69,7 +69,8 @@ def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
         *(carried or [work / "videos"]),
         "--recipe",
         "fast" if dry else "faithful",
-        "--no-cache",
+        "--cache",
+        "none",
         "--json",
     ]
     train = [*lstr, "train", work / "drawn", "--labels", work / "drawn" / "labels.json"]

@@ -175,7 +175,7 @@ def _check_network(path: Path, stream: str, network: str) -> None:
         raise RecipeError(
             f"{path}: {stream}.network is {brief(network)}, and a config is a program, of which only one that the "
             "command line names is run.",
-            f"leave it out of the recipe file, and add --{stream}-network CONFIG.py if you trust that file.",
+            f"leave it out of the recipe file, and add [[recipe.{stream}.network=CONFIG.py]] if you trust that file.",
         )
 
 

@@ -1,44 +1,74 @@
-"""Hints in the words of Python: jobs name options of the command line, whose arguments Python callers need."""
+"""Arguments in sentences: errors, hints and notices name them by marks, which each face says in its own words.
+
+A mark is `[[NAME]]` or `[[NAME=VALUE]]`, where NAME is an argument of the job: `[[output]]`, `[[workers=1]]`,
+`[[resume=true]]`, `[[weights.rgb=FILE]]`, `[[model.n_heads=8]]`. Python says `workers=1`, the command line
+`--workers 1`; commands to type into a shell stay as they are.
+"""
 
 import functools
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-OPTION = re.compile(r"(?<![\w/.-])(--[a-z][a-z-]*[a-z]|-[cfmo](?=[ .,;)`]|$))(?:[ =]('[^']*'|[^\s,;`]+))?")
-OTHERS = re.compile(r"(`(?!-)[^`]*`|\b(?:pip|torchrun) .*)")
-"""Commands to type into a shell, which stay as they are."""
-
-ARGUMENTS = {"-c": "checkpoint", "-f": "formats", "-m": "checkpoint", "-o": "output", "--set": "settings"} | {
-    "--flow-features": "flow",
-    "--rgb-features": "rgb",
+NETWORKS, THRESHOLDS = 'networks={{"{0}": {1}}}', 'thresholds={{"{0}": {1}}}'
+IN_DETECT = {
+    **dict.fromkeys(("algorithm", "allow_mismatch", "flow_backend", "flow_threads", "runtime", "weights"), NETWORKS),
+    **dict.fromkeys(("on", "off", "min_length", "merge_gap"), THRESHOLDS),
+    "start": "limits=Limits({0}={1})",
+    "timeout": "live=LiveOptions({0}={1})",
 }
-"""Options whose argument has another name; of all others it is the option's."""
-
-FLAGS = ("--allow-damaged", "--allow-recipe-mismatch", "--allow-seen", "--published", "--resume", "--skip-missing")
-"""Options without a value."""
-
-WORDS = ("auto", "csv", "dis", "farneback", "random", "ray", "testing", "training", "tvl1", "validation")
-"""Values that are lower-case words, which otherwise go on with the sentence."""
-
-OVERRIDES = "overrides={{{}}} of lstr.load"
-PLACES = {
-    "detect": {
-        "--allow-recipe-mismatch": 'networks={{"allow_mismatch": True}}',
-        "--flow": 'networks={{"algorithm": {}}}',
-        "--flow-backend": 'networks={{"flow_backend": {}}}',
-        "--flow-weights": 'networks={{"flow": {}}}',
-        "--off": 'thresholds={{"off": {}}}',
-        "--on": 'thresholds={{"on": {}}}',
-        "--rgb-weights": 'networks={{"rgb": {}}}',
-        "--set": OVERRIDES,
-        "--start": "limits=Limits(start={})",
-        "--timeout": "live=LiveOptions(timeout={})",
-        "--flow-threads": 'networks={{"flow_threads": {}}}',
-    },
-    "load": {"--set": OVERRIDES},
+"""Arguments that `lstr.detect` has within others."""
+WITHIN = {
+    "weights": 'weights={{"{0}": {1}}}',
+    "init": "{0}_init={1}",
+    "recipe": "{0}={1}",
+    "settings": 'settings={{"{0}": {1}}}',
 }
-"""By function, options that are within an argument."""
+"""By the first part of a name with dots, where the rest is given."""
+
+
+def in_words(text: str, words: Callable[[str, str], str]) -> str:
+    """A sentence with each of its marks as `words(name, value)`; value is empty where the mark has none."""
+    said, *pieces = text.split("[[")
+    for piece in pieces:
+        mark, end, rest = piece.partition("]]")
+        name, _, value = mark.partition("=")
+        is_mark = end and all(part.isidentifier() for part in name.split("."))
+        said += words(name, value) + rest if is_mark else f"[[{piece}"
+    return said
+
+
+def in_file(text: str) -> str:
+    """A sentence with its marks as NAME=VALUE, for files, which have no face."""
+    return in_words(text, lambda name, value: f"{name}={value}" if value else name)
+
+
+def in_python(text: str, name: str = "") -> str:
+    """A sentence with its marks as arguments of `lstr.NAME`."""
+    return in_words(text, lambda argument, value: _argument(argument, value, name))
+
+
+def _argument(name: str, value: str, function: str) -> str:
+    head, dot, tail = name.partition(".")
+    written = _written(value)
+    if head == "model" and function in ("detect", "load"):
+        return f'overrides={{"{tail}": {written or "…"}}} of lstr.load'
+    if function == "detect" and head in IN_DETECT:
+        return IN_DETECT[head].format(tail or head, written or "…")
+    if not dot:
+        return f"{name}={written}"
+    if head not in WITHIN:
+        head, tail = "settings", name
+    return WITHIN[head].format(tail.replace(".", "_") if head == "recipe" else tail, written)
+
+
+def _written(value: str) -> str:
+    """A value as Python has it: numbers and placeholders (FILE) bare, other text in quotes."""
+    try:
+        float(value)
+    except ValueError:
+        bare = not value or value == "…" or value.isupper() or value[0] in "'\""
+        return value.title() if value in ("true", "false") else value if bare else f'"{value}"'
+    return value
 
 
 def for_python(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -67,50 +97,14 @@ def _each(iterator: Iterator, name: str) -> Iterator:
 
 def explain(error: Exception, name: str) -> None:
     """Put an error with a hint into the words of Python, and its hint under the traceback, once."""
-    hint = getattr(error, "hint", None)
-    if hint is None:
-        return
-    error.hint = in_python(hint, name)  # type: ignore[attr-defined]  # any typed error has one
-    error.args = tuple(in_python(part, name) if isinstance(part, str) else part for part in error.args)
-    note = f"hint: {error.hint}"  # type: ignore[attr-defined]
-    if hint and note not in getattr(error, "__notes__", ()):
+    say(error, lambda text: in_python(text, name))
+    note = f"hint: {getattr(error, 'hint', '')}"
+    if note != "hint: " and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 
 
-def in_python(text: str, name: str = "") -> str:
-    """A sentence with the options that it names as arguments of `lstr.NAME`."""
-    parts = OTHERS.split(text)
-    parts[::2] = [OPTION.sub(lambda found: _argument(found, PLACES.get(name, {})), part) for part in parts[::2]]
-    return "".join(parts)
-
-
-def _argument(found: re.Match, places: dict[str, str]) -> str:
-    option, word = found[1], (found[2] or "").rstrip(".:)")
-    value = word if option not in FLAGS and _is_value(word) else ""
-    rest = found[0][found[0].rindex(word) + len(value) if value else len(option) :]
-    if option in places:
-        return places[option].format(_written(value.removeprefix("model.")) or "…") + rest
-    if option in FLAGS:
-        return f"{_name(option)}=True{rest}"
-    if option == "--set" and value:
-        return f"settings={{{_written(value)}}}{rest}"
-    return f"{'algorithm' if option == '--flow' and value else _name(option)}={_written(value)}{rest}"
-
-
-def _name(option: str) -> str:
-    return ARGUMENTS.get(option, option.removeprefix("--").replace("-", "_"))
-
-
-def _is_value(text: str) -> bool:
-    return bool(text) and (
-        text in WORDS or text[0] in "'0123456789" or text.isupper() or "=" in text or bool(re.search(r"/|\.\w", text))
-    )
-
-
-def _written(value: str) -> str:
-    """A value as Python has it: numbers and placeholders (FILE) bare, other text in quotes; KEY=VALUE as an entry."""
-    key, equals, entry = value.partition("=")
-    if equals:
-        return f'"{key}": {_written(entry)}'
-    bare = re.fullmatch(r"\d+(\.\d*)?|[A-Z…]*|'.*'", value)
-    return value if bare else f'"{value}"'
+def say(error: Exception, words: Callable[[str], str]) -> None:
+    """Put what a typed error says, and its hint, into the words of a face."""
+    if (hint := getattr(error, "hint", None)) is not None:
+        error.hint = words(hint)  # type: ignore[attr-defined]  # any typed error has one
+        error.args = tuple(words(part) if isinstance(part, str) else part for part in error.args)

@@ -72,12 +72,12 @@ class Thresholds:
             wrong = self.off if 0 <= self.on <= 1 else self.on
             raise ThresholdError(
                 f"A threshold of {wrong:g} is never crossed as meant: scores are from 0 to 1.",
-                "give scores, not percent, as in --on 0.5 --off 0.35.",
+                "give scores, not percent, as in [[on=0.5]] and [[off=0.35]].",
             )
         if self.off > self.on:
             raise ThresholdError(
                 f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
-                "let 0 <= off <= on, as in --on 0.5 --off 0.35.",
+                "let 0 <= off <= on, as in [[on=0.5]] and [[off=0.35]].",
             )
         if not (0 <= self.min_length < math.inf and 0 <= self.merge_gap < math.inf):
             raise ThresholdError(

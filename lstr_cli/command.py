@@ -2,21 +2,27 @@
 
 import click
 
+from lstr.hints import in_words, say
 from lstr_cli.completion import Words, completer_of
-from lstr_cli.earlier import in_new_words
-from lstr_cli.settings import join_settings, settings_of
+from lstr_cli.earlier import WORDS, in_new_words
+from lstr_cli.settings import Setting, join_settings, settings_of
 
 ORDER = (
     "checkpoint output time format labels preset config to from init recipe stream flow weights calibrate subset "
     "eval-subset classes folds eval-every choose-thresholds false-alarms on off min-length merge-gap start duration "
-    "published list features frames input video as-labels plot metrics title resume allow-damaged "
+    "published list features frames fps input video as-labels plot metrics title resume allow-damaged "
     "allow-recipe-mismatch allow-seen cache min-cosine max-shift check-links workers device set dry-run print-config "
     "make-default json"
 )
 """Options of all commands as their help shows them: what is used most comes first."""
 
+BY_STREAM = ("weights", "init")
+"""Options that take a value by stream, as in rgb=FILE."""
 SETTINGS = "Settings, each as --set NAME=VALUE"
 RANK = {f"--{name}": rank for rank, name in enumerate(ORDER.split())}
+
+
+_running: click.Command | None = None  # not Click's context, which threads of the command lack
 
 
 def name_of(param: click.Parameter) -> str:
@@ -54,6 +60,39 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write nothing: what the documentation takes from here is written above."""
+
+    def invoke(self, ctx: click.Context):
+        """Run it; its typed errors name options of this very command."""
+        global _running
+        _running = self
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            say(error, lambda text: in_options(text, self))
+            raise
+
+
+def in_options(text: str, command: click.Command | None = None) -> str:
+    """A sentence with its marks as options and settings of a command, that which runs where none is given."""
+    return in_words(text, lambda name, value: _option(command or _running, name, value))
+
+
+def _option(command: click.Command | None, name: str, value: str) -> str:
+    declared = {one.name: one for one in (command.params if command else ()) if isinstance(one, click.Option)}
+    keys = {one.key: one for one in declared.values() if isinstance(one, Setting)}
+    head, dot, tail = name.partition(".")
+    one = declared.get(name) or keys.get(name)
+    if one is None and head in BY_STREAM:
+        name, value = head, "=".join(part for part in (tail, value) if part)
+        one, dot = declared.get(head), ""
+    if isinstance(one, Setting) or dot:
+        key = one.key if isinstance(one, Setting) else name.removeprefix("settings.")
+        return f"--set {key}" + (f"={value}" if value else "")
+    option = one.opts[0] if one else f"--{name.replace('_', '-')}"
+    new = next((new for _, old, new in WORDS if old == option), None)
+    if new and not one:  # a setting, but of another command
+        return new.replace("={}", f"={value}" if value else "")
+    return f"{option} {value}" if value and value != "true" else option
 
 
 class Group(click.Group):

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lstr.extractors.addresses import displayed, without_credentials
+from lstr_cli.command import in_options
 
 if TYPE_CHECKING:  # it brings torch
     from lstr_cli.view import View, Watched
@@ -29,7 +30,7 @@ _out = Console(highlight=False)
 
 def say(text: str) -> None:
     """A line on standard error."""
-    _err.print(displayed(text), markup=False, soft_wrap=True)
+    _err.print(displayed(in_options(text)), markup=False, soft_wrap=True)
 
 
 def say_waiting(text: str) -> None:
@@ -46,7 +47,7 @@ def say_next(*words: object) -> None:
 
 def warn(text: str) -> None:
     """A yellow line on standard error."""
-    _err.print(displayed(f"warning: {text}"), style="yellow", markup=False, soft_wrap=True)
+    _err.print(displayed(in_options(f"warning: {text}")), style="yellow", markup=False, soft_wrap=True)
 
 
 def show(text: str) -> None:
@@ -55,6 +56,7 @@ def show(text: str) -> None:
 
 
 def _fit_for(console: Console, text: str) -> str:
+    text = in_options(text)
     return displayed(text) if console.is_terminal else without_credentials(text)
 
 
@@ -69,7 +71,7 @@ def size(n: float) -> str:
 
 def show_json(value) -> None:
     """The result as one JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    sys.stdout.write(in_options(json.dumps(value, indent=1, ensure_ascii=False)) + "\n")
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:

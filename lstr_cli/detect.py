@@ -133,6 +133,7 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     from lstr.pipelines.detection.paths import by_kind
     from lstr_cli import console
 
+    weights = _by_stream(networks.pop("weights"))
     by_kind(sources)  # a path with a mistake is named at once; torch alone takes seconds to import
     console.say_waiting("loading networks…")
     from lstr.extractors.video.live_reader import LiveOptions
@@ -140,14 +141,12 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     from lstr.pipelines.detection.files import OutputOptions
     from lstr.pipelines.detection.job import DetectOptions, detect_sources
     from lstr.pipelines.detection.sources import Limits, NetworkOptions
-    from lstr.pipelines.weights.published import weights_by_stream
     from lstr_cli.view import Progress, View, speed_text
 
     folder = Path(written["output"]) if written["output"] else None
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or written["formats"] == ("jsonl",)) else None
     labels = read_label_file(written["labels"]) if written["labels"] else None
-    weights = {f"{stream}_weights": path for stream, path in weights_by_stream(networks.pop("weights")).items()}
     view = View(ascii_only=not console.takes_unicode())
     screen = console.Screen(view, lines is sys.stdout and console.is_terminal())
     options = DetectOptions(
@@ -181,6 +180,15 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
         console.say(f"index: {result.index}")
     if result.failures:
         sys.exit(STALLED if result.stalled else SOME_FAILED)
+
+
+def _by_stream(weights: tuple[str, ...]) -> dict[str, str | None]:
+    """Named weights as options of the networks."""
+    if not weights:
+        return {}
+    from lstr.pipelines.weights.published import weights_by_stream  # brings torch
+
+    return {f"{stream}_weights": path for stream, path in weights_by_stream(weights).items()}
 
 
 def _follow(job, screen, messages) -> tuple[list, object]:

@@ -49,7 +49,6 @@ WORDS = (
     ("detect", "--on-gap", "--set on_gap={}"),
     ("detect", "--timeout", "--set timeout={}"),
     ("convert", "--name", "--set name={}"),
-    ("convert", "--fps", "--set fps={}"),
     ("convert", "--on", "--set on={}"),
     ("convert", "--off", "--set off={}"),
     ("convert", "--min-length", "--set min_length={}"),
@@ -79,7 +78,6 @@ def in_new_words(command: str, args: list[str], silent: bool = False) -> Iterato
         option, _, form = new[name].partition(" ")
         now = form.replace("{}", value)
         if not silent:
-            from lstr_cli import console
-
-            console.warn(f"{name} is an earlier word, and goes with the next version; write {option} {now}.")
+            text = f"warning: {name} is an earlier word, and goes with the next version; write {option} {now}."
+            click.secho(text, fg="yellow", err=True)
         yield from (option, now)

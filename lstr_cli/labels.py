@@ -81,7 +81,7 @@ PATH = click.Path(path_type=Path)
     metavar="FPS",
     help="The sources count frames, so many a second, where seconds belong: make seconds of them.",
 )
-@setting("fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
+@click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
 @click.option("--video", type=PATH, metavar="PATH", help="mp4, html: the video, or the folder of videos.")
 @events_options(as_settings=True)
 @declared_set_option

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from lstr.hints import in_python
+
 Result = TypeVar("Result")
 
 
@@ -56,7 +58,7 @@ def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event:
 def warn(event: Any) -> None:
     """Show the warnings of a job as Python's own; what else happens is not shown."""
     if isinstance(event, Notice) and event.warning:
-        warnings.warn(event.text, stacklevel=3)
+        warnings.warn(in_python(event.text), stacklevel=3)
 
 
 Tell = Callable[[str, int, int], None]

@@ -116,6 +116,6 @@ def _as_flow_error(error: Exception) -> Exception:
     if not isinstance(error, RuntimeError):
         return error
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    failure = FlowError(f"The GPU could not compute the flow of a chunk ({reason}).", "use --flow-backend native.")
+    failure = FlowError(f"The GPU could not compute the flow of a chunk ({reason}).", "use [[flow_backend=native]].")
     failure.__cause__ = error
     return failure

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from lstr.extractors.backbones.network import CHANNELS, Network
-from lstr.extractors.backbones.networks import NETWORKS
+from lstr.extractors.backbones.networks import NETWORKS, known_network
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.weights.content import read_content, read_state_dict
 from lstr.extractors.weights.fingerprint import bare_name, fingerprint_of
+from lstr.extractors.weights.model_card import read_card
 
 RGB = 3  # channels of a frame
 ALIGNMENT = "align"  # of a weights file of `lstr finetune --folds`, beside its state_dict
@@ -120,9 +121,12 @@ def _swapped(found: torch.Size, wanted: torch.Size) -> str:
 def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]:
     """The network and the stream that a weights file is for, after looking at every tensor's name and shape.
 
-    It is one of NETWORKS, or `wanted`. Raises WeightsError when it fits none, or takes neither frames nor five flow
-    fields.
+    It is one of NETWORKS, or `wanted`, or the one that its card names. Raises WeightsError when it fits none, or takes
+    neither frames nor five flow fields.
     """
+    card = read_card(path)
+    if wanted is None and card:
+        wanted = known_network(card.network)
     known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
     names = read_state_dict(path).keys()
     likeness = {}

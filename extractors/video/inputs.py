@@ -91,7 +91,7 @@ def _id_of(path: Path, beginning: Path) -> str:
         relative = Path(os.path.abspath(path)).relative_to(os.path.abspath(beginning))
     except ValueError:
         raise MissingPathError(
-            f"{path} is not in {beginning}.", "set --root to a folder that all inputs are in."
+            f"{path} is not in {beginning}.", "give [[root=DIR]], a folder that all inputs are in."
         ) from None
     return relative.with_suffix("").as_posix()
 

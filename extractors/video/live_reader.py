@@ -265,7 +265,7 @@ class LiveReader:
     def _stalled(self) -> StalledError:
         return StalledError(
             f"{shown(self.input.source)} sent no frame for {self.options.timeout:g} s.",
-            "check that it is on, and its address; --timeout is how long it may be silent.",
+            "check that it is on, and its address; [[timeout=SECONDS]] is how long it may be silent.",
         )
 
 

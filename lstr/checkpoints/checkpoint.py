@@ -19,12 +19,7 @@ from torch import Tensor
 from lstr import __version__
 from lstr.checkpoints.entries import check_entries, is_tables, is_tensor
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
-from lstr.checkpoints.published import (
-    published_classes,
-    read_published,
-    tables_of,
-    taken_for,
-)
+from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.files.atomic import replacing

@@ -105,7 +105,7 @@ def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
     first, file = errors[0], shlex.quote(source)
     hint = f"`lstr labels check {file} --json` names each; correct them and go on."
     if all(found.kind == "no features" for found in errors):
-        hint = "extract them with `lstr extract`, or leave them out with --skip-missing."
+        hint = "extract them with `lstr extract`, or leave them out with [[skip_missing=true]]."
     elif first.kind in UNITS:
         rate = first.detail.rpartition("/")[2].partition(" ")[0]
         hint = f"if so, make seconds of them: lstr labels convert {file} --frames {rate} -o seconds.json"

@@ -74,7 +74,7 @@ def read_data_info(
         where = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
         raise LabelsError(
             f"{path}, {name}: {len(missing)} videos have no targets {where}: {', '.join(missing[:3])}.",
-            f"Put them in {TARGETS}/ beside the features, or leave these videos out with --skip-missing.",
+            f"Put them in {TARGETS}/ beside the features, or leave these videos out with [[skip_missing=true]].",
         )
     return Labels(tuple(classes), videos)
 
@@ -93,7 +93,9 @@ def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset:
         if folders & {name.casefold(), Path(str(entry.get("data_root", ""))).name.casefold()}
     ]
     if len(fitting) != 1:
-        raise LabelsError(f"{path} has the data sets {', '.join(content)}.", f"Choose: --dataset {next(iter(content))}")
+        raise LabelsError(
+            f"{path} has the data sets {', '.join(content)}.", f"Choose: [[dataset={next(iter(content))}]]"
+        )
     return fitting[0]
 
 

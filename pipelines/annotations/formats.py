@@ -78,8 +78,8 @@ def format_for(output: Path | None) -> Format:
             return endings[ending]
     if name.endswith(".json"):
         return FORMATS["activitynet"]
-    what = f"{output} does not tell the format" if output else "Without -o nothing tells the format"
-    raise AnnotationError(f"{what}.", f"name it with --to: {', '.join(writable())}.")
+    what = f"{output} does not tell the format" if output else "Without [[output]] nothing tells the format"
+    raise AnnotationError(f"{what}.", f"name it with [[to]]: {', '.join(writable())}.")
 
 
 def recognise(path: Path) -> Format | None:
@@ -114,7 +114,9 @@ def _read(path: Path, options: ConvertOptions) -> AnnotationSet:
     form = chosen or recognise(path)
     if form is None:
         known = ", ".join(readable())
-        raise AnnotationError(f"The format of {path} cannot be recognised.", f"name it with --from: {known}.")
+        raise AnnotationError(
+            f"The format of {path} cannot be recognised.", f"name it with [[source_format]]: {known}."
+        )
     return _read_file(form, path, _stem(path), options)
 
 
@@ -135,7 +137,7 @@ def _readable(form: Format, path: Path) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise AnnotationError(
             f"{path} is damaged: what it holds is not {form.name} ({described(error)}).",
-            "write it again with the tool that made it, or name its format with --from.",
+            "write it again with the tool that made it, or name its format with [[source_format]].",
         ) from error
 
 
@@ -148,7 +150,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     names = sorted({form.name for form in found.values()})
     if len(names) > 1:
-        raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
+        raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: [[source_format={names[0]}]]")
     if not found:
         raise AnnotationError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
     annotated = AnnotationSet({})

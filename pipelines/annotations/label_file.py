@@ -38,7 +38,7 @@ def read_label_file(
     if is_data_info(content):
         return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing)
     if dataset is not None:
-        raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out --dataset.")
+        raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out [[dataset]].")
     labels = _with_plain_ids(_read(path, lenient), present)
     check_ids(labels.videos, str(path))
     return labels
@@ -66,7 +66,7 @@ def _read(path: Path, lenient: bool) -> Labels:
         annotated = read_annotations(path, ConvertOptions(lenient=lenient))
     except ExtractorError as error:
         hint = error.hint
-        if "--fps" in hint or "--from" in hint:  # options of the conversion
+        if "[[fps" in hint or "[[source_format" in hint:  # of the conversion
             hint = f"convert it first: lstr labels convert {shlex.quote(str(path))} -o labels.json; {hint}"
         raise LabelsError(str(error), hint) from error
     return labels_from(annotated, str(path), lenient)

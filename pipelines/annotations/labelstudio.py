@@ -102,7 +102,7 @@ def from_labelstudio(tasks: Any, fps: float | None = None) -> AnnotationSet:
                 if not rate:
                     raise AnnotationError(
                         f"The task of {video_id!r} counts frames and does not state how many a second.",
-                        "add --fps, such as --fps 25.",
+                        "add [[fps]], such as [[fps=25]].",
                     )
                 for frames in region["value"]["ranges"]:
                     for label in region["value"]["timelinelabels"]:

@@ -60,7 +60,7 @@ def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int
     if n_chunks * len(classes) > MOST_TARGETS:
         raise AnnotationError(
             f"A video of {n_chunks / FEATURES_PER_SECOND:g} s is too long for a table of its chunks.",
-            "check whether the times are seconds; --frames FPS says that they count frames.",
+            "check whether the times are seconds; [[frames=FPS]] says that they count frames.",
         )
     return targets(VideoLabels("", None, video.segments), (BACKGROUND, *classes), n_chunks).astype(np.float32)
 
@@ -84,7 +84,7 @@ def write_perframe(
         if video.subset not in SUBSETS:
             raise AnnotationError(
                 f"The video {video_id!r} has the subset {video.subset}, and {INFO} lists videos by subset.",
-                "name it with --subset training or testing.",
+                "name it with [[subset=training]] or testing.",
             )
         if lengths is not None and video_id not in lengths:
             missing.append(video_id)

@@ -101,7 +101,7 @@ class Mp4(Picture):
         if source is None:
             raise MissingPathError(
                 f"The video of {video_id!r} ({video.media or 'its file is not known'}) is not there.",
-                "name its file or folder with --video.",
+                "name its file or folder with [[video]].",
             )
         events = [json.loads(line) for line in to_jsonl(video).splitlines()]
         write_overlay(path, source, Lanes(tuple(to_timeline(video_id, video, one.classes)["classes"]), events))

@@ -33,7 +33,9 @@ def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[st
     """Segments of stored scores, whose classes the timeline beside them names. Raises AnnotationError."""
     beside = path.with_name(path.name.removesuffix(Scores.suffix) + ".json")
     if not beside.exists():
-        raise AnnotationError(f"{beside.name} is not beside it, which names the classes.", "detect with -f json,npy.")
+        raise AnnotationError(
+            f"{beside.name} is not beside it, which names the classes.", "detect with [[formats=json,npy]]."
+        )
     known = File(beside).json
     try:
         scores, classes = np.asarray(open_array(path), np.float32), tuple(known["classes"])

@@ -6,6 +6,7 @@ from time import monotonic
 from lstr.extractors.addresses import shown
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
+from lstr.hints import in_file
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.running import Deciding, Running
 from lstr.pipelines.detection.sink import End
@@ -94,7 +95,7 @@ class LiveSource(Running):
             "clock": self.reader.clock,
             "on_lag": self.reader.on_lag,
             **{name: getattr(self.refresh(), name) for name in COUNTED},
-            **({"error": str(error)} if error else {}),
+            **({"error": in_file(str(error))} if error else {}),
         }
         self.close(End(self.timeline.finish(self.status.time), None, self.warnings, live))
 

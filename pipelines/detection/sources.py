@@ -124,7 +124,7 @@ class Limits:
         chosen = range(self.first, n_chunks if self.end is None else min(n_chunks, self.end))[: self.max_chunks]
         if not chosen:
             raise VideoError(
-                f"{name} ends after {n_chunks * CHUNK_SECONDS:g} s, before --start {self.start:g}.",
+                f"{name} ends after {n_chunks * CHUNK_SECONDS:g} s, before [[start={self.start:g}]].",
                 "start earlier; `lstr info` says how long a video is.",
             )
         return chosen

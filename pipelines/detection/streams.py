@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lstr import streaming
 from lstr.extractors.devices import CAPTURING
+from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL
 from lstr.models.kind import Model
@@ -65,7 +66,8 @@ class SharedStreams:
                 self._first = self._first or stream
             else:
                 stream.reset()
-        yield stream
+        with torch_threads():  # the libraries below torch take all cores in a thread that has not asked it before
+            yield stream
         with self._lock:  # not after a failure, of which nobody knows what it left
             self._free.append(stream)
 

@@ -77,7 +77,7 @@ class EvaluateOptions:
         if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
             raise ConfigError(
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
-                "give a number above 0, as --choose-thresholds --false-alarms 1.",
+                "give a number above 0, as [[choose_thresholds=true]] and [[false_alarms=1]].",
             )
 
     @property

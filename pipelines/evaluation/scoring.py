@@ -158,7 +158,7 @@ def published_set(split: Split, rule: ScoringRule) -> Split:
         raise LabelsError(
             f"{rule.code}'s published evaluation scores no chunk of these videos with such a work memory "
             f"({rule.work_length} chunks).",
-            "leave out --published.",
+            "leave out [[published=true]].",
         )
     return replace(split, videos=videos)
 

@@ -37,7 +37,7 @@ def rows_of_file(
     video, reader, chunks = opened
     width, height = video.size(twostream.recipe.long_side)
     if too_small(twostream.recipe.algorithm, width, height):
-        raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
+        raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use [[algorithm=tvl1]].")
     backend = workers.backend if workers else None
     rows = twostream.rows(chunks, workers)
     return VideoRows(str(source), video.n_chunks, rows, lambda n: decoded_facts(video, reader, n, backend))

@@ -160,8 +160,8 @@ def _converted(twostream: TwoStream, runtime: str, threads: int) -> Generator[No
 
 def _random_weights(recipe: Recipe) -> Iterator[Notice]:
     if recipe.is_random:
-        state = "" if recipe.calibrated_on else " and are not calibrated (see --calibrate)"
+        state = "" if recipe.calibrated_on else " and are not calibrated (see [[calibrate]])"
         yield Notice(
             f"{recipe.random_streams} networks carry random weights{state}; "
-            "bring published ones with --rgb-weights and --flow-weights."
+            "bring published ones with [[weights=kinetics]]."
         )

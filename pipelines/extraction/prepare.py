@@ -33,7 +33,7 @@ def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
     Raises MissingPathError when the file does not exist or names none of the videos.
     """
     if not calibrate.exists():
-        raise MissingPathError(f"{calibrate} does not exist.", "give --calibrate a label file or a list of videos.")
+        raise MissingPathError(f"{calibrate} does not exist.", "give [[calibrate]] a label file or a list of videos.")
     if calibrate.suffix == ".json" or (calibrate.suffix != ".txt" and is_label_file(calibrate)):
         labels = read_label_file(calibrate, present=videos)
         named = [i for i, video in labels.videos.items() if video.subset == "training"]
@@ -133,7 +133,7 @@ def as_begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoS
     folder = create_folder(output, twostream.recipe, {})
     if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
         raise RecipeError(
-            f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with -o."
+            f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with [[output]]."
         )
     return twostream, folder
 
@@ -163,7 +163,7 @@ def prepare(
 def _as_stored(stored: StoredRecipe, options: ExtractOptions, device: str) -> tuple[TwoStream, Features]:
     """The networks of a whole recipe, checked against its hashes, and a folder of it."""
     if options.calibrate:
-        raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out --calibrate.")
+        raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out [[calibrate]].")
     brought = replace(options.sources, calibration=stored.calibration, calibrated_on=stored.recipe.calibrated_on)
     twostream = rebuild_twostream(stored.recipe, brought, device)
     return twostream, create_folder(options.output, twostream.recipe, calibration_of(twostream))

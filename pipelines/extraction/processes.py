@@ -128,12 +128,12 @@ def over_processes(
                     if lost == STARTS:
                         raise ExtractorError(
                             f"{STARTS} worker processes in a row ended while they started ({how}).",
-                            "is memory short? use fewer --workers; with 1 no other process is started.",
+                            "is memory short? use fewer [[workers]]; with 1 no other process is started.",
                         ) from None
                     video_id, source = worker.at
                     if video_id in suspects:
                         reason = f"{source} ended the process that extracted it, twice ({how})."
-                        hint = "is memory short? try it alone, with --workers 1."
+                        hint = "is memory short? try it alone, with [[workers=1]]."
                         yield failed(video_id, source, Failure(reason, hint))
                     else:
                         waiting.append(worker.at)
@@ -198,7 +198,7 @@ def serve(connection: Connection) -> None:
     except ExtractorError as error:
         connection.send(error)
     except Exception as error:  # of no video: each of those has an Outcome of its own
-        hint = "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints."
+        hint = "run it again with [[workers=1]] and LSTR_DEBUG=1, and report what it prints."
         connection.send(ExtractorError(f"A worker process met {described(error)}", hint))
 
 

@@ -31,7 +31,7 @@ def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
     folder = open_folder(config.output)
     if folder is None or folder.recipe is None:
         raise MissingPathError(
-            f"{config.output} is not there.", "give -o a folder, or a URL, that is there for every worker."
+            f"{config.output} is not there.", "give [[output]] a folder, or a URL, that is there for every worker."
         )
     recipe, threads = folder.recipe, config.threads or default_workers()
     sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)

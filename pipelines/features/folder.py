@@ -199,9 +199,7 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
-            raise RecipeError(
-                f"{path} was made as {' and '.join(made.values())}.", "leave out --rgb-features and --flow-features."
-            )
+            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out [[rgb]] and [[flow]].")
         folders = {stream: path / name for stream, name in made.items()}
         return FeatureFolder(path, folders.get("rgb"), folders.get("flow"), recipe)
     streams = {}
@@ -210,12 +208,14 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         found = sorted(p for p in path.glob(pattern) if p.is_dir())
         if len(found) > 1:
             names = ", ".join(p.name for p in found)
-            raise RecipeError(f"{path} has several {stream} features: {names}.", f"choose: --{stream} {found[0].name}")
+            raise RecipeError(
+                f"{path} has several {stream} features: {names}.", f"choose: [[{stream}={found[0].name}]]"
+            )
         if found:
             streams[stream] = found[0]
         elif named[stream]:
             raise RecipeError(
-                f"{path} has no recipe.json and no folder named {pattern}.", f"leave out --{stream}, or name another."
+                f"{path} has no recipe.json and no folder named {pattern}.", f"leave out [[{stream}]], or name another."
             )
     if not streams:
         raise RecipeError(
@@ -255,7 +255,7 @@ def create_features(path: str | Path, recipe: Recipe, calibration: Mapping[str, 
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
-        raise OutputError(f"{path} is a file, not a folder.", "give -o a folder.")
+        raise OutputError(f"{path} is a file, not a folder.", "give [[output]] a folder.")
     if (path / "recipe.json").exists():
         existing = open_features(path)
         check_same(path, existing.recipe, recipe)
@@ -276,13 +276,13 @@ def check_same(path: object, begun: Recipe | None, requested: Recipe) -> None:
     if begun and begun != requested:
         raise RecipeError(
             f"{path} holds features of another recipe ({'; '.join(differences(begun, requested))}).",
-            f"choose another folder with -o, or go on with this one by `--recipe {shlex.quote(str(path))}`.",
+            f"choose another folder with [[output]], or go on with this one by `[[recipe={shlex.quote(str(path))}]]`.",
         )
 
 
 def without_recipe(path: object) -> RecipeError:
     """The typed error of a folder that is to be written to and holds features from elsewhere."""
-    return RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
+    return RecipeError(f"{path} holds features without a recipe.", "choose another folder with [[output]].")
 
 
 def is_feature_folder(path: Path) -> bool:

@@ -113,6 +113,6 @@ def open_roots(
         if len(names) > 1:
             raise RecipeError(
                 f"{first.path} and {folder.path} hold different features: {sorted(names)}.",
-                "name the same two in both with --rgb-features and --flow-features.",
+                "name the same two in both with [[rgb=NAME]] and [[flow=NAME]].",
             )
     return first if len(folders) == 1 else FeatureFolders(folders)

@@ -76,7 +76,7 @@ def look_at(videos: Mapping[str, Place], cache: ChunkCache) -> tuple[list[SoundV
         raise OutputError(
             f"The chunks of {len(sound)} videos need {needed / 1e9:.3g} GB, and the cache may have "
             f"{cache.size / 1e9:.3g} GB.",
-            f"use --cache-size {needed // 10**9 + 1}GB, or fewer videos.",
+            f"use [[cache_size={needed // 10**9 + 1}GB]], or fewer videos.",
         )
     return sound, bad
 
@@ -88,7 +88,7 @@ def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Outco
             planes, height, width = cache.shape(video)
             if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
                 sentence = f"{source} is {width}×{height} pixels, too small for DIS flow."
-                return failed(video_id, source, Failure(sentence, "use --flow tvl1."))
+                return failed(video_id, source, Failure(sentence, "use [[algorithm=tvl1]]."))
             n_bytes = video.n_chunks * planes * height * width
             return SoundVideo(video_id, source, sha256_of(path), video.n_chunks, n_bytes)
     except Exception as error:
@@ -139,7 +139,7 @@ def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cache
     if missing:
         raise MissingPathError(
             f"{cache.path} has no chunks of {missing[0]}, which the first process has put there.",
-            "let --cache be a folder that all machines share.",
+            "let [[cache]] be a folder that all machines share.",
         )
     return {i: Cached(videos[i], chunks) for i, chunks in found.items() if chunks is not None}
 

@@ -105,7 +105,7 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
     if not isinstance(preset, Preset):
         raise RecipeError(
             f"{recipe} is a whole recipe, with weights of its own.",
-            f"choose one of {', '.join(PRESETS)}, or a recipe file; --init takes weights.",
+            f"choose one of {', '.join(PRESETS)}, or a recipe file; [[init]] takes weights.",
         )
     for name in preset.streams:
         trainable_network(preset.parts[name].network, name)
@@ -116,7 +116,9 @@ def trainable_network(network: str, stream: str = "rgb") -> Network:
     """The entry of a network that can be trained. Raises RecipeError for another."""
     entry = known_network(network)
     if entry is None:
-        raise RecipeError(f"{network} cannot be trained here.", f"train a known one: --{stream}-network resnet50.")
+        raise RecipeError(
+            f"{network} cannot be trained here.", f"train a known one: [[recipe.{stream}.network=resnet50]]."
+        )
     return entry
 
 
@@ -142,7 +144,7 @@ def resolve(
     for key in settings:
         stream, dot, _ = key.partition(".")
         if dot and stream not in preset.streams:
-            raise ConfigError(f"{key!r} is no setting of a stream that is trained.", "write --set NAME=VALUE.")
+            raise ConfigError(f"{key!r} is no setting of a stream that is trained.", "write [[settings.NAME=VALUE]].")
     shared = {name: value for name, value in settings.items() if "." not in name}
     configs = {}
     for stream in preset.streams:

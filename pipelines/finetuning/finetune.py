@@ -156,7 +156,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     started, output = perf_counter(), Path(options.output)
     check_output(output, options.resume)
     if options.resume and is_weights_folder(output):
-        text = f"{output} is finished; to train its networks further, use --init {output} and another -o."
+        text = f"{output} is finished; to train its networks further, use [[init={output}]] and another [[output]]."
         yield Notice(text, warning=False)
         yield Finished(Finetuned(open_weights(output)))
         return

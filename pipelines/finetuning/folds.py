@@ -77,10 +77,10 @@ def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: 
     """
     subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
     if subset == eval_subset:
-        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another --eval-subset, or none.")
+        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another [[eval_subset]], or none.")
     of = {name: {i for i, v in labels.videos.items() if v.subset == name} for name in (subset, eval_subset or DEFAULT)}
     training, validation = (of[name] for name in (subset, eval_subset or DEFAULT))
-    for name, ids, option in ((subset, training, "--subset"), (eval_subset, validation, "--eval-subset")):
+    for name, ids, option in ((subset, training, "[[subset]]"), (eval_subset, validation, "[[eval_subset]]")):
         if name and not ids & set(videos):
             present = sorted({video.subset for video in labels.videos.values()})
             first = next(iter(sorted(videos)), "none")
@@ -102,7 +102,7 @@ def make_pairs(
     """
     if n_folds and not 2 <= n_folds <= len(training):
         raise ConfigError(
-            f"--folds {n_folds} of {len(training)} training videos.", f"use a number from 2 to {len(training)}."
+            f"[[folds={n_folds}]] of {len(training)} training videos.", f"use a number from 2 to {len(training)}."
         )
     folds = round_robin(training, n_folds) | round_robin(validation, n_folds) if n_folds else {}
     shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
@@ -133,7 +133,7 @@ def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> No
             raise WeightsError(
                 f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
                 "no pair would be without it.",
-                "begin with other weights, or leave out --folds.",
+                "begin with other weights, or leave out [[folds]].",
             )
 
 
@@ -148,14 +148,14 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
     if len(training) == 1:
         raise LabelsError(
             f"There is one training video, {training[0]!r}, and what is learnt from one is of that video alone.",
-            "use two or more; --folds keeps some unseen.",
+            "use two or more; [[folds]] keeps some unseen.",
         )
     missing = unlearnt(Pair(None, tuple(training), ()), labels)
     known = [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS)]
     if missing == known:
         raise LabelsError(
             f"{source} labels no action in the {len(training)} training videos.",
-            "label segments of them, or choose other videos with --subset.",
+            "label segments of them, or choose other videos with [[subset]].",
         )
     if not missing:
         return ""

@@ -125,10 +125,10 @@ class NetworkRun:
             return
         epoch, path = self.state.saved_epoch, self.state.path
         kept = f"epoch {epoch} is kept in {path}" if epoch else "no epoch was finished"
-        begin = f" and --init {path}" if epoch else ""
+        begin = f" and [[init={path}]]" if epoch else ""
         raise LstrError(
             f"The loss of step {number + 1} in epoch {number // len(self.loader) + 1} is {loss}; {kept}.",
-            f"begin again in another folder with a lower rate: --set lr={self.config.lr / 10:g}{begin}.",
+            f"begin again in another folder with a lower rate: [[settings.lr={self.config.lr / 10:g}]]{begin}.",
         )
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
@@ -170,7 +170,7 @@ def train_network(run: NetworkRun) -> Iterator[Progress | Epoch]:
     except CacheError as error:  # of a reading process, whose traceback is in its text
         raise CacheError(
             str(error).strip().splitlines()[-1].removeprefix(f"{CacheError.__module__}.CacheError: "),
-            "run the same command again with --resume, which makes it again.",
+            "run the same command again with [[resume=true]], which makes it again.",
         ) from error
     finally:
         run.loader.close()

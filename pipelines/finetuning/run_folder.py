@@ -36,18 +36,19 @@ def check_output(folder: Path, resume: bool) -> None:
     Also OutputError where nothing can be written, before that costs hours.
     """
     if resume and not (folder / SETTINGS).is_file():
-        raise CheckpointError(f"{folder} holds no training to resume.", "run the same command without --resume.")
+        raise CheckpointError(f"{folder} holds no training to resume.", "run the same command without [[resume=true]].")
     if resume:
         return
     if (folder / DESCRIPTION).is_file():
-        raise CheckpointError(f"{folder} holds finished weights.", "choose another folder with -o.")
+        raise CheckpointError(f"{folder} holds finished weights.", "choose another folder with [[output]].")
     if (folder / SETTINGS).is_file():
         raise CheckpointError(
-            f"{folder} holds a training that was stopped.", "go on with --resume, or choose another folder with -o."
+            f"{folder} holds a training that was stopped.",
+            "go on with [[resume=true]], or choose another folder with [[output]].",
         )
     if folder.is_dir() and any(path.name not in (FAILED, LOGS) for path in folder.iterdir()):
         raise CheckpointError(
-            f"{folder} is not empty, and holds no training of networks.", "choose a new folder with -o."
+            f"{folder} is not empty, and holds no training of networks.", "choose a new folder with [[output]]."
         )
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
@@ -74,7 +75,7 @@ def begin_training(folder: Path, settings: Mapping, resume: bool) -> None:
     if changed:
         raise CheckpointError(
             f"{folder} was begun otherwise ({'; '.join(changed)}).",
-            "use the settings it was begun with, or begin anew in another folder with -o.",
+            "use the settings it was begun with, or begin anew in another folder with [[output]].",
         )
     sweep(folder)
 

@@ -56,7 +56,7 @@ class LearnOptions:
         if self.kind is not None and self.kind not in KINDS:
             raise ConfigError(f"There is no kind of model {self.kind!r}.", f"choose one of {', '.join(KINDS)}.")
         if self.seconds is not None and self.seconds <= 0:
-            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as --time 15m.")
+            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as [[seconds=15m]].")
 
     @property
     def of_networks(self) -> dict[str, str]:

@@ -58,7 +58,7 @@ def _check_unseen(seen: Sequence[str]) -> None:
     if seen:
         raise LabelsError(
             f"What the networks begin with has seen {len(seen)} of the testing videos, first {seen[0]!r}.",
-            "hold out other videos, or leave out --init.",
+            "hold out other videos, or leave out [[init]].",
         )
 
 

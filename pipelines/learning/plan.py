@@ -155,6 +155,6 @@ def fit_epochs(
         least = SLOWER * (others + per_draw * min(FEWEST_DRAWS, draws))
         raise ConfigError(
             f"Learning takes {math.ceil(least)} s at least here, and may take {budget:g} s.",
-            f"give --time {math.ceil(least / 60)}m or more, or fewer videos.",
+            f"give [[seconds={math.ceil(least / 60)}m]] or more, or fewer videos.",
         )
     return fewest, min(draws, fitting)

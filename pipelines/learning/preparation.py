@@ -105,14 +105,14 @@ def checked_output(output: str | Path) -> Path:
     """The path of the model file. Raises OutputError where something else has its name, or it is no name of a file."""
     path = Path(output)
     if path.is_dir():
-        raise OutputError(f"{path} is a folder.", f"name a file: -o {path / 'model.lstr'}.")
+        raise OutputError(f"{path} is a folder.", f"name a file: [[output={path / 'model.lstr'}]].")
     if not path.suffix:
         path = path.with_suffix(".lstr")
     if path.exists() and not is_model(path):
-        raise OutputError(f"{path} is there, and is no model file.", "choose another name with -o.")
+        raise OutputError(f"{path} is there, and is no model file.", "choose another name with [[output]].")
     beside = Workspace.beside(path).path
     if beside.is_dir() and any(beside.iterdir()) and not Workspace(beside).plan_file.is_file():
-        raise OutputError(f"{beside} is there, and no learning has made it.", "choose another name with -o.")
+        raise OutputError(f"{beside} is there, and no learning has made it.", "choose another name with [[output]].")
     return path
 
 

@@ -41,4 +41,4 @@ def assumptions_of(loaded: Checkpoint) -> list[str]:
     if not loaded.assumed:
         return []
     values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
-    return [f"{loaded.path} does not say {values}: these are the published defaults; change them with --set model.…"]
+    return [f"{loaded.path} does not say {values}: these are the published defaults; the settings model.… change them"]

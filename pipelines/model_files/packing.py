@@ -44,7 +44,9 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
 
 def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
     if path.exists() and not is_model(path):
-        raise OutputError(f"{path} exists and is no model file.", "choose another name with -o, as in fall.lstr.")
+        raise OutputError(
+            f"{path} exists and is no model file.", "choose another name with [[output]], as in fall.lstr."
+        )
     content = checkpoint.read(file)
     loaded = checkpoint.interpret(file, content)
     if loaded.recipe is None or loaded.format != checkpoint.FORMAT:
@@ -118,7 +120,9 @@ def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: M
     Raises OutputError where `output` is another file than a model file, or cannot be written.
     """
     if output.exists() and not is_model(output):
-        raise OutputError(f"{output} exists and is no model file.", "choose another name with -o, as in small.lstr.")
+        raise OutputError(
+            f"{output} exists and is no model file.", "choose another name with [[output]], as in small.lstr."
+        )
     model, archive = open_model(path), Archive(path)
     with refusals(model.path):
         parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
@@ -144,14 +148,14 @@ def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None)
     if source is None:
         raise WeightsError(
             f"{loaded.path} needs its {stream} network, of {part.weights} weights, and nothing says where they are.",
-            "name the folder that `lstr finetune` wrote: --weights DIR.",
+            "name the folder that `lstr finetune` wrote: [[weights=DIR]].",
         )
     found = build_network(stream, part, WeightSources(source, source))[1]
     if found.sha256 != part.sha256:
         raise RecipeError(
             f"The {stream} network in {source} is {found.weights} {found.sha256}, the features of {loaded.path} come "
             f"from {part.weights} {part.sha256}.",
-            "name the weights that its features were made with: --weights DIR.",
+            "name the weights that its features were made with: [[weights=DIR]].",
         )
     return "inside"
 

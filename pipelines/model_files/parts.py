@@ -48,7 +48,7 @@ def unpack_model(path: str | Path, folder: str | Path) -> Path:
     model, folder = open_model(path), Path(folder)
     taken = next((folder / name for name in ("checkpoint.pt", "weights") if (folder / name).exists()), None)
     if taken:
-        raise OutputError(f"{taken} exists already.", "choose another folder with -o.")
+        raise OutputError(f"{taken} exists already.", "choose another folder with [[output]].")
     content = model.content()
     write_text(folder / CARD, Archive(path).read(CARD).decode())
     _write_weights(model, folder / "weights")

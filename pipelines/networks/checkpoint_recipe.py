@@ -16,7 +16,7 @@ from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.known import find_networks
 
-ALLOW = "--allow-recipe-mismatch"
+ALLOW = "[[allow_mismatch=true]]"
 
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:
@@ -39,7 +39,7 @@ def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path
     if different and not allow:
         raise RecipeError(
             f"{features} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
-            f"extract the videos again with `--recipe {shlex.quote(str(loaded.path))}`, or add {ALLOW}.",
+            f"extract the videos again with `[[recipe={shlex.quote(str(loaded.path))}]]`, or add {ALLOW}.",
         )
     return _mismatch(loaded, different)
 

@@ -63,7 +63,7 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
         if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
             return name, f"as {output} was begun"
     if (device or default_device()) == "cpu":
-        return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
+        return "fast", "on a CPU; with `[[recipe=faithful]]` ten crops of flow instead of one, as published"
     return "faithful", "on a GPU, as published"
 
 
@@ -147,16 +147,17 @@ def choose_recipe(
     wanted = {stream: network for stream, network in (networks or {}).items() if network}
     chosen = STREAMS if streams in (None, "both") else (streams,)
     if isinstance(recipe, StoredRecipe):
-        requested = {"precision": precision, "flow": algorithm}
-        has = {"precision": recipe.recipe.precision, "flow": recipe.algorithm}
-        options = [f"--{option} {value}" for option, value in requested.items() if value not in (None, has[option])]
-        options += [f"--{stream}-network" for stream in wanted]
+        requested = {"recipe.precision": precision, "algorithm": algorithm}
+        has = {"recipe.precision": recipe.recipe.precision, "algorithm": recipe.algorithm}
+        options = [f"[[{option}={value}]]" for option, value in requested.items() if value not in (None, has[option])]
+        options += [f"[[recipe.{stream}.network]]" for stream in wanted]
         if options:
             raise RecipeError(f"{name} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
     present = [stream for stream in recipe.streams if stream in chosen]
     if not present:
-        raise RecipeError(f"The recipe {name} has no {chosen[0]} stream.", "leave out --streams.")
-    stream_of = {f"--{stream}-network": stream for stream in wanted} | ({"--flow": "flow"} if algorithm else {})
+        raise RecipeError(f"The recipe {name} has no {chosen[0]} stream.", "leave out [[stream]].")
+    stream_of = {f"[[recipe.{stream}.network]]": stream for stream in wanted}
+    stream_of |= {"[[algorithm]]": "flow"} if algorithm else {}
     for option, stream in stream_of.items():
         if stream not in present:
             raise RecipeError(f"{option} is of the {stream} stream, which is left out.", f"leave out {option}.")
@@ -180,7 +181,9 @@ def weights_for(recipe: Preset | StoredRecipe, rgb: str | None, flow: str | None
     found: dict[str, str | None] = {}
     for stream, path in (("rgb", rgb), ("flow", flow)):
         if path and stream not in recipe.streams:
-            raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --{stream}-weights.")
+            raise WeightsError(
+                f"There are {stream} weights and no {stream} stream.", f"leave out [[weights.{stream}]]."
+            )
         if isinstance(recipe, Preset):
             part = recipe.parts.get(stream)
             named = part.weights if part else None

@@ -60,7 +60,7 @@ def written(events: Iterable[Any], path: Path | None) -> Iterator[Any]:
         yield from events
         return
     if path.is_dir():
-        raise OutputError(f"{path} is a folder, not a file.", "give -o a file.")
+        raise OutputError(f"{path} is a folder, not a file.", "give [[output]] a file.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path.parent).close()

@@ -61,26 +61,28 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
     if not resume:
         if path.exists():
             raise CheckpointError(
-                f"{run} already holds a run.", "go on with --resume, or choose another folder with -o."
+                f"{run} already holds a run.", "go on with [[resume=true]], or choose another folder with [[output]]."
             )
         if write:
             write_json(run / "config.json", settings)
         return None
     if not path.exists():
-        raise CheckpointError(f"{run} holds no run to resume.", "run the same command without --resume.")
+        raise CheckpointError(f"{run} holds no run to resume.", "run the same command without [[resume=true]].")
     state = checkpoint.read(path)
     if "position" not in state:
-        raise CheckpointError(f"{path} was written by an older lstr.", "begin a new run in another folder with -o.")
+        raise CheckpointError(
+            f"{path} was written by an older lstr.", "begin a new run in another folder with [[output]]."
+        )
     changed = _changes(json.loads(state["settings"]), settings)
     if changed and "delay" in settings["data"]:
         raise CheckpointError(
             f"The teacher in {run} was begun with other settings than these ({'; '.join(changed)}).",
-            f"give the settings that {run.parent} was begun with, or choose another folder with -o.",
+            f"give the settings that {run.parent} was begun with, or choose another folder with [[output]].",
         )
     if changed:
         raise CheckpointError(
             f"{run} was begun with other settings than these ({'; '.join(changed)}).",
-            f"give --config {run / 'config.json'} and the same videos, or begin a new run.",
+            f"give [[config={run / 'config.json'}]] and the same videos, or begin a new run.",
         )
     return state
 

@@ -12,7 +12,7 @@ from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
 from lstr.pipelines.progress import Finished, Notice
 from lstr.pipelines.provenance import make_reproducible
-from lstr.pipelines.training.config import TrainConfig, preset_for, read_config, resolve
+from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run import Task, train_model
@@ -157,6 +157,8 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
 def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
     """Read and check what is to be trained on what."""
     file = read_config(options.config) if options.config else None
+    if options.preset:
+        preset_named(options.preset)  # a wrong name is told before anything is read
     source = str(options.labels)
     data = read_dataset(
         options.features,
@@ -179,7 +181,7 @@ def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
 
 
 def _validation(data: Dataset, options: TrainOptions) -> Split:
-    return data.split(options.eval_subset, options.skip_missing, "--eval-subset")
+    return data.split(options.eval_subset, options.skip_missing, "[[eval_subset]]")
 
 
 def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
@@ -198,7 +200,7 @@ def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
     if validation and seen:
         yield Notice(
             f"the {seen_phrase(seen, len(validation.videos), f'{eval_subset} videos')}: "
-            "best.pt and --patience go by scores that new videos would not have."
+            "best.pt and train.patience go by scores that new videos would not have."
         )
     if task.config.teacher:
         late = ", then ".join(str(lesson.delay) for lesson in lessons(task.model, task.config, Path()))

@@ -82,11 +82,11 @@ def _source(entry: PublishedFile, mirror: str | None, n_files: int) -> str:
     elif Path(mirror).is_dir():
         return str(Path(mirror) / entry.name)
     elif not Path(mirror).exists():
-        raise MissingPathError(f"{mirror} does not exist.", "give --from a file, a folder or an http address.")
+        raise MissingPathError(f"{mirror} does not exist.", "give [[mirror]] a file, a folder or an http address.")
     if n_files > 1:
         raise MissingPathError(
             f"{mirror} is one file, and {n_files} are to be fetched.",
-            "name one file to fetch, or give --from a folder or an address ending in /.",
+            "name one file to fetch, or give [[mirror]] a folder or an address ending in /.",
         )
     return mirror
 
@@ -100,14 +100,18 @@ def find_weights(name: str, stream: str) -> str:
     """
     if Path(name).is_dir():
         if stream not in (folder := open_weights(name)).streams:
-            raise WeightsError(f"{name} has no {stream} network.", f"give it as --{folder.streams[0]}-weights.")
+            raise WeightsError(
+                f"{name} has no {stream} network.", f"give it as [[weights.{folder.streams[0]}={name}]]."
+            )
         return name
     entries = [e for e in read_manifest() if name in (e.name, e.recipe) and (e.recipe != name or e.stream == stream)]
     if Path(name).exists() or not entries:
         return name
     (entry,) = entries
     if entry.stream != stream:
-        raise WeightsError(f"{entry.name} is for the {entry.stream} stream.", f"give it as --{entry.stream}-weights.")
+        raise WeightsError(
+            f"{entry.name} is for the {entry.stream} stream.", f"give it as [[weights.{entry.stream}={name}]]."
+        )
     path = home() / entry.name
     if not path.is_file():
         raise WeightsError(f"{entry.name} is not on this machine.", f"`lstr weights fetch {entry.name}` brings it.")
@@ -145,7 +149,7 @@ def _streams_in(name: str) -> list[str]:
     try:
         return [identify(name)[1]]
     except WeightsError as error:
-        hint = f"say it yourself: --weights rgb={name}, or flow={name}."
+        hint = f"say it yourself: [[weights.rgb={name}]], or [[weights.flow={name}]]."
         raise WeightsError(f"{name} does not say whether it is for rgb or flow ({error}).", hint) from error
 
 

@@ -172,10 +172,10 @@ def test_labels_that_do_not_fit(lstr, small_set, tmp_path):
     train = ("train", small_set.features, "-o", tmp_path / "run", "--preset", "lstr-small", "--labels")
     entry = {"subset": "testing", "duration": 5, "annotations": []}
     unknown = changed_labels(small_set, tmp_path / "u.json", lambda c: c["database"].update(ghost=entry))
-    mistake(lstr(*evaluate, unknown), 2, "ghost", "--skip-missing")
+    mistake(lstr(*evaluate, unknown), 2, "ghost", "--set skip_missing=true")
     entry["subset"] = "training"
     unknown = changed_labels(small_set, tmp_path / "u.json", lambda c: c["database"].update(ghost=entry))
-    mistake(lstr(*train, unknown), 2, "ghost", "--skip-missing")
+    mistake(lstr(*train, unknown), 2, "ghost", "--set skip_missing=true")
     assert lstr(*evaluate, unknown)[0] == 0, "a training video without features does not matter here"
     more = changed_labels(small_set, tmp_path / "m.json", lambda c: c["classes"].append("somersault"))
     mistake(lstr(*evaluate, more), 4, "other classes", "somersault")
@@ -363,4 +363,4 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     mistake(lstr(*detect, *other), 4, "rgb.sha256")
     mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")
     (tmp_path / "mine.pth").rename(tmp_path / "moved.pth")
-    mistake(lstr(*detect), 4, "mine.pth", "--rgb-weights")
+    mistake(lstr(*detect), 4, "mine.pth", "--weights rgb=")

@@ -21,7 +21,6 @@ def test_a_wrong_kind_names_the_right_ones(lstr):
     assert code == 2 and "hint:" in err and all(kind in err for kind in KINDS)
 
 
-def test_a_wrong_preset_names_the_right_ones(lstr, small_set, tmp_path):
-    where = (small_set.features, "--labels", small_set.labels, "-o", tmp_path / "run")
-    code, _, err = lstr("train", *where, "--preset", "thumos")
+def test_a_wrong_preset_names_the_right_ones(lstr, tmp_path):
+    code, _, err = lstr("train", tmp_path, "--labels", tmp_path, "-o", tmp_path / "run", "--preset", "thumos")
     assert code == 2 and "hint:" in err and all(name in err for name in presets())

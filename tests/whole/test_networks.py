@@ -84,8 +84,10 @@ def test_common_networks_need_no_mmaction2():
         "from lstr.extractors.weights.sources import WeightSources\n"
         "from lstr.extractors.presets import PRESETS\n"
         "from lstr.extractors.twostream import build_twostream\n"
-        "for name in ('fast', 'live'):\n"
-        "    build_twostream(PRESETS[name], WeightSources(), 'cpu').open()\n"
+        "from lstr.extractors.backbones.networks import NETWORKS\n"
+        "for network in NETWORKS.values():\n"
+        "    network.build(3)\n"
+        "build_twostream(PRESETS['live'], WeightSources(), 'cpu').open()\n"
         "print([name for name in ('mmaction', 'mmengine', 'mmcv', 'timm') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -114,6 +116,7 @@ def test_networks_of_timm_are_trained(streams, tmp_path):
             weights = result_of(train_networks(training, folder, loaders=0), lambda event: None)
             part = weights.recipe.parts[streams[0]]
             assert (part.network, part.stem, part.dim) == (name, None, known_network(name).width)
+            assert identify(weights.file(streams[0])) == (name, streams[0])
             rebuilt = rebuild_twostream(weights.recipe, WeightSources(str(folder), str(folder)), "cpu")
             assert rebuilt.recipe.id == weights.recipe.without_folds().id
 
@@ -170,7 +173,9 @@ def test_a_local_file_of_timm_from_features_to_a_detection(small_set, tmp_path, 
         f"{stream}_custom_timm-mobilenetv4_conv_small" for stream in ("rgb", "flow")
     }
     settings = [f"--set=model.{name}={value}" for name, value in TINY.items()]
-    code, _, err = lstr("train", features, "--labels", small_set.labels, "-o", run, "--max-steps", "1", *settings)
+    code, _, err = lstr(
+        "train", features, "--labels", small_set.labels, "-o", run, "--set", "train.max_steps=1", *settings
+    )
     assert code == 0, err
     code, _, err = lstr("pack", run / "checkpoint.pt", "-o", tmp_path / "m.lstr")
     assert code == 0, err

@@ -30,9 +30,9 @@ def choose_runtime(wanted: str, device: str, fastest: str | None = None) -> str:
     if wanted not in RUNTIMES:
         raise NetworkRuntimeError(f"There is no runtime {wanted!r}.", f"choose one of: {', '.join((AUTO, *RUNTIMES))}.")
     if not is_installed(wanted):
-        raise NetworkRuntimeError(f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or --runtime auto.")
+        raise NetworkRuntimeError(f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or [[runtime=auto]].")
     if wanted != "torch" and device != "cpu":
-        raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "add --device cpu.")
+        raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "add [[device=cpu]].")
     return wanted
 
 
@@ -63,5 +63,5 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
     except Exception as error:  # a runtime fails in as many ways as there are layers
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise NetworkRuntimeError(
-            f"{runtime} cannot run the network {job.part.network} ({reason}).", "leave it to torch: --runtime torch."
+            f"{runtime} cannot run the network {job.part.network} ({reason}).", "leave it to torch: [[runtime=torch]]."
         ) from error

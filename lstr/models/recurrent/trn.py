@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
+from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset, Tensors
 from lstr.models.publication import KINETICS, LSTR_TABLES, OLD_ANET, SAME, Publication, anticipation, detection
 from lstr.models.published import Published
@@ -87,6 +88,8 @@ class TRN(Recurrent):
         self.future_gate = nn.Sequential(nn.Linear(d_model, d_token), nn.ReLU())
         if not config.shared_classifier:
             self.future_classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("TRN", "every", "ignored")
 
     @property
     def has_idle_parameters(self) -> bool:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lstr.kinds import CLASSES
+from lstr.kinds import KINDS
 from lstr.metrics.per_frame import per_frame
 from lstr.metrics.scoring_rule import EVERY_CHUNK, ScoringRule
 from tests.support.published_sets import read_set
@@ -16,7 +16,7 @@ UNKNOWN = {"rnn", "lfb", "idn", "efc", "ed", "red", "ttm", "lap-like", "tfn-like
 
 
 def chunks_of(kind: str, work_length: int = 3, n_ahead: int = 0, video=VIDEO) -> list[int]:
-    rule = CLASSES[kind].scoring_rule
+    rule = KINDS[kind].model.scoring_rule
     config = type("Config", (), {"work_length": work_length, "n_ahead": n_ahead})
     return np.flatnonzero(rule.of(config).chosen(video, NAMES)).tolist()
 
@@ -42,7 +42,7 @@ def test_what_a_model_foresees_has_to_be_in_the_video():
 
 
 def test_every_kind_of_the_table_has_a_rule_or_is_known_to_have_none():
-    assert {kind for kind, model in CLASSES.items() if model.scoring_rule is None} == UNKNOWN
+    assert {kind for kind in KINDS if KINDS[kind].model.scoring_rule is None} == UNKNOWN
 
 
 def test_an_ambiguous_chunk_that_stays_counts_against_every_class():
@@ -80,7 +80,7 @@ def test_published_scores_have_the_mean_that_their_code_would_print(shared, kind
         ends = np.arange(work, len(targets) - n_ahead)
         expected = np.isin(np.arange(len(targets)), ends[targets[ends - 1].argmax(axis=1) != 21] - 1)
         assert not (expected & ~arrays["has_output"]).any()
-    rule = CLASSES[kind].scoring_rule.of(type("Config", (), {"work_length": work, "n_ahead": n_ahead}))
+    rule = KINDS[kind].model.scoring_rule.of(type("Config", (), {"work_length": work, "n_ahead": n_ahead}))
     keep = rule.chosen(targets, names)
     assert (keep == expected).all() and 0 < keep.sum() < len(keep)
     if kind == "colar":  # of its two branches the file has no score of all classes together

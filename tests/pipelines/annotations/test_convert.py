@@ -239,7 +239,7 @@ def test_the_ending_tells_the_format(output, form):
         return
     with pytest.raises(AnnotationError) as caught:
         format_for(output and Path(output))
-    assert "--to" in caught.value.hint
+    assert "[[to]]" in caught.value.hint
 
 
 def test_the_first_command_of_a_newcomer(labels, tmp_path, lstr):

@@ -95,7 +95,7 @@ def test_mistakes(tmp_path):
         read_perframe(tmp_path)
     with pytest.raises(AnnotationError, match="subset None") as caught:
         write_perframe(tmp_path, AnnotationSet({"v": AnnotatedVideo()}), "X")
-    assert "--subset" in caught.value.hint
+    assert "[[subset" in caught.value.hint
     (tmp_path / "data_info.json").write_text("{")
     with pytest.raises(AnnotationError, match="is not JSON"):
         write_perframe(tmp_path, LABELS, "X")

@@ -55,7 +55,7 @@ def test_thumos_mistakes():
     no_subset = AnnotationSet({"v": AnnotatedVideo((Segment(0, 1, "jump"),))})
     with pytest.raises(AnnotationError, match="subset None") as caught:
         to_thumos(no_subset)
-    assert "--subset" in caught.value.hint
+    assert "[[subset" in caught.value.hint
     with pytest.raises(AnnotationError, match="names the class '7'"):
         from_thumos(Path("."), {Path("a.txt"): "v 1 2 7 0.5\n"})
     with pytest.raises(AnnotationError, match="no line of THUMOS"):

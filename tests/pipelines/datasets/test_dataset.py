@@ -78,7 +78,7 @@ def test_which_data_set(tmp_path):
     info = published(root, {"a": some_targets(40, 1), "c": some_targets(22, 2)})
     with pytest.raises(LabelsError, match="data sets THUMOS, TVSeries") as caught:
         read_dataset(root, info)
-    assert "--dataset THUMOS" in caught.value.hint
+    assert "[[dataset=THUMOS]]" in caught.value.hint
     with pytest.raises(LabelsError, match="no data set 'HACS'"):
         read_dataset(root, info, dataset="HACS")
     assert set(read_dataset(root, info, dataset="TVSeries").labels.videos) == {"a", "c"}
@@ -91,7 +91,7 @@ def test_which_data_set(tmp_path):
         ({"class_names": ["Background", "A"]}, "shape"),
         ({"ignore_index": 2}, "Ambiguous"),
         ({"fps": 5}, "4 a second"),
-        ({"train_session_set": ["a", "z"]}, "--skip-missing"),
+        ({"train_session_set": ["a", "z"]}, "[[skip_missing=true]]"),
     ],
 )
 def test_a_data_info_that_does_not_fit(tmp_path, changes, words):
@@ -113,7 +113,7 @@ def test_several_roots(tmp_path):
     other = features(tmp_path / "three", {"x": 30}, streams=(("rgb_anet_resnet50", 6), STREAMS[1]))
     with pytest.raises(RecipeError, match="different features") as caught:
         read_split([one, other], info, "training")
-    assert "--rgb" in caught.value.hint
+    assert "[[rgb" in caught.value.hint
 
 
 def test_no_rows_open_no_file(tmp_path):
@@ -136,7 +136,7 @@ def test_streams_by_name(tmp_path):
     info = published(root, {"a": some_targets(40, 1), "c": some_targets(22, 2)}, name="data")
     with pytest.raises(RecipeError, match="several rgb features") as caught:
         read_split(root, info, "training")
-    assert "--rgb rgb_anet_resnet50" in caught.value.hint
+    assert "[[rgb=rgb_anet_resnet50]]" in caught.value.hint
     assert read_dataset(root, info, ("rgb_anet_resnet50", "flow_anet_resnet50")).split("training").dims == (8, 7)
     with pytest.raises(RecipeError, match="named rgb_clip"):
         read_dataset(root, info, ("rgb_clip", None))

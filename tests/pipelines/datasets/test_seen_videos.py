@@ -149,7 +149,7 @@ def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
     warnings = [line for line in err.splitlines() if line.startswith("warning: ")]
     assert code == 0 and len(warnings) == 2, err
     assert "(flow) have seen 2 of 3 training videos, first 'v0'" in warnings[0] and "--folds" in warnings[0]
-    assert "have seen 1 of 2 validation videos, first 'v3'" in warnings[1] and "--patience" in warnings[1]
+    assert "have seen 1 of 2 validation videos, first 'v3'" in warnings[1] and "train.patience" in warnings[1]
     code, out, _ = lstr("info", tmp_path / "run" / "best.pt", "--json")
     told = json.loads(out)
     assert told["training_videos_seen"] == {"videos": 2, "of": 3, "streams": ["flow"]}

@@ -83,7 +83,7 @@ def test_processes_that_die_while_they_start(small_set, begun, started, monkeypa
     videos = {f"scene_0{i}": small_set.videos / f"scene_0{i}.mp4" for i in range(4)}
     with pytest.raises(ExtractorError, match="3 worker processes in a row .*exit code 1") as caught:
         list(over_processes(videos, on_cpu(begun), 2))
-    assert "--workers" in caught.value.hint
+    assert "[[workers" in caught.value.hint
 
 
 def test_each_process_sees_one_gpu(begun, started, monkeypatch):

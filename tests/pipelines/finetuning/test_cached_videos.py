@@ -74,7 +74,7 @@ def test_a_cache_that_is_too_small_is_told_before_anything_is_made(videos, cache
     small = ChunkCache(tmp_path / "small", cache.recipe, 10**5)
     with pytest.raises(OutputError, match=r"The chunks of 2 videos need .* GB") as failed:
         look_at(videos, small)
-    assert "--cache-size 1GB" in failed.value.hint
+    assert "[[cache_size=1GB]]" in failed.value.hint
 
 
 def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache):

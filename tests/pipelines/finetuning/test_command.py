@@ -141,7 +141,7 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
         finetune(out, "--stream", "flow", "--init", tmp_path / "resnet50.pth"), 4, "holds a resnet50", "bninception"
     )
     mistake(finetune(out, "--stream", "rgb", "--init", tmp_path / "none.pth"), 2, "none.pth is not a file")
-    mistake(finetune(out, "--stream", "rgb", "--init", "flow=random"), 4, "leave out --flow-init")
+    mistake(finetune(out, "--stream", "rgb", "--init", "flow=random"), 4, "leave out --init flow")
     mistake(finetune(out, "--init", "kinetics"), 4, "is not on this machine", "lstr weights fetch")
     mistake(finetune(out, "--recipe", acted[0]), 4, "no recipe.json")
     mistake(finetune(out, "--set", "epoch=3"), 2, "no setting 'epoch'")

@@ -19,7 +19,7 @@ from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from lstr.pipelines.finetuning.initial_weights import initial_weights
-from lstr.pipelines.model_files import model_file
+from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import change_thresholds, write_model
 from lstr.pipelines.model_files.parts import unpack_model
@@ -147,7 +147,7 @@ def test_what_cannot_be_packed(packed, small_set, tmp_path):
         write_model(tmp_path / "x.lstr", tmp_path / "bare.pt", None, {})
     with pytest.raises(WeightsError, match="nothing says where they are") as caught:
         write_model(tmp_path / "x.lstr", packed.checkpoint, None, {})
-    assert "--weights DIR" in caught.value.hint
+    assert "[[weights=DIR]]" in caught.value.hint
     with pytest.raises(RecipeError, match="the features of .* come from fälle"):
         write_model(tmp_path / "x.lstr", packed.checkpoint, packed.weights / "fold_1" / "rgb.pth", {})
     shutil.copy(packed.checkpoint, tmp_path / "precious.pt")
@@ -305,7 +305,7 @@ def test_a_run_finds_its_networks(lstr, packed, tmp_path):
     assert write_model(tmp_path / "x.lstr", moved / "run" / "checkpoint.pt", None, {}).has_inside("flow")
     shutil.rmtree(moved / "nets" / "w")
     result = lstr("detect", video, "-m", moved / "run" / "checkpoint.pt")
-    mistake(result, 4, "needs the networks of /not/there/w, which does not exist any more", "--rgb-weights w")
+    mistake(result, 4, "needs the networks of /not/there/w, which does not exist any more", "--weights rgb=w")
     shutil.copytree(packed.weights, moved / "nets" / "w")
     recipe = json.loads((moved / "nets" / "w" / "recipe.json").read_text())
     recipe["flow"]["sha256"] = "0" * 16
@@ -322,4 +322,4 @@ def test_weights_beside_the_run_are_found(packed, tmp_path):
 
 def test_sources_that_somebody_edits_meanwhile_change_no_file():
     about = [{"made_by": {"git": {"revision": "a", "changed": edited}, "threads": 1}} for edited in (True, False)]
-    assert model_file._without_places(about[0]) == model_file._without_places(about[1]) == {"made_by": {"threads": 1}}
+    assert packing._without_places(about[0]) == packing._without_places(about[1]) == {"made_by": {"threads": 1}}

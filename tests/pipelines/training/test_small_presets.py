@@ -15,7 +15,6 @@ from lstr.pipelines.training.config import (
     changes_from,
     preset_for,
     preset_named,
-    presets,
     read_config,
     resolve,
 )
@@ -33,8 +32,8 @@ def alone(kind: str) -> tuple[str, WindowConfig, TrainConfig]:
 def test_it_is_the_published_kind_but_for_its_size(kind):
     name, model, train = alone(kind)
     published = KINDS[kind].published_preset
-    plain, training = presets()[published] if published else (KINDS[kind].config(), TrainConfig())
-    own = {field.name for field in fields(plain)} - OF_SIZE
+    plain, training = preset_named(published) if published else (KINDS[kind].config(), TrainConfig())
+    own = {field.name for field in fields(model)} - OF_SIZE
     assert {n: getattr(model, n) for n in own} == {n: getattr(plain, n) for n in own}
     assert (train.windows, train.targets, train.ambiguous) == (training.windows, training.targets, training.ambiguous)
     assert name.endswith("small") and changes_from(name, model, train) == {}, "it is no other preset that was changed"

@@ -92,7 +92,7 @@ def test_a_later_run_goes_on_where_an_earlier_stopped(server, tmp_path):
     server.cuts = [300_000] + [0] * module.PATIENCE
     with pytest.raises(WeightsError, match="300000 bytes are kept") as caught:
         download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-    assert caught.value.exit_code == 4 and "--from" in caught.value.hint
+    assert caught.value.exit_code == 4 and "[[mirror" in caught.value.hint
     assert names(tmp_path) == [".weights.pth.part"], "nothing has the final name"
     server.starts.clear()
     download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
@@ -160,7 +160,7 @@ def test_offline(tmp_path):
     for address in ("http://no-such-host.invalid/w.pth", "http://127.0.0.1:9/w.pth"):
         with pytest.raises(WeightsError, match="cannot be reached") as caught:
             download(address, tmp_path / "w.pth", PREFIX, QUIET)
-        assert "check the network" in caught.value.hint and "--from FILE" in caught.value.hint
+        assert "check the network" in caught.value.hint and "[[mirror=FILE]]" in caught.value.hint
 
 
 def test_from_a_file(tmp_path):
