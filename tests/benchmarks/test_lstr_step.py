@@ -14,7 +14,7 @@ from lstr import streaming
 from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import MissingPathError
-from lstr.kinds import KINDS, configure, make_model
+from lstr.kinds import KINDS, change, configure, make_model
 from lstr.models.lstr.config import ENCODERS
 from lstr.models.lstr.stream_plan import make_plan
 from lstr.models.stream import needed
@@ -109,7 +109,7 @@ def test_a_filled_state_has_its_memory_full(name):
     rgb, flow = torch.randn(3, 6), torch.randn(3, 4)
     updates = []
     for _ in range(8):
-        plan = needed(make_plan(replace(model.config, kind="lstr"), state.chunks))
+        plan = needed(make_plan(configure(**{**vars(model.config), "kind": "lstr"}), state.chunks))
         assert {"absent", "changes.hidden", "fresh"}.isdisjoint(plan)
         updates.append(len(plan.get("changes.streams", ())))
         assert torch.isfinite(streaming.step(model, state, rgb, flow)).all()
@@ -222,7 +222,7 @@ def test_measured_comes_with_what_is_new():
 def test_mistakes(tiny_checkpoint, tmp_path):
     with pytest.raises(MissingPathError, match="lstr_small.pth"):
         list(bench.bench_lstr(bench.ModelBench(TINY, golden=tmp_path)))
-    for shape in (replace(TINY, kind="rnn"), replace(TINY, long_length=0)):
+    for shape in (change(TINY, {"kind": "rnn"}), replace(TINY, long_length=0)):
         with pytest.raises(CheckpointError, match="no LSTR to measure"):
             list(bench.bench_lstr(bench.ModelBench(shape)))
 

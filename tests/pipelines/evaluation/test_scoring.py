@@ -10,7 +10,7 @@ import pytest
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
-from lstr.kinds import make_model
+from lstr.kinds import change, make_model
 from lstr.metrics.per_frame import per_frame
 from lstr.pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
 from lstr.pipelines.evaluation.analysis import analyse, resample
@@ -88,7 +88,7 @@ def test_the_published_chunks_are_those_of_the_kind(lstr, small_set, tmp_path, k
     """Of a video of 19 chunks and one of a single chunk, with a work memory of 2 and 2 chunks predicted ahead."""
     split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
     ahead = {"anticipation": 2} if kind == "oadtr" else {}
-    config = replace(loaded.config, kind=kind, work_length=2, long_length=0, **ahead)
+    config = change(loaded.config, {"kind": kind, "work_length": 2, "long_length": 0, **ahead})
     loaded = replace(loaded, config=config, model=make_model(config, len(loaded.classes)).eval())
     videos = [replace(shortened(split.videos[0], length), id=split.videos[at].id) for at, length in ((0, 19), (1, 1))]
     short = replace(split, videos=videos)
