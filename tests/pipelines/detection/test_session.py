@@ -283,7 +283,7 @@ def test_scores_stay_on_disk(tmp_path):
 def test_three_days(tmp_path):
     """At its end, with its files written, a source holds little more than after its first hour."""
     hour = 3600 * 4
-    model = make_model(LSTRConfig(kind="rnn", rgb_dim=6, flow_dim=2, **TINY), 4).eval()
+    model = make_model(configure("rnn", rgb_dim=6, flow_dim=2, **TINY), 4).eval()
     checkpoint.save(tmp_path / "c.pt", model, CLASSES, None, {})
     output = OutputOptions(tmp_path, ("json", "jsonl", "npy"))
     with Session(checkpoint.load(tmp_path / "c.pt"), output=output) as session:

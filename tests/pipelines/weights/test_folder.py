@@ -106,7 +106,7 @@ def test_a_folder_is_a_source_of_weights_and_none_of_features(weights):
     assert find_weights(str(weights.path), "rgb") == str(weights.path)
     with pytest.raises(RecipeError, match="holds networks") as caught:
         open_features(weights.path)
-    assert "[[recipe=" in caught.value.hint
+    assert "--recipe" in caught.value.hint
 
 
 def test_a_folder_and_its_files_are_described(lstr, weights):
