@@ -104,7 +104,8 @@ def presets() -> dict[str, Preset]:
     found: dict[str, Preset] = {}
     for name in KINDS:
         try:
-            found = {**found, **KINDS[name].presets, **found}  # none takes the name of another before it
+            for preset, settings in KINDS[name].presets.items():
+                found.setdefault(preset, settings)  # none takes the name of one before it
         except ConfigError as error:  # one that is not used may be broken
             warnings.warn(f"{error} {error.hint}", stacklevel=2)
     return dict(sorted(found.items(), key=lambda item: item[1].for_little_video))

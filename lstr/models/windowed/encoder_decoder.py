@@ -227,17 +227,21 @@ def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
 TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "schedule": "constant"}
 """What EFC, ED, RED and TTPP had is not known."""
 SIZE: dict[str, Any] = {"d_model": 4096, "dropout": 0.0, "work_length": 16}
+PAPER = (
+    "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
+    2017,
+    "https://arxiv.org/abs/1707.04818",
+    "",
+    "no code found",
+    DESCRIPTION,
+)
+"""Where all three are from: paper, year, address, code, licence, exactness"""
 EFC_KIND = Kind(
     EncoderDecoder,
     EFCConfig,
     Publication(
         "EFC",
-        "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
-        2017,
-        "https://arxiv.org/abs/1707.04818",
-        "",
-        "no code found",
-        DESCRIPTION,
+        *PAPER,
         "the regressor of the newest chunk alone is one of two readings",
         (),
         anticipation(34.4, 72.5, OLD_ANET),
@@ -249,12 +253,7 @@ ED_KIND = Kind(
     EDConfig,
     Publication(
         "ED",
-        "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
-        2017,
-        "https://arxiv.org/abs/1707.04818",
-        "",
-        "no code found",
-        DESCRIPTION,
+        *PAPER,
         "widths and lengths are as they are told elsewhere; RED without its reward",
         (),
         anticipation(36.6, 74.5, OLD_ANET),
@@ -266,12 +265,7 @@ RED_KIND = Kind(
     REDConfig,
     Publication(
         "RED",
-        "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
-        2017,
-        "https://arxiv.org/abs/1707.04818",
-        "",
-        "no code found",
-        DESCRIPTION,
+        *PAPER,
         "the reward is ours, for its constants are unknown; the published detection is anticipation at one chunk",
         (),
         (
