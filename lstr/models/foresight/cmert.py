@@ -43,11 +43,6 @@ class CMeRTConfig(ForesightConfig):
     refine_times: int = 1
     """How often the work tokens see the generated future (published code)."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(context=0, refine_times=1)
-
     @property
     def following(self) -> int:
         """As `WindowConfig.following`: the tokens to come, and as many chunks more (published code)."""

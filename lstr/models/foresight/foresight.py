@@ -49,7 +49,6 @@ class ForesightConfig(WindowConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(future=1, n_generated=1, l_gen=1)
         if not self.long_length:
             raise ConfigError(
                 f"long_length is 0 and kind is {self.kind}.",

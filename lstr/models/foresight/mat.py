@@ -104,6 +104,7 @@ class MATConfig(ForesightConfig):
     """What a MAT is made of."""
 
     choices: ClassVar[Mapping[str, Iterable[str]]] = {**ForesightConfig.choices, "grouping": ("window", "batch")}
+    least: ClassVar[Mapping[str, int]] = {**ForesightConfig.least, "refinements": 2}
 
     kind: str = "mat"
     refinements: int = 2
@@ -119,7 +120,6 @@ class MATConfig(ForesightConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(refinements=2, groups=0, l_stage1=1)
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
                 f"groups is {self.groups}, and the long memory has {self.n_long} slots.",

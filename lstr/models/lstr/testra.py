@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lstr.config import MOST
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
@@ -25,7 +24,6 @@ from lstr.models.lstr.config import PUBLISHED_TRAINING, LSTRConfig
 from lstr.models.lstr.model import LSTR, PublishedLSTR
 from lstr.models.publication import AHEAD, KINETICS, LISTING, SAME, Publication, Result
 from lstr.models.published import Tables
-from lstr.settings import check_range
 from lstr.windows.windows import Outputs, Part
 
 
@@ -41,8 +39,7 @@ class TeSTraConfig(LSTRConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        check_range(self, above={"decay": 0}, below={"decay": MOST})
-        if self.decay > 1:
+        if not 0 < self.decay <= 1:
             raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
         if self.gru:
             raise ConfigError(f"gru is true and kind is {self.kind}.", "Leave gru false, or use kind lstr.")

@@ -85,11 +85,6 @@ class FATSConfig(WindowConfig):
     runs: int = 4
     """Beginnings that it averages over."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(generated=1, runs=1)
-
 
 class FATS(Model):
     """Three GRUs of `config.d_model` on features as they come."""

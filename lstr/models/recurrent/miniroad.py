@@ -69,11 +69,6 @@ class MiniROADConfig(WindowConfig):
     n_layers: int = 1
     """Of the GRU."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(n_layers=1)
-
 
 class MiniROAD(Recurrent):
     """A GRU of `config.d_model` on features of width `config.d_feedforward`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +17,6 @@ from lstr.models.kind import Kind, Preset, Tensors
 from lstr.models.publication import KINETICS, LSTR_TABLES, OLD_ANET, SAME, Publication, anticipation, detection
 from lstr.models.published import Published
 from lstr.models.recurrent.recurrent import Recurrent
-from lstr.settings import check_range
 from lstr.windows.windows import Outputs, Part, Windows
 
 PUBLISHED_NAMES = {
@@ -36,6 +36,8 @@ class TRNConfig(WindowConfig):
     """What a TRN is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
+    least: ClassVar[Mapping[str, int]] = {**WindowConfig.least, "decoder_from": 0}
+    below: ClassVar[Mapping[str, int]] = {**WindowConfig.below, "decoder_from": 2}
 
     kind: str = "trn"
     d_token: int = 0
@@ -45,13 +47,6 @@ class TRNConfig(WindowConfig):
     decoder_from: int = 1
     """Chunks ahead that the first step of the decoder is about: 1 (paper), or 0, the chunk itself (published code),
     whose own score is not the decoder's."""
-
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(d_token=0)
-        check_range(self, least={"decoder_from": 0}, below={"decoder_from": 2})
-        self.check_flags("shared_classifier")
 
     @property
     def told_by_tensors(self) -> bool:

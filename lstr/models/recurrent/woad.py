@@ -70,11 +70,6 @@ class WOADConfig(WindowConfig):
     supervision: str = "segment"
     """What it learns from: segment, the labels of chunks; video, which classes are in a window and no more."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(unroll=1)
-
 
 class WOAD(Recurrent):
     """An LSTM of `config.d_model` on features of width `config.d_feedforward`, with a head for starts.

@@ -58,11 +58,6 @@ class ColarConfig(WindowConfig):
     exemplars: int = 10
     """Training chunks of each class that it compares with."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(exemplars=1)
-
 
 class Colar(FixedWindow):
     """Both branches, as wide as `config.d_model`; `config.exemplars` of each class."""

@@ -27,14 +27,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import MOST, Uses, WindowConfig
+from lstr.config import Uses, WindowConfig
 from lstr.layers.blocks import Block, CausalBlock, LinearHead
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Plan, Tensors, begun, put, take
 from lstr.models.windowed.fixed_window import newest_last, of_present
-from lstr.settings import check_range
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Outputs, Windows
@@ -73,11 +72,6 @@ class GateHUBConfig(WindowConfig):
     """Exponent of the focal loss for chunks of actions, of the published code; its page says the paper has others."""
     gamma_background: float = 0.1
     """The same for chunks of background."""
-
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        check_range(self, least={"gamma": 0, "gamma_background": 0}, below={"gamma": MOST, "gamma_background": MOST})
 
 
 class GateHUB(Model):

@@ -82,7 +82,6 @@ class OadTRConfig(WindowConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(decoder_heads=0, decoder_feedforward=0)
         self.check_heads("decoder_heads")
 
 
