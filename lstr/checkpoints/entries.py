@@ -20,7 +20,8 @@ ENTRIES = {"classes": list[str], "recipe": dict | None, "metrics": dict, "extra"
 
 def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that a checkpoint has as JSON text, by name. Raises CheckpointError that names the one at fault."""
-    found, name = {}, ""
+    found: dict[str, Any] = {}
+    name = ""
     try:
         for name, shape in ENTRIES.items():
             found[name] = msgspec.convert(json.loads(content[name]), shape)

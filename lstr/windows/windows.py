@@ -54,6 +54,20 @@ class Outputs:
         return np.isin(np.arange(len(self.slots)), np.concatenate(rows) if rows else [])
 
 
+def every_slot(W: int, ahead: NDArray[np.int64]) -> Outputs:
+    """Outputs about every one of W work slots, then for each about the chunks `ahead` of it: two parts of the loss."""
+    slots, first = np.arange(W), np.zeros(W, dtype=np.int64)
+    parts = Part(slots), Part(np.arange(W, W * (1 + len(ahead))))
+    return Outputs(
+        np.append(slots, np.repeat(slots, len(ahead))), np.append(first, np.tile(ahead, W)), parts[: 1 + len(ahead)]
+    )
+
+
+def in_order(logits: Tensor) -> Tensor:
+    """Logits (B, W * (1 + n), C) in the order of `every_slot`, of logits (B, W, 1 + n, C) by slot."""
+    return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
+
+
 @dataclass(frozen=True)
 class Windows:
     """B windows of one fixed shape, as every model's `forward` takes them."""
@@ -78,6 +92,14 @@ class Windows:
     def __len__(self) -> int:
         return len(self.work)
 
+    def newest_last(self) -> Tensor:
+        """Features of the work memory (B, W, D) with the absent slots, which are zeros, before the others."""
+        return _rotated(self.work, self.work_mask.sum(1, keepdim=True))
+
+    def by_slot(self, rows: Tensor) -> Tensor:
+        """Rows (B, W, ...) in the order of `newest_last`, by slot: the absent ones after the others."""
+        return _rotated(rows, -self.work_mask.sum(1, keepdim=True))
+
     def map(self, change: Callable[[Tensor], Tensor]) -> Windows:
         """The same windows with every tensor changed."""
         return Windows(*(change(getattr(self, field.name)) for field in fields(self)))
@@ -85,6 +107,12 @@ class Windows:
     def to(self, device: torch.device | str) -> Windows:
         """The same windows on another device."""
         return self.map(lambda tensor: tensor.to(device))
+
+
+def _rotated(rows: Tensor, by: Tensor) -> Tensor:
+    """Rows (B, W, ...) that each begin with the one at place `by` (B, 1)."""
+    order = (torch.arange(rows.shape[1], device=rows.device) + by) % rows.shape[1]  # (B, W)
+    return rows.gather(1, order.view(*order.shape, *[1] * (rows.ndim - 2)).expand_as(rows))
 
 
 def gather(

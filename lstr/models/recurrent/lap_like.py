@@ -23,7 +23,7 @@ from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.trn import TRAINING
 from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
-from lstr.windows.windows import Outputs, Part, Windows
+from lstr.windows.windows import Outputs, Windows, in_order
 
 TENTHS = 10
 REACH = 64
@@ -74,14 +74,14 @@ class LapLike(Recurrent):
         return Outputs(
             np.concatenate([outputs.slots, np.full(len(around), -1)]),
             np.concatenate([outputs.ahead, around]),
-            (Part(np.arange(W)), Part(np.arange(W, len(outputs.slots)))),
+            outputs.parts,
         )
 
     def forward(self, windows: Windows) -> Any:
         """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and of the tenths (B, W, TENTHS + 1)."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
         logits, progress, _ = self.unroll(tokens, self.begin(len(tokens)))
-        return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1), progress
+        return in_order(logits), progress
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
         """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""

@@ -17,7 +17,7 @@ from lstr.models.kind import Kind, Preset, Tensors
 from lstr.models.publication import KINETICS, LSTR_TABLES, OLD_ANET, SAME, Publication, anticipation, detection
 from lstr.models.published import Published
 from lstr.models.recurrent.recurrent import Recurrent
-from lstr.windows.windows import Outputs, Part, Windows
+from lstr.windows.windows import Outputs, Windows, every_slot, in_order
 
 PUBLISHED_NAMES = {
     "feature_extractor.": "feature_head_work.",
@@ -93,20 +93,13 @@ class TRN(Recurrent):
 
     def outputs(self) -> Outputs:
         """Every work slot, then for every work slot the chunks of the decoder's steps; each is one mean in the loss."""
-        W, first = self.config.work_length, self.config.decoder_from
-        ahead = np.arange(first, self.config.n_ahead + 1)
-        slots = np.arange(W)
-        return Outputs(
-            np.concatenate([slots, np.repeat(slots, len(ahead))]),
-            np.concatenate([np.zeros(W, dtype=np.int64), np.tile(ahead, W)]),
-            (Part(slots), Part(np.arange(W, W + W * len(ahead)))),
-        )
+        return every_slot(self.config.work_length, np.arange(self.config.decoder_from, self.config.n_ahead + 1))
 
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W * (1 + steps), C), in the order of `outputs`."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_token)
         logits, _ = self.unroll(tokens, self.begin(len(tokens)))  # (B, W, 1 + steps, C)
-        return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
+        return in_order(logits)
 
     def begin(self, n_streams: int) -> Tensors:
         """States of B streams before their first chunk: zeros by name, the future token (B, d_token)."""

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,7 +31,7 @@ from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.woad_labels import pseudo_targets
 from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows
 
 STATES = 4
 """Whose largest values tell whether an action starts."""
@@ -91,11 +90,6 @@ class WOAD(Recurrent):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     scoring_rule = ScoringRule("WOAD", "every", "negative")
-
-    def outputs(self) -> Outputs:
-        """Every work slot."""
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
 
     def begin(self, n_streams: int) -> Tensors:
         """States of B streams before their first chunk, zeros (B, d_model) by name, and `start` (B, 1)."""

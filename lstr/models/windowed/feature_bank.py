@@ -19,7 +19,7 @@ from lstr.models.kind import Kind, Model
 from lstr.models.publication import ANET, DESCRIPTION, KINETICS, LSTR_TABLES, Publication, detection
 from lstr.models.stream import Plan, Tensors, begun, put
 from lstr.windows import indices as memory
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows
 
 KeysValues = tuple[Tensor, Tensor]
 
@@ -73,11 +73,6 @@ class LFB(Model):
             NonLocalBlock(config.d_model, config.dropout) for _ in range(config.l_dec)
         )
         self.classifier = nn.Linear(2 * config.d_model, n_classes)
-
-    def outputs(self) -> Outputs:
-        """Every work slot, and no future."""
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
 
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W, C) of every work slot, from the long memory and the work slots up to itself."""

@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.layers.blocks import CausalBlock, LinearHead
+from lstr.layers.blocks import CausalBlock
+from lstr.layers.heads import Head
 from lstr.layers.renaming import packed_blocks, with_prefixes
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
@@ -95,7 +96,7 @@ class OadTR(FixedWindow):
         d_model, dropout = config.d_model, config.dropout
         asking = (d_model, config.decoder_heads or config.n_heads, config.decoder_feedforward or config.d_feedforward)
         self.kept_width = d_model
-        self.feature_head_work = LinearHead(config.input_dim, d_model)
+        self.feature_head_work = Head(nn.Linear(config.input_dim, d_model))
         self.class_token = nn.Parameter(torch.zeros(d_model))
         self.positions = nn.Embedding(config.work_length + 1, d_model)
         self.encoder: Sequence[PreNormBlock] = module_list(

@@ -19,7 +19,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import DESCRIPTION, Publication
-from lstr.models.windowed.fixed_window import FixedWindow, newest_last, of_present
+from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.models.windowed.idn import TRAINING
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
@@ -79,9 +79,9 @@ class TfnLike(FixedWindow):
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (B, 1, C), and the relevance (B, W) by work slot."""
-        kept = self.of_chunk(newest_last(windows))
+        kept = self.of_chunk(windows.newest_last())
         relevance = self.relevance(kept)
-        return self.classified(kept, relevance), of_present(windows, relevance[..., None])[..., 0]
+        return self.classified(kept, relevance), windows.by_slot(relevance)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Cross entropy of the newest chunk, and of each score with whether its chunk is in the newest one's run."""
