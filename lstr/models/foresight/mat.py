@@ -31,7 +31,7 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight, newest
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
-from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, SAME, Publication, Result, detection
+from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, Publication, Result, detection
 from lstr.models.published import Tables
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
@@ -337,11 +337,9 @@ KIND = Kind(
     Publication(
         "MAT",
         "Memory-and-Anticipation Transformer for Online Action Understanding, Wang et al., ICCV 2023",
-        2023,
         "https://arxiv.org/abs/2308.07893",
         "Echo0125/MAT-Memory-and-Anticipation-Transformer @ 8a7f49b",
         "Apache-2.0",
-        SAME,
         "within 1e-4 in probability and 1e-5 at 99 % of chunks, for its attention keeps the highest scores "
         "and some are nearly equal; published scores of a video's first work memory see its end, ours do not",
         ("mat_small",),

@@ -22,7 +22,7 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING, LSTRConfig
 from lstr.models.lstr.model import LSTR, PublishedLSTR
-from lstr.models.publication import AHEAD, KINETICS, LISTING, SAME, Publication, Result
+from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
 from lstr.models.published import Tables
 from lstr.windows.windows import Outputs, Part
 
@@ -108,11 +108,9 @@ KIND = Kind(
     Publication(
         "TeSTra",
         "Real-time Online Video Detection with Temporal Smoothing Transformers, Zhao and Krähenbühl, ECCV 2022",
-        2022,
         "https://arxiv.org/abs/2209.09236",
         "zhaoyue-zephyrus/TeSTra @ dfb4754",
         "Apache-2.0",
-        SAME,
         "within 1e-5 in probability, of the published batch evaluation; the published stream differs and ours does not",
         ("testra_box_small", "testra_laplace_small", "testra_anticipation_small"),
         (

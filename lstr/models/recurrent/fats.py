@@ -30,7 +30,7 @@ from lstr.layers.heads import Head
 from lstr.layers.renaming import with_prefixes
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
-from lstr.models.publication import OLD_ANET, SAME, Publication, detection
+from lstr.models.publication import OLD_ANET, Publication, detection
 from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows.loss import Supervision, loss_mask
@@ -282,11 +282,9 @@ KIND = Kind(
         "FATS",
         "Temporally smooth online action detection using cycle-consistent future anticipation, Kim et al., "
         "Pattern Recognition 2021",
-        2021,
         "https://arxiv.org/abs/2104.08030",
         "YHKimGithub/FATSnet @ 04682ba",
         "none",
-        SAME,
         "within 1e-5 in probability, losses and gradients too; its chunks are of five frames",
         ("fats_small",),
         (

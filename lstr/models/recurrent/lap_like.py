@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.publication import Publication
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.trn import TRAINING
 from lstr.models.stream import Tensors
@@ -156,11 +156,9 @@ KIND = Kind(
         "after LAP-Net",
         "LAP-Net: Adaptive Features Sampling via Learning Action Progression for Online Action Detection, Qu et al., "
         "arXiv 2020",
-        2020,
         "https://arxiv.org/abs/2011.07915",
         "",
         "no code found",
-        DESCRIPTION,
         "only the idea is the paper's, that progression chooses the range of time; layout and sizes are ours, and no "
         "number of the paper is claimed",
     ),

@@ -22,7 +22,7 @@ from lstr.layers.fewer_bits import linear_of
 from lstr.layers.heads import Head
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import KINETICS, SAME, Publication, Result
+from lstr.models.publication import KINETICS, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.stream import Tensors, begun
@@ -177,11 +177,9 @@ KIND = Kind(
     Publication(
         "MiniROAD",
         "MiniROAD: Minimal RNN Framework for Online Action Detection, An et al., ICCV 2023",
-        2023,
         "",
         "jbistanbul/MiniROAD @ 8307131",
         "Apache-2.0 by its README, without a licence file",
-        SAME,
         "within 1e-5 in logits, losses and gradients too",
         ("miniroad_small", "miniroad_anticipation_small"),
         (

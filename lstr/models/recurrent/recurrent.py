@@ -19,7 +19,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead, Head
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.lstr.config import SMALL_TRAINING
-from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.publication import Publication
 from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows.windows import Windows, in_order
 
@@ -116,11 +116,9 @@ KIND = Kind(
     Publication(
         "RNN",
         "Online Action Detection, De Geest et al., ECCV 2016",
-        2016,
         "",
         "",
         "no code looked at",
-        DESCRIPTION,
         "an LSTM on chunk features is among the baselines of that paper",
     ),
     {

@@ -14,7 +14,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset, Tensors
-from lstr.models.publication import KINETICS, LSTR_TABLES, OLD_ANET, SAME, Publication, anticipation, detection
+from lstr.models.publication import KINETICS, LSTR_TABLES, OLD_ANET, Publication, anticipation, detection
 from lstr.models.published import Published
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.windows.windows import Outputs, Windows, every_slot, in_order
@@ -176,11 +176,9 @@ KIND = Kind(
     Publication(
         "TRN",
         "Temporal Recurrent Networks for Online Action Detection, Xu et al., ICCV 2019",
-        2019,
         "https://arxiv.org/abs/1811.07391",
         "xumingze0308/TRN.pytorch @ d432c1e",
         "MIT",
-        SAME,
         "within 1e-5 in probability with the settings of its preset; without them the decoder begins at the next chunk",
         ("trn_small",),
         (

@@ -25,7 +25,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import SAME, Publication, Result
+from lstr.models.publication import Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.woad_labels import pseudo_targets
@@ -275,11 +275,9 @@ KIND = Kind(
     Publication(
         "WOAD",
         "WOAD: Weakly Supervised Online Action Detection in Untrimmed Videos, Gao et al., CVPR 2021",
-        2021,
         "https://arxiv.org/abs/2006.03732",
         "salesforce/woad-pytorch @ 405fa0c",
         "BSD-3-Clause",
-        SAME,
         "within 1e-5 in logits, losses, gradients and labels made; its chunks are of 0.64 s; ours makes labels anew in "
         "each batch",
         ("woad_small",),

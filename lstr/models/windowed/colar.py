@@ -32,7 +32,7 @@ from lstr.errors import CheckpointError
 from lstr.layers.heads import Head
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import KINETICS, SAME, Publication, Result
+from lstr.models.publication import KINETICS, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors, put, take
 from lstr.models.windowed.fixed_window import FixedWindow
@@ -318,11 +318,9 @@ KIND = Kind(
     Publication(
         "Colar",
         "Colar: Effective and Efficient Online Action Detection by Consulting Exemplars, Yang et al., CVPR 2022",
-        2022,
         "https://arxiv.org/abs/2203.01057",
         "VividLe/Online-Action-Detection @ 9eed670",
         "none",
-        SAME,
         "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the first 63 and "
         "the last chunk of a video out",
         ("colar_small",),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Model, Preset
-from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.publication import Publication
 from lstr.models.windowed.encoder_decoder import TRAINING
 from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.windows.windows import Outputs, Windows
@@ -79,11 +79,9 @@ KIND = Kind(
         "in the place of CDC",
         "CDC: Convolutional-De-Convolutional Networks for Precise Temporal Action Localization in Untrimmed Videos, "
         "Shou et al., CVPR 2017",
-        2017,
         "https://arxiv.org/abs/1703.01515",
         "",
         "MIT; no code looked at",
-        DESCRIPTION,
         "not CDC, whose filters work on pixels and see the future: convolutions in time on chunk features, all of it "
         "ours, and no number of the paper is claimed",
     ),

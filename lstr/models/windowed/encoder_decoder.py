@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import DESCRIPTION, OLD_ANET, Publication, anticipation, detection
+from lstr.models.publication import OLD_ANET, Publication, anticipation, detection
 from lstr.models.windowed.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Windows, in_order
@@ -219,13 +219,11 @@ TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "schedule": "constant"}
 SIZE: dict[str, Any] = {"d_model": 4096, "dropout": 0.0, "work_length": 16}
 PAPER = (
     "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
-    2017,
     "https://arxiv.org/abs/1707.04818",
     "",
     "no code found",
-    DESCRIPTION,
 )
-"""Where all three are from: paper, year, address, code, licence, exactness"""
+"""Where all three are from: paper, address, code, licence"""
 EFC_KIND = Kind(
     EncoderDecoder,
     EFCConfig,

@@ -16,7 +16,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.layers.transformer import module_list
 from lstr.models.kind import Kind, Model
-from lstr.models.publication import ANET, DESCRIPTION, KINETICS, LSTR_TABLES, Publication, detection
+from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, Publication, detection
 from lstr.models.stream import Plan, Tensors, begun, put
 from lstr.windows import indices as memory
 from lstr.windows.windows import Windows
@@ -191,11 +191,9 @@ KIND = Kind(
     Publication(
         "LFB",
         "Long-Term Feature Banks for Detailed Video Understanding, Wu et al., CVPR 2019",
-        2019,
         "https://arxiv.org/abs/1812.05038",
         "",
         "no code looked at",
-        DESCRIPTION,
         "used causally as the LSTR paper does; the numbers are the LSTR authors' own run",
         (),
         (*detection(64.8, 85.8, KINETICS, LSTR_TABLES), *detection(61.6, 84.8, ANET, LSTR_TABLES)),

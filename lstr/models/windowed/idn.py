@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import OLD_ANET, SAME, Publication, detection
+from lstr.models.publication import OLD_ANET, Publication, detection
 from lstr.models.published import Published, Tables
 from lstr.models.windowed.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
@@ -178,11 +178,9 @@ KIND = Kind(
     Publication(
         "IDN",
         "Learning to Discriminate Information for Online Action Detection, Eun et al., CVPR 2020",
-        2020,
         "https://arxiv.org/abs/1912.04461",
         "hjeun/idu @ 38ffd09",
         "ETRI's, for academic research alone",
-        SAME,
         "within 1e-5 in logits at every position; its training code was withheld, so the losses are those of two "
         "others who wrote it again",
         ("idn_small",),

@@ -26,7 +26,7 @@ from lstr.layers.renaming import packed_blocks, with_prefixes
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import ANET, KINETICS, SAME, Publication, Result, detection
+from lstr.models.publication import ANET, KINETICS, Publication, Result, detection
 from lstr.models.published import Published, Tables
 from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.windows.windows import Outputs
@@ -200,11 +200,9 @@ KIND = Kind(
     Publication(
         "OadTR",
         "OadTR: Online Action Detection with Transformers, Wang et al., ICCV 2021",
-        2021,
         "https://arxiv.org/abs/2106.11149",
         "wangxiang1230/OadTR @ b4721b0",
         "MIT",
-        SAME,
         "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the "
         "first 63 and the last 9 chunks of a video out",
         ("oadtr_small",),

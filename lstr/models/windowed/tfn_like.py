@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.publication import Publication
 from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.models.windowed.idn import TRAINING
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
@@ -115,11 +115,9 @@ KIND = Kind(
     Publication(
         "after TFN",
         "Temporal filtering networks for online action detection, Eun et al., Pattern Recognition 2021",
-        2021,
         "",
         "",
         "no code that can still be fetched",
-        DESCRIPTION,
         "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
         "number of the paper is claimed",
     ),
