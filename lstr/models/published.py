@@ -22,7 +22,10 @@ class Published:
     config: WindowConfig
     """The settings of the published code: what no tensor tells is as here."""
     marks: tuple[str, ...] = ()
-    """Tensors, by their published names or by ours, of which any shows that a file is of this kind."""
+    """Tensors, by their published names or by ours, that show that a file is of this kind: any of these, or all of some
+    with spaces between."""
+    absent: tuple[str, ...] = ()
+    """Tensors that a file of this kind never has."""
     names: Mapping[str, str] = {}
     """First part of a published tensor's name to ours, where they differ."""
     sizes: Mapping[str, tuple[str, int]] = {}
@@ -38,7 +41,8 @@ class Published:
 
     def fits(self, tensors: Tables) -> bool:
         """Whether tensors, of published names or of ours, are of this kind."""
-        return any(mark in tensors for mark in self.marks)
+        shown = any(set(mark.split()) <= tensors.keys() for mark in self.marks)
+        return shown and not any(name in tensors for name in self.absent)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
         """The tensors in what the published code saves, where it has a form of its own; None in all other content."""

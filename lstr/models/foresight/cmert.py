@@ -21,12 +21,11 @@ from torch import Tensor, nn
 
 from lstr.layers.transformer import DecoderLayer, Stack, causal_mask
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.foresight.foresight import Foresight, ForesightConfig, PublishedForesight, newest
+from lstr.models.foresight.foresight import Foresight, ForesightConfig, PublishedForesight
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
 from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
-from lstr.models.published import Tables
-from lstr.models.stream import Tensors
+from lstr.models.stream import Tensors, newest
 from lstr.windows.windows import Outputs, Part
 
 WEIGHTS = (0.1, 1.0, 0.5)
@@ -200,6 +199,7 @@ class PublishedCMeRT(PublishedForesight):
     """The published code of CMeRT."""
 
     config = PUBLISHED
+    marks = ("gen_query.weight enc_queries.1.weight",)  # a MAT has one table of queries
     sizes = {**PublishedForesight.sizes, "n1": ("enc_queries.1.weight", 0)}
     unknown = (*PublishedForesight.unknown, "context")
     refused = {
@@ -207,10 +207,6 @@ class PublishedCMeRT(PublishedForesight):
         "enc_modules.0.layers.1.": "several layers in stage 1 of its encoder (ENC_MODULE)",
     }
     layers = {**PublishedForesight.layers, "refine_times": "work_fusions."}
-
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`; a MAT has one table of queries."""
-        return "gen_query.weight" in tensors and "enc_queries.1.weight" in tensors
 
 
 KIND = Kind(

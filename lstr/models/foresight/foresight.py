@@ -191,12 +191,12 @@ class Foresight(Model):
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + anticipation, C) of a video's features (L, D): chunk T has the newest output of its window."""
-        return torch.cat(self._of_windows(self.plain_constants(), features, _blocks(len(features), batch_size)))
+        return torch.cat(self._of_windows(self.plain_constants(), features, index.in_pieces(len(features), batch_size)))
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
         """As `video_logits`, with packed weights."""
         prepared = constants or self.constants()
-        return torch.cat(self._of_windows(prepared, features, _blocks(len(features), batch_size)))
+        return torch.cat(self._of_windows(prepared, features, index.in_pieces(len(features), batch_size)))
 
     def _of_windows(
         self, prepared: Prepared, features: Tensor, batches: Sequence[NDArray[np.int64]], together: bool = False
@@ -310,19 +310,6 @@ class PublishedForesight(Published):
         """As `Published.shapes`; a stream without a branch is not there."""
         found = {"rgb_dim": 0, "flow_dim": 0, **super().shapes(tensors)}
         return {**found, "input_dim": found["rgb_dim"] + found["flow_dim"]}
-
-
-def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
-    """Of x (B, W + anticipation, ...) the newest work slot that is present and those of the future."""
-    if present is None:
-        return x[:, W - 1 :]
-    streams = torch.arange(len(x), device=x.device)
-    return torch.cat([x[streams, present.sum(dim=1) - 1, None], x[:, W:]], dim=1)
-
-
-def _blocks(n_chunks: int, batch_size: int) -> list[NDArray[np.int64]]:
-    """The windows of a video by where they end, batch_size at a time."""
-    return [np.arange(at, min(at + batch_size, n_chunks)) for at in range(0, n_chunks, batch_size)]
 
 
 def _short_memory(ends: NDArray[np.int64], config: ForesightConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -28,12 +28,11 @@ from torch import Tensor
 from lstr.errors import ConfigError
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight, newest
+from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
 from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, Publication, Result, detection
-from lstr.models.published import Tables
-from lstr.models.stream import Tensors
+from lstr.models.stream import Tensors, newest
 from lstr.windows.windows import Outputs, Part
 
 FUTURE_WEIGHT = 0.1
@@ -323,12 +322,10 @@ class PublishedMAT(PublishedForesight):
     """The published code of MAT."""
 
     config = PUBLISHED
+    marks = ("gen_query.weight",)
+    absent = ("enc_queries.1.weight",)  # a CMeRT has two tables of queries
     unknown = (*PublishedForesight.unknown, "groups")
     layers = {**PublishedForesight.layers, "refinements": "work_fusions.", "l_stage1": "enc_modules.0.layers."}
-
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`; a CMeRT has two tables of queries."""
-        return "gen_query.weight" in tensors and "enc_queries.1.weight" not in tensors
 
 
 KIND = Kind(

@@ -59,6 +59,9 @@ class PublishedLSTR(Published):
     """The published code of LSTR, which that of others began as."""
 
     config: WindowConfig = PUBLISHED
+    # a file of TeSTra's code fits too, unless it anticipates
+    marks = ("dec_modules.layers.0.linear1.weight",)
+    absent: tuple[str, ...] = ("gen_query.weight", "dec_query.weight")
     sizes = {
         "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
         "n0": ("enc_queries.0.weight", 0),
@@ -74,11 +77,6 @@ class PublishedLSTR(Published):
         "enc_modules.2.": "three stages in its encoder (ENC_MODULE)",
     }
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride")
-
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`; a file of TeSTra's code fits too, unless it anticipates."""
-        others = "gen_query.weight" in tensors or "dec_query.weight" in tensors
-        return "dec_modules.layers.0.linear1.weight" in tensors and not others
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
         """As `Published.shapes`, with `long_memory`, 1 or 0."""

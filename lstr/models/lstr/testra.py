@@ -23,7 +23,6 @@ from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING, LSTRConfig
 from lstr.models.lstr.model import LSTR, PublishedLSTR
 from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
-from lstr.models.published import Tables
 from lstr.windows.windows import Outputs, Part
 
 
@@ -95,11 +94,8 @@ class PublishedTeSTra(PublishedLSTR):
 
     config = PUBLISHED
     names = {"dec_query.": "future_tokens."}
+    absent = ("gen_query.weight",)  # a file of LSTR's code fits too
     unknown = (*PublishedLSTR.unknown, "decay")
-
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`; a file of LSTR's code fits too."""
-        return "dec_modules.layers.0.linear1.weight" in tensors and "gen_query.weight" not in tensors
 
 
 KIND = Kind(

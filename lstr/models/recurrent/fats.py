@@ -33,7 +33,7 @@ from lstr.models.kind import Kind, Model, Preset
 from lstr.models.publication import OLD_ANET, Publication, detection
 from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors, begun
-from lstr.windows.loss import Supervision, loss_mask
+from lstr.windows.loss import Supervision, loss_mask, without
 from lstr.windows.windows import Windows
 
 PUBLISHED_NAMES = {
@@ -254,8 +254,7 @@ class FATS(Model):
         for recalled, true in zip(cycles, (rows[:, :n], rows[:, rows.shape[1] - n :]), strict=True):
             loss = loss + ((recalled - true).square().mean(-1).sum(1) * counted).sum() / total
         keep = loss_mask(targets, ignore, counted)
-        if ignore is not None:
-            logits, targets = (torch.cat([x[:, :ignore], x[:, ignore + 1 :]], 1) for x in (logits, targets))
+        logits, targets = without(logits, ignore), without(targets, ignore)
         each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)  # (B,)
         return loss + torch.where(keep, each, 0).sum() / total
 

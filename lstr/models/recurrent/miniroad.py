@@ -153,16 +153,11 @@ class PublishedMiniROAD(Published):
     """The published code of MiniROAD."""
 
     config = PUBLISHED
+    marks = ("layer1.0.weight gru.weight_ih_l0", "feature_head_work.input_linear.1.weight recurrent.weight_ih_l0")
     names = PUBLISHED_NAMES
     sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
     layers = {"n_layers": "recurrent.weight_ih_l"}
     needed = ("d_feedforward",)
-
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`."""
-        theirs = {"layer1.0.weight", "gru.weight_ih_l0"}
-        ours = {"feature_head_work.input_linear.1.weight", "recurrent.weight_ih_l0"}
-        return theirs <= tensors.keys() or ours <= tensors.keys()
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
         """As `Published.shapes`, with `anticipation`."""

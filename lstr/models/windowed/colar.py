@@ -68,7 +68,6 @@ class Colar(FixedWindow):
     def __init__(self, config: ColarConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
-        self.kept_width = 4 * d_model
         self.feature_head_work = Head(nn.Linear(config.input_dim, 4 * d_model))
         self.feature_head_long = Head(nn.Linear(config.input_dim, 2 * d_model))
         # drawn like weights until training chooses them; zeros for a class that has none
@@ -92,10 +91,6 @@ class Colar(FixedWindow):
         """Choose the exemplars of each class from its training chunks."""
         for label in range(self.n_classes):
             self.exemplars[label] = choose_exemplars(features_of(label), self.config.exemplars, seed).to(self.exemplars)
-
-    def of_chunk(self, features: Tensor) -> Tensor:
-        """Keys and values (..., 4 * d_model) of chunks: of the static branch, then of the dynamic."""
-        return self.feature_head_work(features)
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (B, C) of the static and of the dynamic branch."""

@@ -94,16 +94,13 @@ class Looking(Windowed):
         """
         logits, features = forwarded
         W, A = features.shape[1:3]
-        share = 1.0
-        if supervision.n_windows is not None:
-            share = float(supervision.counts.any(dim=1).sum()) / supervision.n_windows
         chunks = torch.arange(W, device=features.device)[:, None] + torch.arange(1, A + 1, device=features.device)
         inside = chunks.clamp(max=W - 1)  # (W, A)
         seen = windows.work_mask & supervision.counts.any(dim=1, keepdim=True)
         known = seen[:, inside] & (chunks < W)  # (B, W, A)
         errors = (features - windows.work[:, inside]).square().mean(-1)
         regression = torch.where(known, errors, 0).sum() / known.sum().clamp(min=1)
-        return loss_of(logits, self.outputs(), supervision) + share * regression
+        return loss_of(logits, self.outputs(), supervision) + supervision.share * regression
 
 
 class EncoderDecoder(Looking):
@@ -182,16 +179,13 @@ class EncoderDecoder(Looking):
         logits = _by_slot(forwarded[0], W, A)[:, :, 1:]
         drawn = torch.distributions.Categorical(logits=logits.detach()).sample()  # (B, W, A)
         total = rewards(targets, drawn).sum(-1)  # (B, W)
-        share = 1.0
-        if supervision.n_windows is not None:
-            share = float(supervision.counts.any(dim=1).sum()) / supervision.n_windows
         chosen = logits.log_softmax(-1).gather(-1, drawn[..., None])[..., 0].sum(-1)  # (B, W)
         each = torch.where(counts, chosen * (total - self.mean_reward), 0)
         number = counts.sum().clamp(min=1)
         if self.training and counts.any():
             now = torch.where(counts, total, 0).sum() / number
             self.mean_reward.lerp_(now, 1 - FORGETTING)
-        return loss - REWARD * share * each.sum() / number
+        return loss - REWARD * supervision.share * each.sum() / number
 
 
 def _by_slot(tensor: Tensor, W: int, A: int) -> Tensor:

@@ -102,8 +102,7 @@ class LFB(Model):
         """Logits (L, 1, C) of a video's features (L, D): chunk T has the newest output of its window."""
         bank = self.keys_values(features)  # (L, d_model) each
         rows = []
-        for start in range(0, len(features), batch_size):
-            ends = np.arange(start, min(start + batch_size, len(features)))
+        for ends in memory.in_pieces(len(features), batch_size):
             chunks, mask = _bank_chunks(ends, self.config)  # (B, n_long + W)
             seen = ((keys[chunks], values[chunks]) for keys, values in bank)  # (B, n_long + W, d_model), block by block
             visible = torch.from_numpy(mask).to(features.device)[:, None]  # (B, 1, n_long + W)

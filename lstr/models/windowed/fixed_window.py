@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from lstr.models.kind import Model
 from lstr.models.stream import Plan, Tensors, put, take
@@ -21,15 +21,14 @@ from lstr.windows.windows import Outputs, Windows
 class FixedWindow(Model):
     """A kind whose scores follow from something of each of the last `config.work_length` chunks, oldest first.
 
-    A subclass has `of_chunk` and `score`; a stream keeps a ring of what `of_chunk` gives.
+    A subclass has `feature_head_work` and `score`; a stream keeps a ring of what `of_chunk` gives.
     """
 
-    kept_width: int
-    """K, of what is kept of a chunk"""
+    feature_head_work: nn.Module
 
     def of_chunk(self, features: Tensor) -> Tensor:
         """What is kept of chunks with features (..., D): (..., K)."""
-        raise NotImplementedError
+        return self.feature_head_work(features)
 
     def score(self, kept: Tensor, constants: Any = None) -> Tensor:
         """Logits (B, 1 + n_ahead, C) of the newest chunk and those ahead, from what is kept of a window (B, W, K).
@@ -63,8 +62,9 @@ class FixedWindow(Model):
 
     def begin(self, n_streams: int) -> Tensors:
         """A ring (B, W, K) of what is kept of the last chunks."""
-        shape = (n_streams, self.config.work_length, self.kept_width)
-        return {"window": self.classifier.weight.new_zeros(shape)}
+        weight = self.classifier.weight
+        width = self.of_chunk(weight.new_zeros(1, self.config.input_dim)).shape[-1]
+        return {"window": weight.new_zeros(n_streams, self.config.work_length, width)}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
         """As `Model.plan`: which streams (B,) begin, the newest chunk's row (B,), and the window's (B * W,)."""

@@ -95,7 +95,6 @@ class OadTR(FixedWindow):
         super().__init__(config, n_classes)
         d_model, dropout = config.d_model, config.dropout
         asking = (d_model, config.decoder_heads or config.n_heads, config.decoder_feedforward or config.d_feedforward)
-        self.kept_width = d_model
         self.feature_head_work = Head(nn.Linear(config.input_dim, d_model))
         self.class_token = nn.Parameter(torch.zeros(d_model))
         self.positions = nn.Embedding(config.work_length + 1, d_model)
@@ -116,10 +115,6 @@ class OadTR(FixedWindow):
         """The newest chunk and the chunks after it, whose mean weighs half as much in the loss."""
         outputs = super().outputs()
         return replace(outputs, parts=(outputs.parts[0], replace(outputs.parts[1], weight=0.5)))
-
-    def of_chunk(self, features: Tensor) -> Tensor:
-        """Tokens (..., d_model) of chunks with features (..., D), without positions."""
-        return self.feature_head_work(features)
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
         """Logits (B, 1 + n_ahead, C) from the tokens (B, W, d_model) of a window."""

@@ -40,7 +40,6 @@ class TfnLike(FixedWindow):
     def __init__(self, config: TfnLikeConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
-        self.kept_width = d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
         down, up = (3, 2, 1), (3, 2, 1, 1)  # kernel, stride and padding; what is half as long or twice as long
         self.filter = nn.Sequential(
@@ -52,10 +51,6 @@ class TfnLike(FixedWindow):
         self.hidden_layer = nn.Sequential(nn.Linear(2 * d_model, d_model), nn.ReLU())
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
-
-    def of_chunk(self, features: Tensor) -> Tensor:
-        """Embeddings (..., d_model) of chunks with features (..., D)."""
-        return self.feature_head_work(features)
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
         """Logits (B, 1, C) of the newest chunk, from the embeddings (B, W, d_model) of a window."""

@@ -40,8 +40,7 @@ class Windowed(Model):
         """Logits (L, 1 + n_ahead, C) of a video's features (L, D): chunk T has those of its window."""
         tokens, constants = self.embed(features), self.constants()  # tokens (L, E)
         rows = []
-        for start in range(0, len(features), batch_size):
-            ends = np.arange(start, min(start + batch_size, len(features)))
+        for ends in memory.in_pieces(len(features), batch_size):
             chunks, present = (torch.from_numpy(a).to(features.device) for a in memory.work_indices(ends, self.config))
             rows.append(self.decide(tokens[chunks], present.sum(dim=1) - 1, constants))
         return torch.cat(rows)
