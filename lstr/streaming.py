@@ -91,7 +91,7 @@ def step(model: Model, state: StreamState, rgb: Features | None, flow: Features 
 
 
 def step_ahead(model: Model, state: StreamState, rgb: Features | None, flow: Features | None) -> Tensor:
-    """As `step`, with the chunks to come: (1 + n_ahead, C) or (B, 1 + n_ahead, C); entry 0 is the chunk itself."""
+    """Like `step`, with the chunks to come: (1 + n_ahead, C) or (B, 1 + n_ahead, C); entry 0 is the chunk itself."""
     _check_model(model, state.config)
     features, single = _features(model, rgb, flow, len(state.chunks))
     scores = _step(model, state, features, np.ones(len(state.chunks), dtype=np.bool_))
@@ -113,7 +113,7 @@ def _step(model: Model, state: StreamState, features: Tensor, taking: NDArray[np
 def step_some(
     model: Model, state: StreamState, streams: Sequence[int], rgb: Features | None, flow: Features | None
 ) -> Tensor:
-    """As `step_ahead` for some of the streams, each named once: rgb (n, rgb_dim), flow (n, flow_dim), in their order.
+    """Like `step_ahead` for some of the streams, each named once: rgb (n, rgb_dim), flow (n, flow_dim), in their order.
 
     The others stay as they are. Returns (n, 1 + n_ahead, C). Streams side by side in the state are cheaper; a captured
     step costs the same of some as of all.

@@ -16,7 +16,7 @@ from lstr.models.kind import Model
 from lstr.models.stream import CHANGES, Plan, Tensors, keep, of_two_shapes
 
 CAPTURING = Lock()
-"""Of a process: PyTorch captures one graph at a time."""
+"""One for a process: PyTorch captures one graph at a time."""
 ALIGNED = 8  # bytes, at which every tensor of a piece of memory begins
 
 

@@ -51,7 +51,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """As `--set model.kind=NAME` has it."""
+        """Like `--set model.kind=NAME` has it."""
         return self.config.kind
 
     @property
@@ -149,7 +149,7 @@ class Model(nn.Module, ABC):
         """
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
-        """As `video_logits`, as fast as this kind can; `constants` are those of `constants()`, None to compute them."""
+        """Like `video_logits`, as fast as this kind can; `constants` are of `constants()`, None to compute them."""
         return self.video_logits(features, batch_size)
 
     def constants(self, precision: str = "float32") -> Any:
@@ -162,7 +162,7 @@ class Model(nn.Module, ABC):
         return None
 
     def plain_constants(self) -> Any:
-        """As `constants`, with weights and operators that any runtime knows: what a step is exported with."""
+        """Like `constants`, with weights and operators that any runtime knows: what a step is exported with."""
         return self.constants()
 
     @abstractmethod

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
-from lstr.layers.renaming import with_prefixes
 
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
 """rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""
@@ -85,6 +84,15 @@ class Published:
                 "Add [[model.rgb_dim=…]] and [[model.flow_dim=…]]",
             )
         return known
+
+
+def with_prefixes(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Tensors whose names begin otherwise: by `names`, first part to first part; the others keep theirs."""
+    found = {}
+    for name, tensor in tensors.items():
+        first = next((prefix for prefix in names if name.startswith(prefix)), "")
+        found[names.get(first, "") + name.removeprefix(first)] = tensor
+    return found
 
 
 def count_layers(tensors: Tables, prefix: str) -> int:

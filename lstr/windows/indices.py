@@ -18,7 +18,7 @@ Indices = NDArray[np.int64]
 
 def in_pieces(length: int, size: int) -> list[Indices]:
     """The chunks of a video, from 0 on, at most `size` together."""
-    return np.split(np.arange(length), range(size, length, size))
+    return [np.arange(at, min(at + size, length)) for at in range(0, length, size)]
 
 
 def work_start(T: ArrayLike, config: WindowConfig) -> Indices:

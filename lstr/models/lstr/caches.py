@@ -71,7 +71,7 @@ def begin(model: Network, n_streams: int) -> Tensors:
 def step(
     constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
 ) -> tuple[Tensor, Tensors]:
-    """As `Model.step`, by the plan of `stream_plan.make_plan`."""
+    """Like `Model.step`, by the plan of `stream_plan.make_plan`."""
     model, config = constants.model, constants.model.config
     after = dict(tensors)
     for name, kept in of_work(model, model.feature_head_work(features)).items():  # (B, ...)

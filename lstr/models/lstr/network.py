@@ -203,7 +203,7 @@ class Network(Model):
 
     @property
     def first_position(self) -> int:
-        """That of the first work slot, where positions are slots."""
+        """The position of the first work slot, where positions are slots."""
         return self.config.n_long
 
     def work_positions(self) -> Tensor:

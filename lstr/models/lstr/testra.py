@@ -36,7 +36,7 @@ class TeSTraConfig(LSTRConfig):
     than 1 a Laplace kernel."""
 
     def check(self) -> None:
-        """As `WindowConfig.check`."""
+        """Like `WindowConfig.check`."""
         super().check()
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
@@ -73,7 +73,7 @@ class TeSTra(LSTR):
 
     @property
     def first_position(self) -> int:
-        """That of the first work slot; the long slots take none."""
+        """The position of the first work slot; the long slots take none."""
         return 0
 
     def kernel(self) -> Tensor:

@@ -89,7 +89,7 @@ class LapLike(Recurrent):
         return logits, after
 
     def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """As `run`, with the logits of the tenths (B, T, TENTHS + 1) between the two."""
+        """Like `run`, with the logits of the tenths (B, T, TENTHS + 1) between the two."""
         hidden, cell, future, *older = (state[name] for name in self.state_names)  # (B, d_model) each
         ranges, logits, told = self.ranges.softmax(dim=-1), [], []
         for token in tokens.unbind(dim=1):

@@ -55,7 +55,7 @@ class MiniROADConfig(WindowConfig):
 
     kind: str = "miniroad"
     n_layers: int = 1
-    """Of the GRU."""
+    """Layers of the GRU."""
 
 
 class MiniROAD(Recurrent):
@@ -115,7 +115,7 @@ class MiniROAD(Recurrent):
     def step(
         self, constants: FewerBits | None, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Recurrent.step`, by layers with weights of fewer bits where `constants` are those."""
+        """Like `Recurrent.step`, by layers with weights of fewer bits where `constants` are those."""
         if constants is None:
             return super().step(None, tensors, plan, features)
         hidden = begun(tensors["hidden"], plan.get("fresh"))
@@ -160,7 +160,7 @@ class PublishedMiniROAD(Published):
     needed = ("d_feedforward",)
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """As `Published.shapes`, with `anticipation`."""
+        """Like `Published.shapes`, with `anticipation`."""
         found = super().shapes(tensors)
         ahead = len(tensors["anticipate.weight"]) if "anticipate.weight" in tensors else 0
         return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}

@@ -114,7 +114,7 @@ class TRN(Recurrent):
         return logits, after
 
     def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """As `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
+        """Like `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
         hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) twice, (B, d_token)
         logits = []
         for token in tokens.unbind(dim=1):

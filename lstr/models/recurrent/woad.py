@@ -33,7 +33,7 @@ from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
 from lstr.windows.windows import Windows
 
 STATES = 4
-"""Whose largest values tell whether an action starts."""
+"""The last states whose largest values tell whether an action starts."""
 SHARED_DROPOUT = 0.7
 TOP_SHARE = 8
 """A video's score of a class is the mean of its highest eighth of chunks, rounded up."""
@@ -105,7 +105,7 @@ class WOAD(Recurrent):
         return logits[:, :, None], {**after, "start": starts[:, -1].softmax(dim=-1)[:, 1:]}
 
     def unrolled(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """As `run`, logits (B, T, C) and those of no start and of a start (B, T, 2), and the state after them."""
+        """Like `run`, logits (B, T, C) and those of no start and of a start (B, T, 2), and the state after them."""
         hidden, cell, *older = (state[name] for name in self.state_names)
         hiddens, largest = [], []
         for token in self.dropout(tokens).unbind(dim=1):
@@ -247,7 +247,7 @@ def focal_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def runs_of(activity: Tensor) -> list[list[tuple[int, int, float]]]:
-    """Of each class, its runs (first chunk, end, score) in a video whose chunks are as active as (L, K) says.
+    """The runs (first chunk, end, score) of each class in a video whose chunks are as active as (L, K) says.
 
     A class has runs where the mean of its highest eighth is above 0: where it is above the middle of its range.
     """
@@ -307,7 +307,7 @@ class PublishedWOAD(Published):
     needed = ("d_feedforward",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """As `Published.renamed`; what is to learn from videos begins to count again."""
+        """Like `Published.renamed`; what is to learn from videos begins to count again."""
         return {**super().renamed(tensors), "batches": torch.zeros((), dtype=torch.int64)}
 
 

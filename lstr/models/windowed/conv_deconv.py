@@ -19,7 +19,7 @@ from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.publication import Publication
 from lstr.models.windowed.encoder_decoder import TRAINING
-from lstr.models.windowed.fixed_window import FixedWindow
+from lstr.models.windowed.windowed import FixedWindow
 from lstr.windows.windows import Outputs, Windows
 
 HALVED = 4

@@ -36,7 +36,7 @@ from lstr.windows.windows import Windows, in_order
 REWARD = 0.1
 """What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate."""
 FORGETTING = 0.99
-"""Of the running mean that a reward is compared with."""
+"""What a step leaves of the running mean that a reward is compared with."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Looking(Windowed):
 
     @abstractmethod
     def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Of tokens (B, W, E): logits (B, W, 1 + n_ahead, C) at every slot, and the tokens ahead (B, W, n_ahead, d)."""
+        """Logits (B, W, 1 + n_ahead, C) and tokens ahead (B, W, n_ahead, d) at every slot of tokens (B, W, E)."""
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Tokens (..., d_model), of a chunk or imagined, to logits (..., C)."""
@@ -137,7 +137,7 @@ class EncoderDecoder(Looking):
         return self.classify(torch.cat([own[:, None], self.look_ahead(own, *states)], dim=1))
 
     def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Looking.imagine`."""
+        """Like `Looking.imagine`."""
         own = tokens[..., : self.config.d_model]  # (B, W, d_model)
         states = [state.flatten(0, 1) for state in self.read(tokens)] if self.reads else []
         ahead = self.look_ahead(own.flatten(0, 1), *states).unflatten(0, own.shape[:2])
@@ -167,7 +167,7 @@ class EncoderDecoder(Looking):
         return torch.stack(ahead[1:], dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """That of `Looking`; of kind red also its reward, for labels drawn from the scores ahead."""
+        """The loss of `Looking`; of kind red also its reward, for labels drawn from the scores ahead."""
         loss = super().loss(forwarded, windows, supervision)
         if self.config.kind != "red":
             return loss

@@ -120,7 +120,7 @@ class LFB(Model):
         return {name: self.classifier.weight.new_zeros(shape) for name in names}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `Model.plan`: which streams (B,) begin, rows of the newest chunk in both rings, and rows to leave out."""
+        """Like `Model.plan`: which streams (B,) begin, rows of the newest chunk in both rings, rows to leave out."""
         streams = np.arange(len(chunks)) * (self.config.work_length + memory.long_rows(self.config))
         plan = {
             "fresh": chunks == 0,
@@ -136,7 +136,7 @@ class LFB(Model):
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         after, bank = {}, []
         for i, pair in enumerate(self.keys_values(features)):
             for name, new in zip((f"keys.{i}", f"values.{i}"), pair, strict=True):

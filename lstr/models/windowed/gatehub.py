@@ -42,7 +42,7 @@ AT_ONCE = 8
 """Windows whose history is gathered together: enough to be quick, few enough for little memory."""
 ALPHA = 0.75
 SMALL = 1e-12
-"""That 1 - p is at least: of an exponent below 1 the slope at 0 has no bound."""
+"""1 - p is at least this: of an exponent below 1 the slope at 0 has no bound."""
 ANEW = 2**20
 """Multiply-adds of a history's projections up to which a stream computes them anew with every chunk."""
 
@@ -167,7 +167,7 @@ class GateHUB(Model):
         return self.feature_head_work.input_linear[0]  # type: ignore[return-value]
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Gates | None = None) -> Tensor:
-        """As `video_logits`: every chunk goes through its part of the gate once."""
+        """Like `video_logits`: every chunk goes through its part of the gate once."""
         if not self.keeps_parts:
             return self.video_logits(features, batch_size)
         constants = constants or self.constants()
@@ -184,7 +184,7 @@ class GateHUB(Model):
 
     @torch.no_grad()
     def constants(self, precision: str = "float32") -> Gates:
-        """As `Model.constants`."""
+        """Like `Model.constants`."""
         super().constants(precision)
         attention = self.gated.attention
         d_model, n_heads = self.config.d_model, self.config.n_heads
@@ -209,7 +209,7 @@ class GateHUB(Model):
         return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `Model.plan`: which streams (B,) begin, rows of the newest chunk (B,), of the history, and what is not.
+        """Like `Model.plan`: which streams (B,) begin, rows of the newest chunk (B,), of the history, and what is not.
 
         `work_row` and `work_rows` are of the rings that are as long as the work memory.
         """
@@ -224,7 +224,7 @@ class GateHUB(Model):
     def step(
         self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         W, n_long = self.config.work_length, self.config.n_long
         if self.keeps_parts:
             parts = self._parts(constants, F.linear(features, self.head.weight))

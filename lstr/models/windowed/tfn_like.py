@@ -19,8 +19,8 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import Publication
-from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.models.windowed.idn import TRAINING
+from lstr.models.windowed.windowed import FixedWindow
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
 
@@ -61,7 +61,7 @@ class TfnLike(FixedWindow):
         return self.filter(kept.transpose(1, 2))[:, 0, : kept.shape[1]]
 
     def classified(self, kept: Tensor, relevance: Tensor) -> Tensor:
-        """As `score`, with the relevance (B, W)."""
+        """Like `score`, with the relevance (B, W)."""
         mean = (relevance.sigmoid()[..., None] * kept).mean(dim=1)  # (B, d_model)
         both = torch.cat([mean, kept[:, -1]], dim=-1)
         return self.classifier(self.dropout(self.hidden_layer(both)))[:, None]

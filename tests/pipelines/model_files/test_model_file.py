@@ -201,7 +201,7 @@ def test_the_default_model(packed, tmp_path):
     [
         ("config", {"d_model": 1 << 19}, "d_model is 524288 in the configuration but 64 in the tensors"),
         ("config", {"work_length": 1 << 40}, "work_length is 1099511627776"),
-        ("config", {"l_dec": 1 << 19}, "l_dec is 524288 in the configuration but 1 in the tensors"),
+        ("config", {"l_dec": 1 << 19}, "l_dec is 524288 in the configuration but 2 in the tensors"),
         ("config", {"d_model": "wide"}, "d_model is 'wide'"),
         ("recipe", {"crop": 1 << 30}, "crop is 1073741824, not from 1 to 4096"),
         ("recipe", {"colour": 1}, "cannot be read .unknown entry 'colour'"),
