@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lstr.extractors.entries import Number, built
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.weights.archive import Archive, is_archive, is_member, member_path
@@ -31,7 +32,7 @@ class ModelCard:
     seen: Mapping[str, str]
     """SHA-256 of each video file by id: of those it was trained on, that chose its epoch, or that its first weights
     had seen."""
-    mAP: float | None = None
+    mAP: Number | None = None
     """Of the videos that chose its epoch."""
     fold: int | None = None
     """The fold it has not seen, counted from 1; None of the network of all training videos."""
@@ -57,9 +58,7 @@ def read_card(path: str | Path) -> ModelCard | None:
         entries = json.loads(note)
         if entries.pop("format") != FORMAT:
             raise ValueError
-        card = ModelCard(**{**entries, "classes": tuple(entries["classes"]), "seen": dict(entries["seen"])})
-        if not all(isinstance(text, str) for text in (card.name, card.stream, card.network, *card.seen.values())):
-            raise ValueError
+        card = built(ModelCard, entries)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise WeightsError(
             f"{path} does not state in a form known here what it was trained on.",
