@@ -302,11 +302,9 @@ class TwoStream:
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
         """Set a random network's batch-norm statistics to those of images (N, segments, 224, 224, C).
 
-        Without them a random network's activations carry little (its layers do not normalise). The recipe must be
-        made again afterwards, because the network's hash changes.
+        The recipe must be made again afterwards, because the network's hash changes.
         """
-        from lstr.extractors.networks.calibration import calibrate
-        from lstr.extractors.networks.weights import fingerprint
+        from lstr.extractors.networks.weights import calibrate, fingerprint
 
         network = self.networks[stream]
         calibrate(network, images, self.recipe.parts[stream], self.device, batch)
