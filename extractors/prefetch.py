@@ -112,7 +112,7 @@ class Ahead(Generic[T]):
 
 
 def ahead(items: Iterable[T], n: int, name: str) -> Iterator[T]:
-    """As `Ahead`, from the first item that is taken on; closing the generator closes it."""
+    """The same as `Ahead`, from the first item that is taken on; closing the generator closes it."""
     with closing(Ahead(items, n, name)) as made:
         yield from made
 

@@ -69,7 +69,7 @@ class Preset:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow; None without flow."""
+        """The algorithm of optical flow; None without flow."""
         return self.flow_algorithm if self.flow else None
 
     def narrowed(self, streams: Collection[str]) -> "Preset":

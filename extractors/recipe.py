@@ -60,7 +60,7 @@ class NetworkRecipe:
     """Hashes of the networks that were each trained without one fold of the training videos: each of these has the
     features of the network that has not seen it, every other video those of `sha256`."""
     ranges: dict[str, list[float]] | None = field(default=None, hash=False)
-    """Of an int8 network: the lowest and highest input of each convolution, by its name."""
+    """For an int8 network the lowest and highest input of each convolution, by its name."""
     stem: str | None = None
     """`mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated."""
 
@@ -87,7 +87,7 @@ class NetworkRecipe:
 
     @property
     def images(self) -> int:
-        """That go through the network per chunk."""
+        """How many images of a chunk go through the network."""
         return self.crops * self.segments
 
     def folder(self, stream: str) -> str:
@@ -95,7 +95,7 @@ class NetworkRecipe:
         return f"{stream}_{self.weights}_{self.network.replace(':', '-')}"
 
     def to_dict(self) -> dict:
-        """As recipe.json has it."""
+        """The entry of recipe.json."""
         return {n: v for n, v in asdict(self).items() if n not in NOT_WRITTEN or v != NOT_WRITTEN[n]}
 
 
@@ -120,7 +120,7 @@ class Recipe:
     short_side: Side = 256
     crop: Side = 224
     precision: str = "float32"
-    """Of the networks' weights and products: float32, bf16 or int8."""
+    """How the networks' weights and products are rounded: float32, bf16 or int8."""
 
     def __post_init__(self):
         if self.precision not in (*PRECISIONS, INT8):
@@ -153,7 +153,7 @@ class Recipe:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow, as `--flow` names it; None without flow."""
+        """The algorithm of optical flow, as `--flow` names it; None without flow."""
         return algorithm_of(self.flow_algorithm)
 
     @property
@@ -184,7 +184,7 @@ class Recipe:
         return replace(self, rgb=rgb, flow=flow)
 
     def to_dict(self) -> dict:
-        """As recipe.json has it."""
+        """The entry of recipe.json."""
         return {**asdict(self), **{stream: part.to_dict() for stream, part in self.parts.items()}}
 
     def to_json(self) -> str:

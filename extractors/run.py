@@ -187,7 +187,7 @@ class TwoStream:
         return workers
 
     def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
-        """As `rows`, of chunks whose flow (10, H, W) is computed already, by as many threads as flow would have there.
+        """The same as `rows`, of chunks whose flow (10, H, W) is known, by as many threads as flow would have there.
 
         Of a chunk's frames only the recipe's `rgb_frame` is read, so its network must see one frame at a time.
         """

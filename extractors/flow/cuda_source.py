@@ -82,7 +82,7 @@ def compiled(source: CudaSource, architecture: str) -> Cubin:
 
 
 def compiled_or_kept(source: CudaSource, architecture: str) -> Cubin:
-    """As `compiled`, kept under the home folder for every later process of the same compiler and driver.
+    """The same as `compiled`, kept under the home folder for every later process of the same compiler and driver.
 
     What is damaged is made again; where nothing can be written, each process compiles.
     """

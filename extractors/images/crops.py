@@ -63,7 +63,7 @@ class View:
     """What a network sees of an image that fits: its centre, this and its mirror image, or ten crops."""
 
     side: int
-    """Of a crop, in pixels."""
+    """Pixels of a crop's side."""
     crops: int
     """1, 2 or 10."""
     flow: bool = False

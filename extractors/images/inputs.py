@@ -20,7 +20,7 @@ class Inputs:
     recipe: Recipe
 
     def rgb(self, frames: NDArray[np.uint8]) -> list[Image]:
-        """Of a chunk's frames (6, H, W, 3) the central one, or one for each segment of the network."""
+        """The central one of a chunk's frames (6, H, W, 3), or one for each segment of the network."""
         n, segments = len(frames), self.recipe.parts["rgb"].segments
         # as mmaction2's SampleFrames picks them from a video of this length
         several = [(2 * i + 1) * n // (2 * segments) for i in range(segments)]

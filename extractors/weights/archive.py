@@ -39,7 +39,7 @@ DTYPES = {
     "BOOL": "|b1",
     "BF16": "<u2",  # the upper half of a float32, which numpy has no type for
 }
-"""Of tensors as safetensors names them, and as numpy does."""
+"""Types of tensors as safetensors names them, and as numpy does."""
 MOST_INDEX = 4096  # bytes of the zip's list of its members
 ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
 START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
@@ -108,7 +108,7 @@ class Archive:
         return found
 
     def sha256(self, name: str) -> str:
-        """Of a member, as model.json states it; `read` checks it."""
+        """The hash of a member, as model.json states it; `read` checks it."""
         return self.document["members"][name]["sha256"]
 
     def read(self, name: str) -> bytes:

@@ -23,7 +23,7 @@ class ModelCard:
     """The JSON in a weights file; a copy of the file still has it."""
 
     name: str
-    """Of the weights folder; names the feature directories."""
+    """Name of the weights folder, and of the feature directories."""
     stream: str
     """`rgb` or `flow`."""
     network: str
@@ -33,7 +33,7 @@ class ModelCard:
     """SHA-256 of each video file by id: of those it was trained on, that chose its epoch, or that its first weights
     had seen."""
     mAP: Number | None = None
-    """Of the videos that chose its epoch."""
+    """mAP on the videos that chose its epoch."""
     fold: int | None = None
     """The fold it has not seen, counted from 1; None of the network of all training videos."""
 
@@ -42,7 +42,7 @@ class ModelCard:
         return video_id in self.seen or sha256 in self.seen.values()
 
     def to_json(self) -> str:
-        """As the file has it."""
+        """The text that the file holds."""
         return json.dumps({"format": FORMAT, **asdict(self), "seen": dict(self.seen)})
 
 
@@ -112,5 +112,5 @@ def network_files(source: str | Path, stream: str) -> dict[str, Path]:
 
 
 def file_name(stream: str, fold: int | None = None) -> str:
-    """Of a network in a weights folder."""
+    """The file of a network in a weights folder."""
     return f"fold_{fold}/{stream}.pth" if fold else f"{stream}.pth"

@@ -39,7 +39,7 @@ class ConvertedNetworks:
     """Bytes that it keeps."""
 
     def read(self, key: str) -> bytes | None:
-        """As Store."""
+        """See Store."""
         path = self.folder / f"{key}{SUFFIX}"
         try:
             content = path.read_bytes()
@@ -55,7 +55,7 @@ class ConvertedNetworks:
         return kept
 
     def write(self, key: str, parts: Sequence[bytes]) -> None:
-        """As Store."""
+        """See Store."""
         check = 0
         for part in parts:
             check = zlib.crc32(part, check)

@@ -46,7 +46,7 @@ class StoredRecipe:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow; None without flow."""
+        """The algorithm of optical flow; None without flow."""
         return self.recipe.algorithm
 
 
@@ -105,7 +105,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
 
 
 def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
-    """Of features or of weights."""
+    """The recipe of a folder of features or of weights."""
     if is_weights_folder(path):
         trained = open_weights(path)
         return StoredRecipe(trained.recipe, origin, weights=dict.fromkeys(trained.streams, str(path)))

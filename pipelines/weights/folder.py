@@ -77,12 +77,12 @@ class WeightsFolder:
 
     @property
     def name(self) -> str:
-        """Of the weights; the feature directories have it."""
+        """Name of the weights, and of the feature directories."""
         return self.about["name"]
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """That the networks distinguish."""
+        """What the networks distinguish."""
         return tuple(self.about["classes"])
 
     @property
