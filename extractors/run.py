@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from lstr.extractors.images.inputs import Image, Inputs
+from lstr.extractors.images.crops import Image, Inputs
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
