@@ -1,7 +1,7 @@
 """What all annotation formats have in common: videos, and labelled segments of them in seconds."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,28 +124,22 @@ class AnnotationSet:
 
         Names that are not renamed get the usual form: "train" is "training".
         """
-        names = {old: subsets.get(old, old and subset_named(old)) for old in {v.subset for v in self.videos.values()}}
-        videos = {name: replace(video, subset=names[video.subset]) for name, video in self.videos.items()}
-        return replace(self, videos=videos)
+        return self.each(lambda _, v: replace(v, subset=subsets.get(v.subset, v.subset and subset_named(v.subset))))
 
     def in_seconds(self, rate: float) -> "AnnotationSet":
         """With times divided by `rate`, because they count frames, so many a second. Durations stay."""
-        videos = {
-            name: replace(
-                video,
-                segments=tuple(replace(s, start=s.start / rate, end=s.end / rate) for s in video.segments),
-            )
-            for name, video in self.videos.items()
-        }
-        return replace(self, videos=videos)
+        return self._each_segment(lambda s: replace(s, start=s.start / rate, end=s.end / rate))
 
     def without_scores(self) -> "AnnotationSet":
         """The annotations without scores, as if a person had made them."""
-        videos = {
-            name: replace(video, segments=tuple(replace(s, score=None) for s in video.segments))
-            for name, video in self.videos.items()
-        }
-        return replace(self, videos=videos)
+        return self._each_segment(lambda s: replace(s, score=None))
+
+    def each(self, change: Callable[[str, AnnotatedVideo], AnnotatedVideo]) -> "AnnotationSet":
+        """With `change` of each id and video in the video's place."""
+        return replace(self, videos={name: change(name, video) for name, video in self.videos.items()})
+
+    def _each_segment(self, change: Callable[[Segment], Segment]) -> "AnnotationSet":
+        return self.each(lambda _, video: replace(video, segments=tuple(map(change, video.segments))))
 
     def held(self) -> set[str]:
         """What this set has beside labels and times; what a form has no place for is lost in it."""

@@ -2,7 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import count
 from mimetypes import guess_type
@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
+from lstr.pipelines.annotations.format import EVERYTHING, VideoText
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
@@ -20,21 +20,7 @@ UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML cannot hold."""
 
 
-class Elan(TextFormat):
-    """ELAN's EAF."""
-
-    name, suffix = "eaf", ".eaf"
-    holds = EVERYTHING
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        video, classes = from_eaf(file.text)
-        return AnnotationSet({video_id: video}, classes)
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_eaf(annotated.first[1], annotated.classes)
-
-
-def to_eaf(video: AnnotatedVideo, classes: Iterable[str]) -> str:
+def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
     """EAF 3.0, times in milliseconds. Overlaps within a class, which no tier may have, go to a tier `<class> (2)`."""
     root = ET.Element(
         "ANNOTATION_DOCUMENT",
@@ -161,3 +147,6 @@ def _layers(segments: list[Segment]) -> list[list[Segment]]:
 
 def _clean(text: str) -> str:
     return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+EAF = VideoText("eaf", ".eaf", EVERYTHING, from_eaf, to_eaf)

@@ -10,34 +10,34 @@ from pathlib import Path
 from lstr.extractors.errors import MissingPathError
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.elan import Elan
+from lstr.pipelines.annotations.elan import EAF
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
 from lstr.pipelines.annotations.labelstudio import LabelStudio
 from lstr.pipelines.annotations.perframe import PerFrame
 from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
 from lstr.pipelines.annotations.scores import Scores
-from lstr.pipelines.annotations.subtitles import Ass, Srt, Vtt
-from lstr.pipelines.annotations.tables import Audacity, Csv, Tsv
+from lstr.pipelines.annotations.subtitles import ASS, SRT, VTT
+from lstr.pipelines.annotations.tables import AUDACITY, Csv, Tsv
 from lstr.pipelines.annotations.thumos import Thumos
-from lstr.pipelines.annotations.timeline_json import EventLines, TimelineJson
+from lstr.pipelines.annotations.timeline_json import LINES, TimelineJson
 from lstr.pipelines.failures import described
 
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
         TimelineJson(),
-        EventLines(),
+        LINES,
         Csv(),
         Tsv(),
-        Vtt(),
-        Srt(),
-        Ass(),
-        Elan(),
+        VTT,
+        SRT,
+        ASS,
+        EAF,
         LabelStudio(),
         ActivityNetJson(),
         PerFrame(),
         Thumos(),
-        Audacity(),
+        AUDACITY,
         Scores(),
         Png(),
         Svg(),
