@@ -126,6 +126,7 @@ def _video(path: Path) -> dict:
 
 def _features(path: Path, progress: Tell) -> dict:
     from lstr.pipelines.datasets.seen_videos import count_seen
+    from lstr.pipelines.failures import read_failures
     from lstr.pipelines.features.folder import open_features
     from lstr.pipelines.features.verify import verify
 
@@ -143,7 +144,7 @@ def _features(path: Path, progress: Tell) -> dict:
         "damaged": sorted({fault.id for fault in found.faults}),
         "faults": [asdict(fault) for fault in found.faults],
         "arrays_checked_by_hash": found.hashed,
-        "failed": [failure["id"] for failure in folder.failures()],
+        "failed": [failure["id"] for failure in read_failures(folder.path)],
         "leftovers_of_killed_runs": found.leftovers,
         "streams": list(folder.names),
     }

@@ -21,7 +21,7 @@ from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.extraction.resume import Engine, resume
 from lstr.pipelines.extraction.video import VideoExtractor
-from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.features.folder import Features
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.converted import run_on

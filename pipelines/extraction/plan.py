@@ -16,7 +16,7 @@ from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.probe import probe
 from lstr.pipelines.extraction.machine import Share
 from lstr.pipelines.extraction.resume import together
-from lstr.pipelines.failures import failure_of
+from lstr.pipelines.failures import failure_of, read_failures
 from lstr.pipelines.features.remote_folder import open_folder
 from lstr.pipelines.files.remote import Place, RemoteFile
 from lstr.pipelines.files.videos import announced_seconds
@@ -153,7 +153,7 @@ def make_plan(
     """
     folder = open_folder(output)
     begun = folder.recipe if folder else None
-    failures = {failure["id"]: failure["reason"] for failure in folder.failures()} if folder else {}
+    failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}
 
     def look(video: tuple[str, Place]) -> tuple[Planned, dict[str, Any]]:
         video_id, source = video

@@ -22,8 +22,7 @@ from lstr.pipelines.extraction.chunk_cache import CacheError, ChunkCache
 from lstr.pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
 from lstr.pipelines.extraction.outcome import Outcome, failed
 from lstr.pipelines.failures import Failure, failure_of
-from lstr.pipelines.features.folder import FeatureFolder
-from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.features.folder import FeatureFolder, Features
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.files.npy_rows import RowFile, fingerprints

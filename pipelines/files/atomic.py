@@ -10,6 +10,7 @@ from pathlib import Path
 from lstr.extractors.errors import OutputError
 from lstr.extractors.stages import WRITE, stage_of
 from lstr.files import atomic
+from lstr.pipelines.files.remote import Place, RemoteFile
 
 
 @contextmanager
@@ -63,7 +64,15 @@ def check_writable(folder: Path) -> None:
         raise unwritable(folder, OSError(reason, os.strerror(reason)))
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+def write_bytes(place: Place, content: bytes) -> None:
+    """Write a file here or elsewhere, whole or not at all."""
+    if isinstance(place, RemoteFile):
+        place.write(content)
+        return
+    with replacing(place) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(place: Place, text: str) -> None:
+    """Write a text file in UTF-8, whole or not at all."""
+    write_bytes(place, text.encode())
