@@ -49,6 +49,10 @@ class AnnotatedVideo:
     def __post_init__(self) -> None:
         object.__setattr__(self, "segments", tuple(sorted(self.segments, key=_order)))
 
+    def known(self, *names: str) -> dict[str, Any]:
+        """The fields of these names that are not None."""
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
     @property
     def end(self) -> float:
         """The duration, or where the last segment ends."""
@@ -105,16 +109,16 @@ class AnnotationSet:
         for name, video in self.videos.items():
             if not isinstance(name, str):
                 raise AnnotationError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
-            texts = {"subset": video.subset, "media": video.media}
-            _refuse(name, {what: value for what, value in texts.items() if not isinstance(value, str | None)})
-            for what, value in (("duration", video.duration), ("frame rate", video.fps)):
-                if value is not None and not (is_time(value) and value >= 0):
-                    _refuse(name, {what: value})
+            for what, text in video.known("subset", "media").items():
+                _refuse_unless(isinstance(text, str), name, what, text)
+            for what, number in (("duration", video.duration), ("frame rate", video.fps)):
+                _refuse_unless(number is None or (is_time(number) and number >= 0), name, what, number)
             for i, segment in enumerate(video.segments):
-                if not isinstance(segment.label, str):
-                    _refuse(f"{name}, annotation {i}", {"label": segment.label})
+                where = f"{name}, annotation {i}"
+                _refuse_unless(isinstance(segment.label, str), where, "label", segment.label)
                 times = {"start": segment.start, "end": segment.end, "score": segment.score or 0}
-                _refuse(f"{name}, annotation {i}", {what: value for what, value in times.items() if not is_time(value)})
+                for what, time in times.items():
+                    _refuse_unless(is_time(time), where, what, time)
         if not all(isinstance(name, str) for name in self.classes):
             raise AnnotationError("The classes are no list of names.", "write them as text.")
         return self
@@ -155,8 +159,8 @@ class AnnotationSet:
         return {name for name, is_held in present.items() if is_held}
 
 
-def _refuse(where: str, wrong: Mapping[str, object]) -> None:
-    for what, value in wrong.items():
+def _refuse_unless(right: bool, where: str, what: str, value: object) -> None:
+    if not right:
         raise AnnotationError(f"Video {where}: the {what} is {brief(value)}.", "mend it, or leave it out.")
 
 

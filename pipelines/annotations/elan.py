@@ -38,9 +38,9 @@ def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
         address = video.media if "://" in video.media else Path(video.media).absolute().as_uri()
         kind = guess_type(video.media)[0] or "video/*"
         ET.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_clean(address), MIME_TYPE=kind)
-    for name in ("subset", "duration"):
-        if getattr(video, name) is not None:
-            ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(getattr(video, name))
+    for name, value in (("subset", video.subset), ("duration", video.duration)):
+        if value is not None:
+            ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(value)
     slots = ET.SubElement(root, "TIME_ORDER")
     moments: list[tuple[int, str]] = []
     ids = count(1)
@@ -57,32 +57,32 @@ def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
                 own = f"a{next(ids)}"
                 times = {}
                 for which, seconds in (("1", a.start), ("2", max(a.end, a.start + 0.001))):
-                    slot = f"ts{len(moments) + 1}"
+                    slot = times[f"TIME_SLOT_REF{which}"] = f"ts{len(moments) + 1}"
                     moments.append((round(seconds * 1000), slot))
-                    times[f"TIME_SLOT_REF{which}"] = slot
-                element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), "ALIGNABLE_ANNOTATION", times)
-                element.set("ANNOTATION_ID", own)
-                ET.SubElement(element, "ANNOTATION_VALUE").text = _clean(label)
+                _add(tier, "ALIGNABLE_ANNOTATION", _clean(label), **times, ANNOTATION_ID=own)
                 if a.score is not None:
                     scores.append((own, a.score))
             if scores:
-                below = {"LINGUISTIC_TYPE_REF": SCORE, "PARENT_REF": name, "TIER_ID": f"{name} {SCORE}"}
-                tier = ET.SubElement(root, "TIER", below)
+                tier = ET.SubElement(
+                    root, "TIER", LINGUISTIC_TYPE_REF=SCORE, PARENT_REF=name, TIER_ID=f"{name} {SCORE}"
+                )
             for parent, score in scores:
-                refers = {"ANNOTATION_ID": f"a{next(ids)}", "ANNOTATION_REF": parent}
-                element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), "REF_ANNOTATION", refers)
-                ET.SubElement(element, "ANNOTATION_VALUE").text = f"{score:g}"
-    for value, slot in sorted(moments, key=lambda moment: moment[0]):
-        ET.SubElement(slots, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(value))
+                _add(tier, "REF_ANNOTATION", f"{score:g}", ANNOTATION_ID=f"a{next(ids)}", ANNOTATION_REF=parent)
+    for moment, slot in sorted(moments, key=lambda pair: pair[0]):
+        ET.SubElement(slots, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(moment))
     shape = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": ACTION, "TIME_ALIGNABLE": "true"}
     ET.SubElement(root, "LINGUISTIC_TYPE", shape)
     association = "Symbolic_Association"
     shape |= {"CONSTRAINTS": association, "LINGUISTIC_TYPE_ID": SCORE, "TIME_ALIGNABLE": "false"}
     ET.SubElement(root, "LINGUISTIC_TYPE", shape)
-    described = "1-1 association with a parent annotation"
-    ET.SubElement(root, "CONSTRAINT", DESCRIPTION=described, STEREOTYPE=association)
+    ET.SubElement(root, "CONSTRAINT", DESCRIPTION="1-1 association with a parent annotation", STEREOTYPE=association)
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
+    element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), kind, attributes)
+    ET.SubElement(element, "ANNOTATION_VALUE").text = value
 
 
 def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:

@@ -51,7 +51,7 @@ def to_timeline(video_id: str, video: AnnotatedVideo, classes: Sequence[str]) ->
     return {
         "format": FORMAT,
         "source": video.media or video_id,
-        **({} if video.subset is None else {"subset": video.subset}),
+        **video.known("subset"),
         "duration": video.duration,
         "checkpoint": None,
         "recipe": None,

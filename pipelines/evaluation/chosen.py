@@ -9,7 +9,7 @@ from lstr.batch import predict
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.datasets.dataset import Split
-from lstr.pipelines.evaluation.events import detect_events, labelled_segments
+from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments
 from lstr.pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.thresholds.by_chunks import choose_thresholds, scores_by_class

@@ -14,8 +14,7 @@ from lstr.pipelines.datasets.dataset import Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in
 from lstr.pipelines.evaluation.analysis import RESAMPLES, analyse, compare, resample
 from lstr.pipelines.evaluation.chosen import choose_for_checkpoint
-from lstr.pipelines.evaluation.findings import Findings, Judged, names_of
-from lstr.pipelines.evaluation.published_results import quoted_for
+from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable

@@ -12,7 +12,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
-from lstr.pipelines.thresholds.hysteresis import detect_spans
+from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
 LEVELS = tuple(round(0.02 * k, 2) for k in range(1, 50))

@@ -8,9 +8,14 @@ from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, sentence
-from lstr.pipelines.evaluation.event_rows import event_tables
+from lstr.pipelines.evaluation.event_rows import (
+    convention_text,
+    event_tables,
+    figure_text,
+    interval_text,
+    videos_text,
+)
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.wording import convention_text, figure_text, interval_text, videos_text
 from lstr.pipelines.reports.page import build_page
 
 CONVENTIONS = (

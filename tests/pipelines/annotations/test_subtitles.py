@@ -94,5 +94,5 @@ def test_what_is_no_subtitle(read, text, words):
 
 def test_a_cue_ends_after_it_starts():
     moment = AnnotatedVideo((Segment(2.0, 2.0, "blink"),))
-    assert from_vtt(to_vtt(moment)).segments[0].end > 2.0
+    assert from_vtt(to_vtt(moment))[0].segments[0].end > 2.0
     assert from_ass(to_ass(moment, ["blink"]))[0].segments[0].end > 2.0

@@ -15,7 +15,7 @@ from lstr.extractors.weights.published_files import sha256_of
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
 from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.worker import open_worker
+from lstr.pipelines.extraction.video import open_worker
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import create_folder
 from tests.support.extraction import extracted, returned

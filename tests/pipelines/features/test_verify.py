@@ -9,12 +9,11 @@ import pytest
 from lstr.extractors.errors import MissingPathError, OutputError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.norms import norms
+from lstr.pipelines.features.norms import norms, plot_features
 from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.features.verify import verify
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.files.npy_rows import RowFile, fingerprints
-from lstr.pipelines.info import plot_features
 
 L = 12
 

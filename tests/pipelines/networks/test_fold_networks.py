@@ -21,7 +21,7 @@ from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
 from lstr.pipelines.extraction.outcome import Outcome
-from lstr.pipelines.extraction.worker import open_worker
+from lstr.pipelines.extraction.video import open_worker
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.networks import fold_networks
