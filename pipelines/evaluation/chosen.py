@@ -1,8 +1,6 @@
 """A checkpoint's thresholds, chosen on the videos of a split, and what they give there."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lstr.batch import predict
@@ -17,23 +15,14 @@ from lstr.pipelines.thresholds.stored import write_thresholds
 from lstr.timeline import DEFAULT
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The file that holds the thresholds now, and what they give on the videos that they were chosen on."""
-
-    path: Path
-    by_class: dict[str, dict[str, float | None]]
-    """For each class `on`, `off`, its F1 over chunks and that of the default thresholds (`before`)"""
-    events: dict[str, Any]
-    """What `lstr.metrics.actions.measure_events` says of them"""
-    default_events: dict[str, Any]
-    """And of the default thresholds"""
-
-
 def choose_for_checkpoint(
     loaded: Checkpoint, split: Split, false_alarms: float | None = None
-) -> Iterator[Progress | Finished[Chosen]]:
-    """Choose a checkpoint's thresholds on the videos of a split and write them into it. Raises CheckpointError.
+) -> Iterator[Progress | Finished[dict[str, Any]]]:
+    """Choose a checkpoint's thresholds on the videos of a split and write them into it; what they give, as JSON.
+
+    `checkpoint`: the file that holds them now. `thresholds`: `on` and `off` of each class, its F1 over chunks and that
+    of the default thresholds (`before`). `events`: what `lstr.metrics.actions.measure_events` says of them, and
+    `default_events` of the default ones. Raises CheckpointError.
 
     With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
     together (see `operating_curves.choose_levels`); else those of the highest F1 of each class.
@@ -52,10 +41,11 @@ def choose_for_checkpoint(
         found = {label: at_level(on) for label, on in levels.items()}
     events, default_events = (
         measure_events(
-            [detect_events(rows, loaded.classes, rules, of) for rows, of in zip(scores, truth, strict=True)],
+            [detect_events(rows, loaded.classes, rules, actions) for rows, actions in zip(scores, truth, strict=True)],
             loaded.classes,
         )
         for rules in (found, DEFAULT)
     )
     by_class = scores_by_class(found, scores, targets, loaded.classes)
-    yield Finished(Chosen(write_thresholds(loaded, found), by_class, events, default_events))
+    document = {"checkpoint": str(write_thresholds(loaded, found)), "thresholds": by_class, "events": events}
+    yield Finished({**document, "default_events": default_events})

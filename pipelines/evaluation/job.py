@@ -159,13 +159,11 @@ def _choose(
     """Thresholds of each checkpoint, which now carries them, as the document of one or of several."""
     documents = []
     for name, loaded in zip(names, checkpoints, strict=True):
-        chosen = yield from _passed_on(choose_for_checkpoint(loaded, split, false_alarms), name)
+        document = yield from _passed_on(choose_for_checkpoint(loaded, split, false_alarms), name)
         seen = seen_in(split, loaded.config)
-        document = {"checkpoint": str(chosen.path), "thresholds": chosen.by_class, "events": chosen.events}
-        document["default_events"] = chosen.default_events
         if false_alarms is not None:
             document["aim"] = {"false_alarms_per_hour": false_alarms}
-            yield from (Notice(f"{name}: {text}") for text in doubts(chosen.events, false_alarms))
+            yield from (Notice(f"{name}: {text}") for text in doubts(document["events"], false_alarms))
         documents.append(document | ({"seen": seen} if seen else {}))
     return documents[0] if len(documents) == 1 else {"checkpoints": documents}
 

@@ -15,7 +15,7 @@ from lstr.pipelines.files.remote import Place, RemoteFile
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """As `lstr.files.atomic.replacing`, with the folder made.
+    """Do as `lstr.files.atomic.replacing`, and make the folder.
 
     Raises OutputError where the folder cannot be written or the disk is full.
     """

@@ -131,7 +131,7 @@ def _mux(target: OutputContainer, packets: Iterable[av.Packet], step: int) -> No
 
 
 def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator[tuple[int, bool, Picture]]:
-    """Of each frame the time since the first one in the stream's time base, whether width and height are swapped, and
+    """Each frame's time since the first one in the stream's time base, whether width and height are swapped, and
     its picture, of an even size.
 
     Times that are missing or go back are replaced by one frame's `step`, as everywhere else.
@@ -274,7 +274,7 @@ def readable_on(colour: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def luminance(colour: NDArray[np.floating]) -> float:
-    """Of a colour (3,) of 0 to 255, 0 to 1, as WCAG 2 defines it."""
+    """The brightness, 0 to 1, of a colour (3,) of 0 to 255, as WCAG 2 defines it."""
     value = np.asarray(colour) / 255
     linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])

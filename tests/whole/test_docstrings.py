@@ -7,8 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
-    "lstr/labels lstr/metrics lstr/windows pipelines/annotations pipelines/evaluation pipelines/extraction "
-    "pipelines/features pipelines/finetuning pipelines/learning pipelines/training"
+    "lstr/labels lstr/metrics lstr/windows pipelines/annotations pipelines/datasets pipelines/evaluation "
+    "pipelines/extraction pipelines/features pipelines/files pipelines/finetuning pipelines/learning "
+    "pipelines/reports pipelines/thresholds pipelines/training"
 ).split()
 HALF_A_SENTENCE = re.compile(r"(Of|As|That|Those|Whose)\b")
 
