@@ -1,7 +1,7 @@
 """What all annotation formats have in common: videos, and labelled segments of them in seconds."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -166,13 +166,6 @@ def _refuse_unless(right: bool, where: str, what: str, value: object) -> None:
 
 def _order(segment: Segment) -> tuple[float, float, str, float]:
     return segment.start, segment.end, segment.label, segment.score or 0
-
-
-def from_entries(
-    entries: Iterable[Mapping[str, Any]], duration: float | None, media: str | None, subset: str | None = None
-) -> AnnotatedVideo:
-    """The segments {label, start, end, score} of a timeline file as an annotated video."""
-    return AnnotatedVideo(tuple(map(Segment.from_dict, entries)), subset, duration, media)
 
 
 def plain_line(label: str) -> str:

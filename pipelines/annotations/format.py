@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, from_entries
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.files.atomic import write_text
 from lstr.timeline import DEFAULT, Thresholds
 
@@ -76,7 +76,8 @@ class Detection:
     def annotated(self) -> AnnotationSet:
         """Its segments as a set of one video."""
         media = str(self.video) if self.video else None
-        video = from_entries(self.timeline["segments"], self.timeline["duration"], media)
+        segments = tuple(map(Segment.from_dict, self.timeline["segments"]))
+        video = AnnotatedVideo(segments, None, self.timeline["duration"], media)
         return AnnotationSet({self.id: video}, tuple(self.timeline["classes"]))
 
 

@@ -16,35 +16,15 @@ COLUMNS = {
     "video": ("video", "video_id", "video_name", "id", "file", "filename", "video-id", "media file name"),
     "subset": ("subset", "split", "set"),
     "duration": ("duration",),
-    "start": (
-        "start",
-        "begin",
-        "from",
-        "onset",
-        "t-start",
-        "start_time",
-        "start_sec",
-        "start (s)",
-        "start_seconds",
-        "start_timestamp",
-    ),
-    "end": (
-        "end",
-        "stop",
-        "to",
-        "offset",
-        "t-end",
-        "end_time",
-        "end_sec",
-        "end (s)",
-        "stop (s)",
-        "end_seconds",
-        "stop_timestamp",
-    ),
+    "start": ("start", "begin", "from", "onset", "t-start"),
+    "end": ("end", "stop", "to", "offset", "t-end"),
     "label": ("label", "class", "action", "activity", "behavior", "behaviour", "category", "event"),
     "score": ("score", "confidence", "conf"),
 }
-"""Names that a column may have; in milliseconds where `_ms` follows."""
+"""Names that a column may have."""
+TIMED = ("duration", "start", "end")
+"""Columns whose name a unit may follow; they are in milliseconds where that is `_ms`."""
+UNIT = re.compile(r"([_ ](ms|sec|seconds|time|timestamp|\(s\)))*$")
 FRAME_COLUMNS = {
     "start": ("start_frame", "begin_frame", "frame_start", "first_frame"),
     "end": ("end_frame", "stop_frame", "frame_end", "last_frame"),
@@ -72,7 +52,7 @@ class Csv(TextFormat):
         names = ["video", *optional, "start", "end", "label", "score"]
         out = io.StringIO()
         table = csv.writer(out, delimiter=self.delimiter, lineterminator="\n")
-        table.writerow([name + self.unit if name in ("duration", "start", "end") else name for name in names])
+        table.writerow([name + self.unit if name in TIMED else name for name in names])
         for video_id, video in annotated.videos.items():
             whole = {"video": video_id, "subset": video.subset, "duration": number_text(video.duration, self.scale)}
             for a in video.segments:
@@ -128,7 +108,7 @@ def _columns(header: list[str], in_frames: bool) -> dict[str, int]:
     for known in (FRAME_COLUMNS, COLUMNS) if in_frames else (COLUMNS,):
         for column, names in known.items():
             for i, cell in enumerate(header):
-                if cell.removesuffix("_ms") in names:
+                if (UNIT.sub("", cell) if column in TIMED else cell) in names:
                     at.setdefault(column, i)
     missing = {"start", "end", "label"} - at.keys()
     counting = [cell for cell in header if any(cell in FRAME_COLUMNS.get(column, ()) for column in missing)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from lstr.labels.label_set import BACKGROUND, end_chunk
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, from_entries, sound
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, sound
 from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat, VideoText
 from lstr.pipelines.files.json_files import write_json
 from lstr.timeline import CHUNK_SECONDS, FORMAT
@@ -66,7 +66,8 @@ def to_timeline(video_id: str, video: AnnotatedVideo, classes: Sequence[str]) ->
 def from_timeline(timeline: Mapping[str, Any]) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """A timeline file's segments, and its classes. Raises AnnotationError."""
     try:
-        video = from_entries(timeline["segments"], timeline["duration"], timeline["source"], timeline.get("subset"))
+        segments = tuple(map(Segment.from_dict, timeline["segments"]))
+        video = AnnotatedVideo(segments, timeline.get("subset"), timeline["duration"], timeline["source"])
         return video, tuple(timeline["classes"])
     except (KeyError, TypeError, AttributeError) as error:
         raise AnnotationError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error

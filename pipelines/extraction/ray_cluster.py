@@ -32,8 +32,8 @@ from lstr.pipelines.extraction.plan import Share
 from lstr.pipelines.extraction.resume import chunks_done
 from lstr.pipelines.extraction.video import VideoExtractor, open_worker
 from lstr.pipelines.failures import Failure
+from lstr.pipelines.files.atomic import scratch
 from lstr.pipelines.files.remote import Place
-from lstr.pipelines.files.scratch import scratch
 from lstr.pipelines.progress import Notice
 
 RETRIES = 5  # of a video whose node or process was lost

@@ -17,10 +17,9 @@ from lstr.extractors.errors import OutputError, RecipeError
 from lstr.extractors.recipe import STREAMS, Recipe, differences
 from lstr.files.arrays import read_header
 from lstr.pipelines.features.folder import FeatureFolder, Features, open_features, read_recipe
-from lstr.pipelines.files.atomic import write_bytes, write_text
+from lstr.pipelines.files.atomic import scratch, write_bytes, write_text
 from lstr.pipelines.files.npy_rows import HEADER_BYTES, signature_of
 from lstr.pipelines.files.remote import Place, RemoteFile
-from lstr.pipelines.files.scratch import scratch
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from lstr.pipelines.files.atomic import SCRATCH
 from lstr.pipelines.files.remote import place
-from lstr.pipelines.files.scratch import SCRATCH
 from tests.support.backbones import build_backbone
 from tests.support.processes import heed_interrupts
 

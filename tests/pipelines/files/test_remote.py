@@ -12,8 +12,8 @@ import pytest
 
 from lstr.extractors.errors import MissingPathError, OutputError, VideoError
 from lstr.pipelines.files import remote
+from lstr.pipelines.files.atomic import SCRATCH, scratch
 from lstr.pipelines.files.remote import RemoteFile, place
-from lstr.pipelines.files.scratch import SCRATCH, scratch
 from lstr.pipelines.files.videos import announced_seconds, fetch, find_sources
 
 
