@@ -134,7 +134,7 @@ def logged(failure: Failure, folder: Place, source_id: str) -> Failure:
     if not failure.traceback:
         return failure
     log = folder.joinpath(log_name(source_id))
-    write_bytes(log, failure.traceback.encode(errors="replace"))
+    write_bytes(log, [failure.traceback.encode(errors="replace")])
     return replace(failure, hint=f"{log} has the traceback: report it, with what `lstr doctor` prints.")
 
 

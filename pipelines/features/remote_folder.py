@@ -101,7 +101,7 @@ def create_folder(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
 
             content = io.BytesIO()
             torch.save(calibration, content)
-            write_bytes(path.joinpath("calibration.pt"), content.getvalue())
+            write_bytes(path.joinpath("calibration.pt"), [content.getvalue()])
         write_text(path.joinpath("recipe.json"), recipe.to_json() + "\n")
         begun = open_folder(path)
     assert begun and begun.recipe

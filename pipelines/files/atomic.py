@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -70,18 +70,18 @@ def check_writable(folder: Path) -> None:
         raise unwritable(folder, OSError(reason, os.strerror(reason)))
 
 
-def write_bytes(place: Place, content: bytes) -> None:
+def write_bytes(place: Place, pieces: Iterable[bytes]) -> None:
     """Write a file here or elsewhere, whole or not at all."""
     if isinstance(place, RemoteFile):
-        place.write(content)
+        place.write(b"".join(pieces))
         return
-    with replacing(place) as temporary:
-        temporary.write_bytes(content)
+    with replacing(place) as temporary, temporary.open("wb") as file:
+        file.writelines(pieces)
 
 
-def write_text(place: Place, text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all."""
-    write_bytes(place, text.encode())
+def write_text(place: Place, text: str | Iterable[str]) -> None:
+    """Write a text file in UTF-8, which may come in pieces, whole or not at all."""
+    write_bytes(place, (piece.encode() for piece in ([text] if isinstance(text, str) else text)))
 
 
 @contextmanager
