@@ -15,8 +15,8 @@ from lstr.extractors.recipe import STREAMS, NetworkRecipe, Recipe
 from lstr.extractors.weights.archive import Archive, is_archive
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.extractors.weights.published_files import PublishedFile, read_manifest
+from lstr.pipelines.features.folder import Features
 from lstr.pipelines.features.joined_folders import FeatureFolders
-from lstr.pipelines.features.remote_folder import Features
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.files.json_files import to_json
 
@@ -28,11 +28,8 @@ def record_weights(folder: Features, files: Mapping[str, str | None]) -> None:
     places = {stream: os.path.abspath(path) for stream, path in files.items() if path}
     if not places:
         return
-    text = to_json(places, indent=1) + "\n"
-    if not isinstance(folder.path, Path):
-        folder.path.joined(RECORD).write(text.encode())
-    elif recorded_weights(folder.path) != places:
-        write_text(folder.path / RECORD, text)
+    if not isinstance(folder.path, Path) or recorded_weights(folder.path) != places:
+        write_text(folder.path.joinpath(RECORD), to_json(places, indent=1) + "\n")
 
 
 def recorded_weights(path: Path) -> dict[str, str]:
