@@ -1,6 +1,6 @@
 """Images of training chunks that fit on a GPU, where crops are cut, resized and mirrored: only numbers travel to it.
 
-Samples are drawn as for images that processes read, from (seed, epoch, draw); the images differ from those by rounding.
+Samples are drawn as for images that threads read, from (seed, epoch, draw); the images differ from those by rounding.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lstr.extractors.images.crops import fit
-from lstr.pipelines.finetuning.samples import Drawn, SampleSet, Tint, patch_of
+from lstr.pipelines.finetuning.samples import Drawn, SampleSet, Tint, patch_of, read_image
 from lstr.pipelines.training.kept_features import SHARE
 
 
@@ -18,7 +18,7 @@ class KeptChunks:
     """Every chunk's image of a stream, fitted to the short side, on a device."""
 
     def __init__(self, data: SampleSet, device: torch.device):
-        self.stream, self.augmentation = data.stream, data.augmentation
+        self.config, self.flipped = data.config, data.stream == "flow" and data.directed
         self._starts: dict[str, list[int]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         self._greys: dict[str, list[float]] = {}
@@ -27,8 +27,8 @@ class KeptChunks:
         for video_id in sorted({sample.video for sample in data.samples}):
             starts, greys = self._starts.setdefault(video_id, []), self._greys.setdefault(video_id, [])
             for chunk in range(len(data.videos[video_id])):
-                image = data.read(video_id, chunk)
-                fitted = fit(image, self.augmentation.short_side)  # (H, W, C)
+                image = read_image(data.videos[video_id], chunk, data.stream)
+                fitted = fit(image, self.config.short_side)  # (H, W, C)
                 height, width, channels = fitted.shape
                 if not end:
                     self.pixels = torch.empty(_n_pixels(data), channels, dtype=torch.uint8, device=device)
@@ -40,24 +40,25 @@ class KeptChunks:
 
     def images(self, drawn: Sequence[Drawn]) -> Tensor:
         """Augmented images (N, segments, C, crop, crop) uint8 of samples, on the device."""
-        numbers, side, device = [], self.augmentation.crop, self.pixels.device
-        for one in drawn:
-            height, width = self._sizes[one.video]
-            left, top, *sides = patch_of(one.box, self.augmentation.short_side, width, height)
-            for chunk in one.chunks:
-                numbers.append((self._starts[one.video][chunk] + top * width + left, width, *sides, one.mirrored))
+        numbers, side, device = [], self.config.crop, self.pixels.device
+        for sample in drawn:
+            height, width = self._sizes[sample.video]
+            left, top, *sides = patch_of(sample.box, self.config.short_side, width, height)
+            for chunk in sample.chunks:
+                first = self._starts[sample.video][chunk] + top * width + left
+                numbers.append((first, width, *sides, sample.mirrored))
         table = torch.tensor(numbers, device=device)  # (M, 5), M = N * segments
-        first, row, w, h, mirrored = (column[:, None] for column in table.unbind(1))
+        origin, row, w, h, mirrored = (column[:, None] for column in table.unbind(1))
         place = torch.arange(side, device=device)[None]  # (1, side)
         turned = torch.where(mirrored > 0, side - 1 - place, place)  # (M, side)
         columns, across = _neighbours(turned, w, side)
         rows, down = _neighbours(place, h, side)
-        lines = [(first + row * line)[..., None] for line in rows]  # (M, side, 1) each
+        lines = [(origin + row * line)[..., None] for line in rows]  # (M, side, 1) each
         upper, lower = (self._between(line, columns, across) for line in lines)
         pixels = upper + (lower - upper) * down[:, :, None, None]  # (M, side, side, C)
-        tints = [(one.tint, self._greys[one.video][chunk]) for one in drawn for chunk in one.chunks]
+        tints = [(sample.tint, self._greys[sample.video][chunk]) for sample in drawn for chunk in sample.chunks]
         pixels = pixels.round() if drawn[0].tint is None else _tinted(pixels, tints).clamp(0, 255).floor()
-        if self.stream == "flow" and self.augmentation.directed:
+        if self.flipped:
             turn = (mirrored > 0)[..., None, None]  # (M, 1, 1, 1)
             pixels[..., ::2] = torch.where(turn, 255 - pixels[..., ::2], pixels[..., ::2])
         return pixels.to(torch.uint8).permute(0, 3, 1, 2).unflatten(0, (len(drawn), -1))
@@ -72,7 +73,7 @@ def fit_on(data: SampleSet, device: torch.device) -> bool:
     """Whether a device is a GPU with room for the images; a processor reads them from the cache as well."""
     if device.type != "cuda":
         return False
-    channels = data.read(data.samples[0].video, 0).shape[2]
+    channels = read_image(data.videos[data.samples[0].video], 0, data.stream).shape[2]
     return _n_pixels(data) * channels <= SHARE * torch.cuda.mem_get_info(device)[0]
 
 
@@ -80,8 +81,9 @@ def _n_pixels(data: SampleSet) -> int:
     """Pixels of all fitted images together."""
     total = 0
     for video_id in {sample.video for sample in data.samples}:
-        height, width = fit(data.read(video_id, 0), data.augmentation.short_side).shape[:2]
-        total += len(data.videos[video_id]) * height * width
+        video = data.videos[video_id]
+        height, width = fit(read_image(video, 0, data.stream), data.config.short_side).shape[:2]
+        total += len(video) * height * width
     return total
 
 

@@ -120,7 +120,13 @@ def default_readers() -> int:
 
 
 def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Made], readers: int) -> Iterator[Made]:
-    """make(job) of each job in order, made in threads while the caller works; one more than `readers` at most wait."""
+    """make(job) of each job in order, made in threads while the caller works; one more than `readers` at most wait.
+
+    Without readers the caller makes each.
+    """
+    if not readers:
+        yield from map(make, jobs)
+        return
     with ThreadPoolExecutor(readers) as pool:
         waiting: deque = deque()
         try:

@@ -1,4 +1,4 @@
-"""Images that are cut and mirrored where they are kept, against those that processes read."""
+"""Images that are cut and mirrored where they are kept, against those that threads read."""
 
 import cv2
 import numpy as np
@@ -7,9 +7,10 @@ import torch
 
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.finetuning import kept_chunks
+from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.kept_chunks import KeptChunks
 from lstr.pipelines.finetuning.loader import EpochLoader
-from lstr.pipelines.finetuning.samples import Augmentation, Draws, Sample, SampleSet
+from lstr.pipelines.finetuning.samples import Sample, SampleSet
 
 CPU = torch.device("cpu")
 
@@ -33,7 +34,8 @@ def samples_of(stream: str, colour: float = 0.0) -> SampleSet:
     """Of two videos, one wide and one high."""
     videos = {"wide": Smooth(5, 48, 70, 1), "high": Smooth(4, 66, 50, 2)}
     samples = [Sample("wide", 0, 5, 1), Sample("high", 0, 4, 0), Sample("wide", 2, 4, 1)]
-    return SampleSet(samples, videos, stream, 3, Augmentation(40, 32, colour=colour), seed=5)
+    config = FinetuneConfig(segments=3, short_side=40, crop=32, colour=colour, seed=5, draws=8, batch_size=4, epochs=2)
+    return SampleSet(samples, videos, stream, config)
 
 
 @pytest.mark.parametrize(("stream", "colour"), [("rgb", 0.0), ("flow", 0.0), ("rgb", 0.3)])
@@ -42,7 +44,7 @@ def test_kept_images_are_those_that_are_read(stream, colour):
     kept = KeptChunks(data, CPU)
     drawn = [data.draw((epoch, draw, draw % 3)) for epoch in range(3) for draw in range(8)]
     images = kept.images(drawn)
-    expected = torch.stack([data[epoch, draw, draw % 3][0] for epoch in range(3) for draw in range(8)])
+    expected = data.batch([(epoch, draw, draw % 3) for epoch in range(3) for draw in range(8)])[0]
     assert images.shape == expected.shape and images.dtype == torch.uint8
     difference = (images.int() - expected.int()).abs()
     assert difference.float().mean() < 0.5
@@ -50,7 +52,7 @@ def test_kept_images_are_those_that_are_read(stream, colour):
         assert (difference > 2).float().mean() < 0.01 and difference.max() < 20
     else:
         assert difference.max() <= 1
-    assert {one.mirrored for one in drawn} == {True, False} and len({one.box for one in drawn}) > 10
+    assert {sample.mirrored for sample in drawn} == {True, False} and len({sample.box for sample in drawn}) > 10
 
 
 def test_a_loader_keeps_what_fits_on_its_device(monkeypatch):
@@ -61,10 +63,10 @@ def test_a_loader_keeps_what_fits_on_its_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (room, 0))
     assert not kept_chunks.fit_on(data, gpu)
 
-    draws, batches = Draws(data.samples, True, seed=5, n_draws=8), []
+    batches = []
     for fit in (False, True):
         monkeypatch.setattr(kept_chunks, "fit_on", lambda data, device, fit=fit: fit)
-        loader = EpochLoader(data, draws, 4, 2, 0)
+        loader = EpochLoader(data, 0)
         loader.begin(0)
         batches.append([batch for _ in range(2) for batch in loader.epoch()])
     assert len(batches[0]) == len(batches[1]) == 4
