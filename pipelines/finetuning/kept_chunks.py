@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lstr.extractors.images.crops import fit
 from lstr.pipelines.finetuning.samples import Drawn, SampleSet, Tint, patch_of, read_image
-from lstr.pipelines.training.kept_features import SHARE
+from lstr.pipelines.training.batches import SHARE
 
 
 class KeptChunks:
