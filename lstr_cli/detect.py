@@ -140,7 +140,8 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     from lstr.pipelines.annotations.label_file import read_label_file
     from lstr.pipelines.detection.files import OutputOptions
     from lstr.pipelines.detection.job import DetectOptions, detect_sources
-    from lstr.pipelines.detection.sources import Limits, NetworkOptions
+    from lstr.pipelines.detection.networks import NetworkOptions
+    from lstr.pipelines.detection.sources import Limits
     from lstr_cli.view import Progress, View, speed_text
 
     folder = Path(written["output"]) if written["output"] else None

@@ -26,7 +26,7 @@ class Scores(Format):
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         with replacing(path) as temporary, temporary.open("wb") as file:
-            np.save(file, detection.scores.astype(np.float32))
+            np.save(file, np.asarray(detection.scores, np.float32))
 
 
 def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[str, ...]]:

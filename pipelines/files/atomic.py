@@ -3,7 +3,7 @@
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def check_writable(folder: Path) -> None:
         raise unwritable(folder, OSError(reason, os.strerror(reason)))
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+def write_text(path: Path, text: str | Iterable[str]) -> None:
+    """Write a text file, which may come in pieces, whole or not at all."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines([text] if isinstance(text, str) else text)

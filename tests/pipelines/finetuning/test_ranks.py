@@ -37,6 +37,7 @@ from lstr.pipelines.training.ranks import join_ranks
 folder, resume, frozen, stop = Path(sys.argv[1]), sys.argv[2] == "resume", sys.argv[3] == "frozen", int(sys.argv[4])
 with join_ranks("cpu") as (ranks, device):
     planted.train(folder, resume, frozen, stop, ranks)
+assert ranks.group is None, "its threads outlive it, and may abort the process at its end"
 """
 
 

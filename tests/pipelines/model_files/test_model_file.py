@@ -17,7 +17,8 @@ from lstr.extractors.errors import OutputError, RecipeError, WeightsError
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
+from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default
+from lstr.pipelines.detection.warnings import warnings_of_source
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
