@@ -11,7 +11,9 @@ exists on GPUs alone. Running statistics, which differ for that, are averaged ov
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -25,16 +27,16 @@ from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl
+from lstr.pipelines.finetuning.batches import batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.loader import EpochLoader
 from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser
 from lstr.pipelines.finetuning.run_folder import LOG, Epoch, Network, NetworkPosition
-from lstr.pipelines.finetuning.samples import Images, read_image
+from lstr.pipelines.finetuning.samples import Images, SampleSet, read_image
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.batches import read_ahead
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.loop import Plan, Position, Saves, train_steps
-from lstr.pipelines.training.ranks import distributed_model, lost_others, step_seed
+from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from lstr.pipelines.training.schedule import learning_rate
 
 LATE = 0.1  # of all steps, that a run may be behind its time before the rate goes by time
@@ -54,15 +56,17 @@ class NetworkRun:
         network: Network,
         card: str,
         model: Recogniser,
-        loader: EpochLoader,
+        data: SampleSet,
+        loaders: int,
+        ranks: Ranks,
         validation: Mapping[str, CachedVideo],
         labels: Labels,
         seconds: float | None = None,
     ):
-        self.config, self.ranks, self.loader = loader.data.config, loader.ranks, loader
-        if loader.batch_size < self.ranks.size:
-            sentence = f"A step has {loader.batch_size} samples, and there are {self.ranks.size} processes."
-            raise ConfigError(sentence, f"use a batch_size, and draws, of {self.ranks.size} or more.")
+        self.config, self.data, self.loaders, self.ranks = data.config, data, loaders, ranks
+        if data.batch_size < ranks.size:
+            sentence = f"A step has {data.batch_size} samples, and there are {ranks.size} processes."
+            raise ConfigError(sentence, f"use a batch_size, and draws, of {ranks.size} or more.")
         self.network, self.name, self.card, self.model = network, network.name, card, model
         self.validation, self.labels = validation, labels
         self.device = next(model.parameters()).device
@@ -70,19 +74,20 @@ class NetworkRun:
         self.kept = batch_norms(model)[1:] if self.config.partial_bn else []
         for norm in self.kept:
             norm.requires_grad_(False)
-        self.joined = distributed_model(model, self.ranks, unused=False)
+        self.joined = distributed_model(model, ranks, unused=False)
         self.best: dict[str, torch.Tensor] = {}
         self.position = NetworkPosition()
         if network.state_file.exists():
             self._restore()
         self._saved_epoch, self._saves = self.position.epoch, Saves(grace=GRACE)
-        if self.ranks.first:
+        if ranks.first:
             done, own = self.position.epoch, (network.stream, network.fold)
             keep_jsonl(
                 network.folder / LOG, lambda entry: (entry["stream"], entry["fold"]) != own or entry["epoch"] <= done
             )
         self.seconds = seconds
         self._since = perf_counter()
+        self._batches: Iterator[Images] = iter(())
 
     def _restore(self) -> None:
         """Bring weights, optimiser and best weights back as they were saved."""
@@ -94,7 +99,7 @@ class NetworkRun:
 
     def plan(self) -> Plan:
         """Its steps, and when it is evaluated."""
-        config, steps = self.config, self.config.epochs * len(self.loader)
+        config, steps = self.config, self.config.epochs * self.data.n_batches
         return Plan(
             steps,
             lambda step: learning_rate(self._hurried(step, steps), steps, config.lr, config.warmup),
@@ -116,14 +121,14 @@ class NetworkRun:
 
     def n_batches(self, epoch: int) -> int:
         """How many batches each epoch has."""
-        return len(self.loader)
+        return self.data.n_batches
 
     def batches(self, epoch: int, first: int, most: int) -> Iterator[Images]:
-        """The batches of the next epoch; the loader knows which it is, and an epoch is saved whole."""
+        """The batches of the next epoch; an epoch is saved whole, so it begins where the one before has ended."""
         self.model.train()
         for norm in self.kept:  # all batch norms but the first keep their statistics (TSN, section 3.3)
             norm.eval()
-        return self.loader.epoch()
+        return islice(self._batches, self.data.n_batches)
 
     def step(self, batch: Images, number: int, lr: float) -> tuple[float, float, int]:
         """Take a step: this process's part of the loss, the norm of the gradient, and the images of all processes.
@@ -143,15 +148,15 @@ class NetworkRun:
                 loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
             value = loss.item()
             self._refuse(value, number)
-            share = len(labels) / self.loader.batch_size
+            share = len(labels) / self.data.batch_size
             (loss * (share * ranks.size)).backward()  # gradients are averaged over processes; this is a mean of samples
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or math.inf).item()
             self.optimiser.step()
             self.optimiser.zero_grad()
-        if (number + 1) % len(self.loader) == 0:
+        if (number + 1) % self.data.n_batches == 0:
             statistics = ((norm.running_mean, norm.running_var) for norm in batch_norms(self.model))
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
-        return value * share, norm, self.loader.batch_size * config.segments
+        return value * share, norm, self.data.batch_size * config.segments
 
     def _refuse(self, loss: float, number: int) -> None:
         if math.isfinite(loss):
@@ -160,14 +165,14 @@ class NetworkRun:
         kept = f"epoch {epoch} is kept in {path}" if epoch else "no epoch was finished"
         begin = f" and [[init={path}]]" if epoch else ""
         raise LstrError(
-            f"The loss of step {number + 1} in epoch {number // len(self.loader) + 1} is {loss}; {kept}.",
+            f"The loss of step {number + 1} in epoch {number // self.data.n_batches + 1} is {loss}; {kept}.",
             f"begin again in another folder with a lower rate: [[settings.lr={self.config.lr / 10:g}]]{begin}.",
         )
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
         """The mAP of the validation chunks; the best weights are kept. None where no chunk shows an action."""
         config, ids = self.config, self.validation
-        scores = chunk_scores(self.model, list(ids.values()), self.loader.data.stream, config, self.loader.loaders)
+        scores = chunk_scores(self.model, list(ids.values()), self.network.stream, config, self.loaders)
         truth = [targets(self.labels.videos[i], self.labels.classes, len(video)) for i, video in ids.items()]
         score = float(metrics.per_frame(scores, np.concatenate(truth), self.labels.classes)["mAP"])
         if math.isnan(score):
@@ -201,25 +206,23 @@ class NetworkRun:
         numbers = step.loss, step.lr, step.rate, step.waiting, score, self.position.best
         return Epoch(network.stream, network.fold, step.epoch, self.config.epochs, *numbers)
 
+    def train(self) -> Iterator[Progress | Epoch]:
+        """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
 
-def train_network(run: NetworkRun) -> Iterator[Progress | Epoch]:
-    """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
-
-    Yields Progress after each step, an Epoch after each epoch. A run goes on from its state. Raises LstrError when the
-    loss is not finite, CacheError for a damaged chunk.
-    """
-    try:
-        run.loader.begin(run.position.epoch)
-        for event in train_steps(run, run.plan(), run.position):
-            yield run.epoch(event) if isinstance(event, Step) else event
-    except CacheError as error:
-        hint = "run the same command again with [[resume=true]], which makes it again."
-        raise CacheError(str(error), hint) from error
-    finally:
-        run.loader.close()
-    if run.best:
-        run.model.load_state_dict(run.best)
-    run.model.eval()
+        Yields Progress after each step, an Epoch after each epoch. It goes on from its state. Raises LstrError when the
+        loss is not finite, CacheError for a damaged chunk.
+        """
+        batches = batches_from(self.data, self.position.epoch, self.loaders, self.ranks, self.device)
+        try:
+            with closing(batches) as self._batches:
+                for event in train_steps(self, self.plan(), self.position):
+                    yield self.epoch(event) if isinstance(event, Step) else event
+        except CacheError as error:
+            hint = "run the same command again with [[resume=true]], which makes it again."
+            raise CacheError(str(error), hint) from error
+        if self.best:
+            self.model.load_state_dict(self.best)
+        self.model.eval()
 
 
 @torch.inference_mode()

@@ -20,8 +20,7 @@ from lstr.pipelines.finetuning.cached_videos import Cached
 from lstr.pipelines.finetuning.config import Networks, trainable_network
 from lstr.pipelines.finetuning.fold_alignment import align
 from lstr.pipelines.finetuning.folds import Pair
-from lstr.pipelines.finetuning.loader import EpochLoader
-from lstr.pipelines.finetuning.network_run import NetworkRun, train_network
+from lstr.pipelines.finetuning.network_run import NetworkRun
 from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
 from lstr.pipelines.finetuning.run_folder import STATES, Epoch, Network, begin_training
 from lstr.pipelines.finetuning.samples import SampleSet, samples_of
@@ -152,10 +151,9 @@ def _train(
             f"No labelled action lies within the {len(learnt)} training videos.", "give times in seconds of each video."
         )
     data = SampleSet(samples, learnt, stream, config, directed=networks.preset.algorithm != DIFFERENCE)
-    loader = EpochLoader(data, loaders, ranks, torch.device(device))
     seconds = training.seconds_of(stream)
-    run = NetworkRun(network, card.to_json(), model, loader, chosen_by, labels, seconds)
-    yield from train_network(run)
+    run = NetworkRun(network, card.to_json(), model, data, loaders, ranks, chosen_by, labels, seconds)
+    yield from run.train()
     if ranks.first:
         network.write_result(run.position)
         write_network(network.folder, model.state_dict(), replace(card, mAP=run.position.best))

@@ -78,9 +78,17 @@ class SampleSet:
         self.config, self.directed = config, directed
         n_chunks = sum(map(len, videos.values()))
         self.n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)
+        self.batch_size = min(config.batch_size, self.n_draws)
+        self.n_batches = self.n_draws // self.batch_size
+        """in an epoch; the rest of it is no step, for a batch of one image has no batch-norm statistics"""
 
-    def epoch(self, epoch: int) -> list[Key]:
-        """The samples of one epoch, in the order that they are learnt from: each of a class as often as any other.
+    def epoch(self, epoch: int) -> list[list[Key]]:
+        """The batches of an epoch, of samples in the order that they are learnt from."""
+        drawn, size = self.drawn_in(epoch), self.batch_size
+        return [drawn[at * size : (at + 1) * size] for at in range(self.n_batches)]
+
+    def drawn_in(self, epoch: int) -> list[Key]:
+        """The samples of an epoch: each of a class as often as any other.
 
         Each class is drawn as often, too, unless the settings say otherwise.
         """

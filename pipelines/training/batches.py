@@ -3,7 +3,7 @@
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -143,7 +143,7 @@ def default_readers() -> int:
     return max(1, min(READERS, os.cpu_count() or 1))
 
 
-def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Made], readers: int) -> Iterator[Made]:
+def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Made], readers: int) -> Generator[Made, None, None]:
     """make(job) of each job in order, made in threads while the caller works; one more than `readers` at most wait.
 
     Without readers the caller makes each.

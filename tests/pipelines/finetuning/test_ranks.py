@@ -15,7 +15,6 @@ from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.finetuning import network_run
 from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.loader import EpochLoader
 from lstr.pipelines.finetuning.network_run import NetworkRun
 from lstr.pipelines.finetuning.networks import train_networks
 from lstr.pipelines.finetuning.recogniser import batch_norms, recogniser
@@ -140,7 +139,7 @@ def test_the_command_under_torchrun(tmp_path, monkeypatch):
 
 def test_fewer_samples_than_processes(tmp_path):
     config = FinetuneConfig(batch_size=1)
-    loader = EpochLoader(SampleSet([Sample("v", 0, 4, 1)], {}, "flow", config), 0, Ranks(0, 2))
+    data = SampleSet([Sample("v", 0, 4, 1)], {}, "flow", config)
     model = recogniser("flow", StreamPreset("bninception"), 3, config)
     with pytest.raises(ConfigError, match="has 1 samples, and there are 2 processes"):
-        NetworkRun(Network(tmp_path, "flow", None), "", model, loader, {}, planted(1)[0])
+        NetworkRun(Network(tmp_path, "flow", None), "", model, data, 0, Ranks(0, 2), {}, planted(1)[0])

@@ -60,7 +60,7 @@ def test_each_part_of_a_sample_gives_a_chunk_of_it(start, length, n_segments, se
 
 
 def drawn_in(epoch: int, samples: list[Sample], **settings) -> list[tuple[int, int, int]]:
-    return SampleSet(samples, {}, "flow", FinetuneConfig(**settings)).epoch(epoch)
+    return SampleSet(samples, {}, "flow", FinetuneConfig(**settings)).drawn_in(epoch)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 9), st.integers(1, 80))
@@ -132,7 +132,7 @@ def test_mirrored_differences_keep_their_sign():
     image = np.random.default_rng(0).integers(0, 256, (32, 40, 10), np.uint8)
     videos, config = {"v": Still(image)}, FinetuneConfig(short_side=32, crop=32, draws=40)
     directed, undirected = (SampleSet([Sample("v", 0, 1, 1)], videos, "flow", config, on) for on in (True, False))
-    keys = directed.epoch(0)
+    keys = directed.drawn_in(0)
     mirrored = torch.tensor([directed.draw(key).mirrored for key in keys])
     (turned, _), (kept, _) = (data.batch(keys) for data in (directed, undirected))
     assert torch.equal(turned[:, :, 1::2], kept[:, :, 1::2])

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
-from lstr.pipelines.finetuning import kept_chunks
+from lstr.pipelines.finetuning import batches
+from lstr.pipelines.finetuning.batches import KeptChunks, batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.kept_chunks import KeptChunks
-from lstr.pipelines.finetuning.loader import EpochLoader
 from lstr.pipelines.finetuning.samples import Sample, SampleSet
+from lstr.pipelines.training.ranks import ALONE
 
 CPU = torch.device("cpu")
 
@@ -55,20 +55,18 @@ def test_kept_images_are_those_that_are_read(stream, colour):
     assert {sample.mirrored for sample in drawn} == {True, False} and len({sample.box for sample in drawn}) > 10
 
 
-def test_a_loader_keeps_what_fits_on_its_device(monkeypatch):
+def test_what_fits_on_a_device_is_kept_there(monkeypatch):
     data, room = samples_of("flow"), 9 * 58 * 40 * 10
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2 * room, 0))
     gpu = torch.device("cuda")
-    assert kept_chunks.fit_on(data, gpu) and not kept_chunks.fit_on(data, CPU)
+    assert batches.fit_on(data, gpu) and not batches.fit_on(data, CPU)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (room, 0))
-    assert not kept_chunks.fit_on(data, gpu)
+    assert not batches.fit_on(data, gpu)
 
-    batches = []
+    made = []
     for fit in (False, True):
-        monkeypatch.setattr(kept_chunks, "fit_on", lambda data, device, fit=fit: fit)
-        loader = EpochLoader(data, 0)
-        loader.begin(0)
-        batches.append([batch for _ in range(2) for batch in loader.epoch()])
-    assert len(batches[0]) == len(batches[1]) == 4
-    for (read, labels), (kept, others) in zip(*batches, strict=True):
+        monkeypatch.setattr(batches, "fit_on", lambda data, device, fit=fit: fit)
+        made.append(list(batches_from(data, 0, 0, ALONE, CPU)))
+    assert len(made[0]) == len(made[1]) == 4
+    for (read, labels), (kept, others) in zip(*made, strict=True):
         assert labels == others and (read.int() - kept.int()).abs().max() <= 1
