@@ -128,12 +128,12 @@ def step_some(
     beside = list(streams) == list(range(first, last + 1))
     which = slice(first, last + 1) if beside else torch.tensor(streams)
     tensors = {name: tensor[which] for name, tensor in state.tensors.items()}  # views where they are side by side
-    of_some = StreamState(state.config, state.constants, tensors, state.chunks[list(streams)], state.precision)
-    scores = step_ahead(model, of_some, rgb, flow)  # (n, 1 + n_ahead, C)
+    portion = StreamState(state.config, state.constants, tensors, state.chunks[list(streams)], state.precision)
+    scores = step_ahead(model, portion, rgb, flow)  # (n, 1 + n_ahead, C)
     if not beside:
-        for name, tensor in of_some.tensors.items():
+        for name, tensor in portion.tensors.items():
             state.tensors[name][which] = tensor
-    state.chunks[list(streams)] = of_some.chunks
+    state.chunks[list(streams)] = portion.chunks
     return scores
 
 

@@ -47,9 +47,9 @@ class Supervision:
 def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tensor:
     """The sum over parts of their weight times the mean of their cross entropy: a scalar, of logits (B, N, C)."""
     total = logits.new_zeros(())
-    for part, logit, one in by_part(logits, outputs, supervision):
-        size = None if one.totals is None else max(1.0, one.totals[0])
-        total = total + part.weight * multi_hot_cross_entropy(logit, one.targets, one.ignore, one.counts, size)
+    for part, logit, labels in by_part(logits, outputs, supervision):
+        size = None if labels.totals is None else max(1.0, labels.totals[0])
+        total = total + part.weight * multi_hot_cross_entropy(logit, labels.targets, labels.ignore, labels.counts, size)
     return total
 
 
@@ -60,14 +60,14 @@ def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, tem
     divergence of both, softened by it; an output that the teacher has no scores for adds 0.
     """
     total = logits.new_zeros(())
-    for part, logit, one in by_part(logits, outputs, supervision):
-        assert one.soft is not None, "by_part passes it on"
-        keep = loss_mask(one.targets, one.ignore, one.counts)  # (B, n)
-        both = one.soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit
-        teacher, student = ((without(x, one.ignore) / temperature).log_softmax(dim=-1) for x in both)
+    for part, logit, labels in by_part(logits, outputs, supervision):
+        assert labels.soft is not None, "by_part passes it on"
+        keep = loss_mask(labels.targets, labels.ignore, labels.counts)  # (B, n)
+        both = labels.soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit
+        teacher, student = ((without(x, labels.ignore) / temperature).log_softmax(dim=-1) for x in both)
         each = (teacher.exp() * (teacher - student)).sum(dim=-1)
-        told = torch.where(one.soft.any(dim=-1), each, 0)
-        total = total + part.weight * temperature**2 * mean_of_kept(told, keep, one.totals)
+        losses = torch.where(labels.soft.any(dim=-1), each, 0)
+        total = total + part.weight * temperature**2 * mean_of_kept(losses, keep, labels.totals)
     return total
 
 
