@@ -6,10 +6,11 @@ from time import monotonic
 import click
 from click.core import ParameterSource
 
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.mistakes import Mistake
 from lstr_cli.options import algorithm_setting, device_option, flow_settings, precision_setting, runtime_setting
-from lstr_cli.settings import declared_set_option, setting
+from lstr_cli.settings import setting
 
 OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow_backend", "chunks")
 """Options that recipes do not take."""
@@ -49,7 +50,6 @@ def _what(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @algorithm_setting
 @flow_settings
 @runtime_setting
-@declared_set_option
 @device_option
 @click.option("-o", "--output", metavar="FILE", help="Also write the record to this file, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -73,7 +73,6 @@ def command(ctx, what, output, as_json, **options):
       lstr bench chain --input game.mp4 --recipe fast -o record.json
     """
     from lstr.pipelines.speed.measuring import written
-    from lstr_cli import console
 
     named = {o.name: o for o in ctx.command.params if ctx.get_parameter_source(o.name) == ParameterSource.COMMANDLINE}
     of_chain = [named[name].opts[0] for name in OF_CHAIN if name in named]
@@ -86,7 +85,7 @@ def command(ctx, what, output, as_json, **options):
     if as_json:
         console.show_json(record)
     else:
-        (_show_chain if what == "chain" else _show_recipes)(console, record)
+        (_show_chain if what == "chain" else _show_recipes)(record)
     console.say(f"measured in {monotonic() - start:.0f} s{f'; record: {output}' if output else ''}")
 
 
@@ -96,7 +95,7 @@ def _recipes(options: dict):
     return bench_choices(ChoiceBench([Path(path) for path in options["inputs"]], options["device"]))
 
 
-def _show_recipes(console, record: dict) -> None:
+def _show_recipes(record: dict) -> None:
     rows = []
     for recipe, row in record["recipes"].items():
         for variant in row["variants"]:
@@ -148,7 +147,7 @@ def _chain(options: dict):
     return bench_chain(bench)
 
 
-def _show_chain(console, record: dict) -> None:
+def _show_chain(record: dict) -> None:
     paper = record["paper"]
     rows = [
         (name.replace("_", " "), f"{s['per_second']:.1f} {s['unit']}", _cell(s["decisions_per_second"]))

@@ -5,7 +5,7 @@ import click
 from lstr.hints import in_words, say
 from lstr_cli.completion import Words, completer_of
 from lstr_cli.earlier import WORDS, in_new_words
-from lstr_cli.settings import Setting, join_settings, settings_of
+from lstr_cli.settings import Setting, join_settings, set_option, settings_of
 
 ORDER = (
     "checkpoint output time format labels preset config to from init recipe stream flow weights calibrate subset "
@@ -35,6 +35,8 @@ class Command(click.Command):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        if settings_of(self) and not any(param.name == "settings" for param in self.params):
+            set_option(None, "of the settings below")(self)
         self.params.sort(key=lambda param: RANK.get(name_of(param), -1))
         for param in self.params:
             complete = completer_of(param)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 
 NO_MATCH = 3
@@ -39,7 +40,6 @@ def command(reference, mine, min_cosine, max_shift, as_json):
       lstr compare thumos_features features --json | jq .streams
     """
     from lstr.pipelines.features.compare import as_document, compare, pair_streams, recipe_differences
-    from lstr_cli import console
 
     reference, mine = Path(reference), Path(mine)
     pairs = pair_streams(reference, mine)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 
 
@@ -22,7 +23,6 @@ def command(output):
       lstr demo -o /tmp/demo
     """
     from lstr.pipelines.demo.demo import demo
-    from lstr_cli import console
     from lstr_cli.learn import follow
 
     console.say("draws 14 videos, learns from 10 and detects on 4; about two minutes on two cores, 300 MB of disk")

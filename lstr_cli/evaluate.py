@@ -2,6 +2,7 @@
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_settings, device_option, mismatch_option
@@ -77,7 +78,6 @@ def command(paths, settings, as_json, **options):
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
     from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
-    from lstr_cli import console
 
     checkpoints, features = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.settings import model_set_option
 
@@ -36,7 +37,6 @@ def command(path, plot, video_id, settings, as_json):
       lstr info fast
     """
     from lstr.pipelines.info import describe, plot_features
-    from lstr_cli import console
     from lstr_cli.description import tables
 
     if plot:

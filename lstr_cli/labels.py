@@ -1,17 +1,16 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
 from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Group
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import data_settings, events_options
-from lstr_cli.settings import declared_set_option, setting
+from lstr_cli.options import EVENTS, data_settings, events_options
+from lstr_cli.settings import setting
 
-EXAMPLES = 2  # named per kind of finding in the table
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
 
 
@@ -83,9 +82,8 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
 @click.option("--video", type=PATH, metavar="PATH", help="mp4, html: the video, or the folder of videos.")
-@events_options(as_settings=True)
-@declared_set_option
-def convert(sources, to, output, events, **options):
+@events_options(setting)
+def convert(sources, to, output, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
     FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet (what --labels
@@ -104,11 +102,11 @@ def convert(sources, to, output, events, **options):
     from lstr.pipelines.annotations.format import ConvertOptions
     from lstr.pipelines.reports.fonts import illegible_warning
     from lstr.timeline import changed
-    from lstr_cli import console
 
     if str(output) == "-":
         output = None
-    done = job(sources, to, output, ConvertOptions(thresholds=changed({}, events), **options))
+    thresholds = changed({}, {name: options.pop(name) for name in EVENTS})
+    done = job(sources, to, output, ConvertOptions(thresholds=thresholds, **options))
     if done.text is not None:
         click.echo(done.text, nl=False)
     if done.lost:
@@ -133,7 +131,6 @@ def convert(sources, to, output, events, **options):
 @click.argument("labels", metavar="LABELS")
 @click.argument("features", metavar="[FEATURES|VIDEOS]...", nargs=-1)
 @data_settings
-@declared_set_option
 @click.option("--subset", help="Subset whose videos must have features.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document that names every finding.")
 def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
@@ -155,7 +152,6 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
     from lstr.labels.check import stop_at_errors
     from lstr.pipelines.annotations.summary import counts_of
-    from lstr_cli import console
 
     labelled, findings = _checked(labels, features, dataset, (rgb, flow), skip_missing, subset)
     counts = counts_of(labelled)
@@ -163,7 +159,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     if as_json:
         console.show_json({**counts, "findings": [asdict(found) for found in findings]})
     elif findings:
-        console.show_table(title, *table_of(findings))
+        console.show_table(title, *console.findings_table(findings))
     else:
         console.show(f"{title}; nothing wrong was found")
     stop_at_errors(findings, labels)
@@ -187,16 +183,6 @@ def _checked(source, at_hand, dataset, streams, skip_missing, subset) -> tuple:
         findings += missing(labels.videos, videos, "video", WARNING)
         findings += missing(videos, labels.videos, "labels", WARNING)
     return labels, in_order(findings)
-
-
-def table_of(findings) -> tuple:
-    """Columns, rows and number columns of a table with one row per kind of finding."""
-    rows = []
-    for (severity, kind), group in groupby(findings, key=lambda found: (found.severity, found.kind)):
-        members = list(group)
-        some = "; ".join(found.sentence for found in members[:EXAMPLES])
-        rows.append((severity, kind, len(members), some + (" …" if len(members) > EXAMPLES else "")))
-    return ("", "found", "count", "examples"), rows, (2,)
 
 
 def _in_words(counts: Mapping[str, int]) -> str:

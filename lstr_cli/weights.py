@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Group
 
 UNFIT = 4
@@ -40,7 +41,6 @@ def list_command(check_links, as_json):
     from lstr.extractors.home import home
     from lstr.extractors.weights.published_files import read_manifest
     from lstr.pipelines.weights.links import ask
-    from lstr_cli import console
 
     entries = read_manifest()
     links = ask(entries) if check_links else {}
@@ -82,7 +82,6 @@ def fetch_command(names, mirror):
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
     from lstr.pipelines.weights.published import fetch
-    from lstr_cli import console
 
     recipes: list[str] = []
     with console.Bar("MB") as bar:
@@ -117,7 +116,6 @@ def check_command(files, as_json):
       lstr weights check my_weights
     """
     from lstr.pipelines.weights.published import check
-    from lstr_cli import console
 
     verdicts = list(check(files))
     if as_json:

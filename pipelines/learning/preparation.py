@@ -31,11 +31,10 @@ from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION
 from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps
 from lstr.pipelines.learning.workspace import Workspace, request_id
 from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.progress import Notice
+from lstr.pipelines.progress import Findings, Notice
 from lstr.pipelines.training.config import TrainConfig, preset_for
 from lstr.pipelines.training.config import resolve as resolve_model
 from lstr.pipelines.training.teacher import check_teacher
-from lstr.pipelines.training.train import Findings
 
 DIVIDED = "no subsets"  # a finding that is answered here, by holding out recordings
 CHUNK_PLANES = 13  # colours and flow fields of a cached chunk, a byte a pixel
