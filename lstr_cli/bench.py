@@ -36,14 +36,12 @@ def _what(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     "--recipe",
     type=click.Choice(["faithful", "fast", "live", "activitynet", "activitynet-fast"]),
     default="faithful",
-    show_default=True,
     help="chain: as for extract.",
 )
 @setting(
     "chunks",
     type=click.IntRange(min=10),
     default=80,
-    show_default=True,
     help="chain: of each video, three times: serial, overlapped, live.",
 )
 @precision_setting

@@ -18,12 +18,9 @@ NO_MATCH = 3
     "--min-cosine",
     type=click.FloatRange(-1, 1),
     default=0.95,
-    show_default=True,
     help="Mean cosine from which a video matches.",
 )
-@click.option(
-    "--max-shift", type=click.IntRange(min=0), default=8, show_default=True, help="Largest time shift tried, in chunks."
-)
+@click.option("--max-shift", type=click.IntRange(min=0), default=8, help="Largest time shift tried, in chunks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(reference, mine, min_cosine, max_shift, as_json):
     """Prove your features against a published set before you train on them.

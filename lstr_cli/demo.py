@@ -9,7 +9,7 @@ from lstr_cli.command import Command
 
 
 @click.command("demo", cls=Command)
-@click.option("-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder for all it makes.")
+@click.option("-o", "--output", default="demo", metavar="DIR", help="Folder for all it makes.")
 def command(output):
     """Draw a small labelled set of videos, learn from most of them, and detect on the others.
 

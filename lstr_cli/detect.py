@@ -87,14 +87,12 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     "clock",
     type=click.Choice(["stream", "wall"]),
     default="stream",
-    show_default=True,
     help="Whose time a live source has: its own timestamps', or the arrival of its frames.",
 )
 @setting(
     "on_lag",
     type=click.Choice(["auto", "drop", "wait"]),
     default="auto",
-    show_default=True,
     callback=none_for_auto,
     help="When a live source is faster than this machine: drop the oldest chunks, or let the source wait. "
     "auto drops those of cameras and endless streams.",
@@ -103,7 +101,6 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     "on_gap",
     type=click.Choice(["keep", "reset"]),
     default="keep",
-    show_default=True,
     help="What the model remembers after a live source was away: all, or nothing.",
 )
 @setting(
@@ -125,7 +122,6 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     "model_precision",
     type=click.Choice(["float32", "bf16", "int8"]),
     default="float32",
-    show_default=True,
     help="Of the model's linear layers; bf16 (kinds lstr, miniroad, testra, cmert, mat) and int8 (miniroad) are "
     "faster and a little off.",
 )

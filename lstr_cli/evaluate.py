@@ -18,7 +18,6 @@ from lstr_cli.settings import model_set_option, setting
     "mode",
     type=click.Choice(["batch", "stream"]),
     default="batch",
-    show_default=True,
     help="Many windows at once, or one chunk at a time as detect does; the scores are the same.",
 )
 @click.option("--published", is_flag=True, help="Score the chunks that the published code of this kind scores.")
@@ -26,7 +25,6 @@ from lstr_cli.settings import model_set_option, setting
     "resamples",
     type=click.IntRange(min=0),
     default=1000,
-    show_default=True,
     help="Resamples of the videos for confidence intervals; 0 leaves them out.",
 )
 @setting(

@@ -79,7 +79,6 @@ SOME_FAILED = 3
     "engine",
     type=click.Choice(["local", "ray"]),
     default="local",
-    show_default=True,
     help="ray: on a Ray cluster, one task per video; sources and features must be where every node reaches them.",
 )
 @setting(

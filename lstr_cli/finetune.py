@@ -47,7 +47,7 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 )
 @dataset_setting
 @click.option("-o", "--output", required=True, metavar="WEIGHTS", help="Folder for the weights.")
-@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), default="both", show_default=True)
+@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), default="both")
 @click.option(
     "--init",
     multiple=True,
@@ -58,7 +58,7 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     "serve a flow network of their kind too.  [default: random]",
 )
 @click.option("--folds", type=click.IntRange(min=2), metavar="K", help="Train K more pairs, each without a K-th.")
-@click.option("--subset", default="training", show_default=True, help="Subset of the labels to train on.")
+@click.option("--subset", default="training", help="Subset of the labels to train on.")
 @click.option(
     "--eval-subset",
     metavar="NAME",
@@ -68,14 +68,13 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     "--recipe",
     metavar="NAME|FILE",
     default="fast",
-    show_default=True,
     help="How features will be made, as for `lstr extract`: fast, faithful, activitynet (ResNet-50 on both streams), "
     "activitynet-fast, or a recipe file of your own.",
 )
 @networks_settings()
 @algorithm_option
 @click.option("--cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
-@setting("cache_size", type=Size(), default="50GB", show_default=True, help="All that the cache may take.")
+@setting("cache_size", type=Size(), default="50GB", help="All that the cache may take.")
 @set_option()
 @setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")

@@ -73,7 +73,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--classes", metavar="A,B,…", callback=_names, help="Classes in the order of the score columns.")
 @click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
 @click.option("--features", type=PATH, metavar="DIR", help="perframe: make as many chunks as these features have.")
-@setting("name", default="LSTR", show_default=True, help="perframe: the data set's name in data_info.json.")
+@setting("name", default="LSTR", help="perframe: the data set's name in data_info.json.")
 @click.option(
     "--frames",
     type=click.FloatRange(min=0, min_open=True),

@@ -39,7 +39,6 @@ device_option = click.option(
     "--device",
     type=Device(["auto", "cpu", "cuda"]),
     default="auto",
-    show_default=True,
     help="Where networks run; auto is the GPU, or the CPU without one.",
     callback=none_for_auto,
 )
@@ -49,7 +48,6 @@ precision_setting = setting(
     "precision",
     type=Precision(["auto", "float32", "bf16"]),
     default="auto",
-    show_default=True,
     callback=none_for_auto,
     help="Of the networks; auto is what the recipe prefers. bf16 features are within a cosine of 0.999 of float32.",
 )
@@ -58,7 +56,6 @@ runtime_setting = setting(
     "runtime",
     type=click.Choice(["auto", "torch", "openvino", "onnxruntime"]),
     default="auto",
-    show_default=True,
     help="What computes the feature networks, with the same features; auto is the fastest of this machine.",
 )
 ALGORITHM = {
@@ -105,7 +102,6 @@ flow_backend_setting = setting(
     "flow_backend",
     type=click.Choice(["auto", "native", "opencv", "cuda"]),
     default="auto",
-    show_default=True,
     help="What computes TV-L1, with the same result; auto is a GPU by a rule, the compiled kernel, or OpenCV.",
 )
 flow_settings = together(

@@ -22,7 +22,6 @@ from lstr_cli.settings import setting
     "chunks",
     type=click.IntRange(min=2),
     default=400,
-    show_default=True,
     help="How many quarter seconds of the videos are looked at: half to measure ranges, half to compare.",
 )
 @flow_settings

@@ -28,10 +28,10 @@ from lstr_cli.settings import set_option, setting
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option()
 @click.option("--print-config", is_flag=True, help="Print all settings as JSON, for --config, and train nothing.")
-@click.option("--subset", default="training", show_default=True, help="Subset of the labels to train on.")
+@click.option("--subset", default="training", help="Subset of the labels to train on.")
 @data_settings
 @click.option("--eval-every", type=click.IntRange(min=1), metavar="EPOCHS", help="Evaluate, and keep best.pt.")
-@click.option("--eval-subset", default="validation", show_default=True, help="Subset to evaluate on.")
+@click.option("--eval-subset", default="validation", help="Subset to evaluate on.")
 @setting("readers", type=click.IntRange(min=1), help="Threads that read features ahead.  [default: up to 4]")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint where no other is named.")
