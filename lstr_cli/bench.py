@@ -1,6 +1,5 @@
 """`lstr bench`: how fast this machine decides."""
 
-from pathlib import Path
 from time import monotonic
 
 import click
@@ -9,7 +8,15 @@ from click.core import ParameterSource
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.mistakes import Mistake
-from lstr_cli.options import algorithm_setting, device_option, flow_settings, precision_setting, runtime_setting
+from lstr_cli.options import (
+    PATH,
+    algorithm_setting,
+    device_option,
+    flow_settings,
+    made,
+    precision_setting,
+    runtime_setting,
+)
 from lstr_cli.settings import setting
 
 OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow_backend", "chunks")
@@ -30,7 +37,12 @@ def _what(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.command("bench", cls=Command)
 @click.argument("what", metavar="[recipes|chain]", callback=_what, required=False)
 @click.option(
-    "--input", "inputs", metavar="FILE", multiple=True, help="A video to measure on; repeatable.  [default: rendered]"
+    "--input",
+    "inputs",
+    type=PATH,
+    metavar="FILE",
+    multiple=True,
+    help="A video to measure on; repeatable.  [default: rendered]",
 )
 @click.option(
     "--recipe",
@@ -49,7 +61,7 @@ def _what(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @flow_settings
 @runtime_setting
 @device_option
-@click.option("-o", "--output", metavar="FILE", help="Also write the record to this file, as JSON.")
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Also write the record to this file, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def command(ctx, what, output, as_json, **options):
@@ -70,27 +82,28 @@ def command(ctx, what, output, as_json, **options):
       lstr bench --input game.mp4 --json
       lstr bench chain --input game.mp4 --recipe fast -o record.json
     """
-    from lstr.pipelines.speed.measuring import written
-
     named = {o.name: o for o in ctx.command.params if ctx.get_parameter_source(o.name) == ParameterSource.COMMANDLINE}
     of_chain = [named[name].opts[0] for name in OF_CHAIN if name in named]
     what = what or ("chain" if of_chain else "recipes")
     if what == "recipes" and of_chain:
         raise click.UsageError(f"{of_chain[0]} is an option of `lstr bench chain`.", ctx)
+    from lstr.pipelines.networks.recipes import choose_recipe
+    from lstr.pipelines.speed.chain import ChainBench, bench_chain
+    from lstr.pipelines.speed.choice import ChoiceBench, bench_choices
+    from lstr.pipelines.speed.measuring import written
+
     start = monotonic()
-    events = _chain(options) if what == "chain" else _recipes(options)
-    record = console.follow(written(events, Path(output) if output else None), "chunks" if what == "chain" else "parts")
+    if what == "chain":
+        preset = choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"])
+        events = bench_chain(made(ChainBench, options, preset=preset, n_chunks=options["chunks"]))
+    else:
+        events = bench_choices(made(ChoiceBench, options))
+    record = console.follow(written(events, output), "chunks" if what == "chain" else "parts")
     if as_json:
         console.show_json(record)
     else:
         (_show_chain if what == "chain" else _show_recipes)(record)
     console.say(f"measured in {monotonic() - start:.0f} s{f'; record: {output}' if output else ''}")
-
-
-def _recipes(options: dict):
-    from lstr.pipelines.speed.choice import ChoiceBench, bench_choices
-
-    return bench_choices(ChoiceBench([Path(path) for path in options["inputs"]], options["device"]))
 
 
 def _show_recipes(record: dict) -> None:
@@ -127,22 +140,6 @@ def _processor(record: dict) -> str:
     """Its name, and what of it makes networks fast."""
     fast = [name for name in ("avx512_vnni", "avx512_bf16", "amx_bf16") if name in record["extensions"]]
     return f"{record['processor'] or 'processor unknown'} ({', '.join(fast) or 'no bfloat16'})"
-
-
-def _chain(options: dict):
-    from lstr.pipelines.networks.recipes import choose_recipe
-    from lstr.pipelines.speed.chain import ChainBench, bench_chain
-
-    bench = ChainBench(
-        choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"]),
-        inputs=[Path(path) for path in options["inputs"]],
-        n_chunks=options["chunks"],
-        device=options["device"],
-        flow_threads=options["flow_threads"],
-        flow_backend=options["flow_backend"],
-        runtime=options["runtime"],
-    )
-    return bench_chain(bench)
 
 
 def _show_chain(record: dict) -> None:

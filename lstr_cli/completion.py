@@ -41,12 +41,35 @@ class Words(click.types.StringParamType):
         return self._complete(ctx, incomplete)
 
 
+class AnnotationFormat(click.ParamType):
+    """A format of annotations that is `readable` or `writable`; they are imported when a name is looked at."""
+
+    name = "format"
+
+    def __init__(self, which: str):
+        self._which = which
+
+    def _known(self) -> list[str]:
+        from lstr.pipelines.annotations import formats
+
+        return getattr(formats, self._which)()
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name. Raises BadParameter for another."""
+        if value not in self._known():
+            self.fail(f"{value!r} is not one of {', '.join(self._known())}.", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so."""
+        return [CompletionItem(name) for name in self._known() if name.startswith(incomplete)]
+
+
 def completer_of(param: click.Parameter) -> Completer | None:
     """What completes a value that is any text to Click; None where Click knows the choices itself."""
     if type(param.type) is not click.types.StringParamType:
         return None
-    name = max(param.opts, key=len) if isinstance(param, click.Option) else param.name or ""
-    names = NAMES.get(f"{name} {param.metavar}") or NAMES.get(name)
+    names = NAMES.get(max(param.opts, key=len))
     kind = _kind(param.metavar or "")
     if not names and not kind:
         return None
@@ -81,18 +104,6 @@ def _formats(ctx: click.Context, incomplete: str) -> Iterator[str]:
 
     before, comma, _ = incomplete.rpartition(",")
     return (f"{before}{comma}{name}" for name in (*FORMATS, "all") if name not in before.split(","))
-
-
-def _readable(ctx: click.Context, incomplete: str) -> Iterable[str]:
-    from lstr.pipelines.annotations.formats import readable
-
-    return readable()
-
-
-def _writable(ctx: click.Context, incomplete: str) -> Iterable[str]:
-    from lstr.pipelines.annotations.formats import writable
-
-    return writable()
 
 
 def _settings(ctx: click.Context, incomplete: str) -> Iterator[str]:
@@ -174,8 +185,6 @@ NAMES: dict[str, Callable[[click.Context, str], Iterable[str]]] = {
     "--init": _weights,
     "names": _weights,
     "--format": _formats,
-    "--to": _writable,
-    "--from FORMAT": _readable,
     "--set": _settings,
     "--subset": _subsets,
     "--eval-subset": _subsets,

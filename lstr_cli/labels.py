@@ -1,14 +1,14 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import click
 
 from lstr_cli import console
 from lstr_cli.command import Group
+from lstr_cli.completion import AnnotationFormat
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import EVENTS, data_settings, events_options
+from lstr_cli.options import EVENTS, PATH, data_settings, events_options
 from lstr_cli.settings import setting
 
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
@@ -25,22 +25,6 @@ def command():
     """
 
 
-def _choice(which: str):
-    """A callback that takes one of the formats that are `readable` or `writable`, imported when a name is checked."""
-
-    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-        if value is None:
-            return None
-        from lstr.pipelines.annotations import formats
-
-        known = getattr(formats, which)()
-        if value not in known:
-            raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}.")
-        return value
-
-    return check
-
-
 def _subsets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str | None, str]:
     pairs = [value.rpartition("=") for value in values]
     return {old or None: new for old, _, new in pairs}
@@ -50,22 +34,19 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     return tuple(part.strip() for part in value.split(",")) if value else ()
 
 
-PATH = click.Path(path_type=Path)
-
-
 @command.command("convert")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option(
     "--to",
+    type=AnnotationFormat("writable"),
     metavar="FORMAT",
-    callback=_choice("writable"),
     help="What to make of them.  [default: by the ending of -o; .json is activitynet]",
 )
 @click.option(
     "--from",
     "source_format",
+    type=AnnotationFormat("readable"),
     metavar="FORMAT",
-    callback=_choice("readable"),
     help="What they are; else recognised.",
 )
 @click.option("-o", "--output", type=PATH, metavar="PATH", help="File or folder; else a text goes to standard output.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +12,7 @@ from lstr_cli.mistakes import Device, Precision
 from lstr_cli.settings import setting
 
 Job = TypeVar("Job")
+PATH = click.Path(path_type=Path)
 
 
 def made(kind: type[Job], options: Mapping[str, Any], **others: Any) -> Job:
