@@ -51,7 +51,7 @@ class Command(click.Command):
             self.epilog = "\n\n".join((f"{SETTINGS}:", *rows))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As Click, of words of the version before too, and of declared settings."""
+        """Parse as Click does, words of the version before and declared settings too."""
         words = list(in_new_words(self, args, ctx.resilient_parsing))
         return super().parse_args(ctx, join_settings(self, words))
 

@@ -67,10 +67,10 @@ def _fit_for(console: Console, text: str) -> str:
 
 def size(n: float) -> str:
     """Bytes for people: 1.5 GB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if n < 1000:
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if n < 1000 or unit == "TB":
             break
-        n, unit = n / 1000, {"bytes": "kB", "kB": "MB", "MB": "GB", "GB": "TB"}[unit]
+        n /= 1000
     return f"{n:.0f} {unit}" if n >= 100 or unit == "bytes" else f"{n:.1f} {unit}"
 
 
@@ -85,12 +85,12 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], rig
 
 
 def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
-    """As `show_table`, on standard error: what a person should know beside the result."""
+    """A table on standard error, as `show_table` has it: what a person should know beside the result."""
     _table(_err, sys.stderr, title, columns, rows, right)
 
 
 def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None:
-    title, rows = _fit_for(console, title), [[_fit_for(console, str(cell)) for cell in row] for row in rows]
+    title, rows = _fit_for(console, title), [[_fit_for(console, _cell(value)) for value in row] for row in rows]
     if not console.is_terminal:
         for row in ([title], columns, *rows):
             plain.write("\t".join(row) + "\n")
@@ -102,6 +102,12 @@ def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 def is_terminal() -> bool:

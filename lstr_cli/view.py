@@ -332,7 +332,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def _first(text: str, width: int) -> str:
-    """As many letters as `width` columns have room for."""
+    """The first letters, as many as `width` columns have room for."""
     return "".join(letter for letter, used in zip(text, accumulate(map(cells, text)), strict=True) if used <= width)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
     "lstr/labels lstr/metrics lstr/windows pipelines/annotations pipelines/evaluation pipelines/extraction "
-    "pipelines/features pipelines/finetuning pipelines/learning pipelines/training"
+    "pipelines/features pipelines/finetuning pipelines/learning pipelines/training lstr_cli"
 ).split()
 HALF_A_SENTENCE = re.compile(r"(Of|As|That|Those|Whose)\b")
 
