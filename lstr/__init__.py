@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.pipelines.calls import train as train
     from lstr.pipelines.detection.decision import Decision as Decision
     from lstr.pipelines.detection.detect import detect as detect
+    from lstr.pipelines.detection.networks import NetworkOptions as NetworkOptions
     from lstr.pipelines.detection.sources import Limits as Limits
-    from lstr.pipelines.detection.sources import NetworkOptions as NetworkOptions
     from lstr.pipelines.model_files.opening import load as load
     from lstr.streaming import create as create
     from lstr.streaming import step as step

@@ -13,7 +13,6 @@ from lstr_cli.options import (
     algorithm_setting,
     device_option,
     flow_settings,
-    made,
     precision_setting,
     runtime_setting,
 )
@@ -88,16 +87,17 @@ def command(ctx, what, output, as_json, **options):
     if what == "recipes" and of_chain:
         raise click.UsageError(f"{of_chain[0]} is an option of `lstr bench chain`.", ctx)
     from lstr.pipelines.networks.recipes import choose_recipe
-    from lstr.pipelines.speed.chain import ChainBench, bench_chain
-    from lstr.pipelines.speed.choice import ChoiceBench, bench_choices
+    from lstr.pipelines.speed.chain import bench_chain
+    from lstr.pipelines.speed.choice import bench_choices
     from lstr.pipelines.speed.measuring import written
 
     start = monotonic()
     if what == "chain":
         preset = choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"])
-        events = bench_chain(made(ChainBench, options, preset=preset, n_chunks=options["chunks"]))
+        more = {name: options[name] for name in ("device", "flow_threads", "flow_backend", "runtime")}
+        events = bench_chain(preset, options["inputs"], options["chunks"], **more)
     else:
-        events = bench_choices(made(ChoiceBench, options))
+        events = bench_choices(options["inputs"], options["device"])
     record = console.follow(written(events, output), "chunks" if what == "chain" else "parts")
     if as_json:
         console.show_json(record)

@@ -162,7 +162,8 @@ def command(sources, as_json, **options):
     from lstr.pipelines.annotations.label_file import read_label_file
     from lstr.pipelines.detection.files import OutputOptions
     from lstr.pipelines.detection.job import DetectOptions, detect_sources
-    from lstr.pipelines.detection.sources import Limits, NetworkOptions
+    from lstr.pipelines.detection.networks import NetworkOptions
+    from lstr.pipelines.detection.sources import Limits
     from lstr_cli.view import Progress, View, speed_text
 
     folder = Path(options["output"]) if options["output"] else None

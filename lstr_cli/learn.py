@@ -17,7 +17,8 @@ from lstr_cli.settings import set_option, setting
 if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
 
-    from lstr.pipelines.learning.events import Learnt, Planned
+    from lstr.pipelines.learning.job import Learnt
+    from lstr.pipelines.learning.preparation import Planned
 
 SOME_FAILED = 3
 
@@ -87,7 +88,8 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.learning.events import Doing, Planned
+    from lstr.pipelines.learning.plan import Doing
+    from lstr.pipelines.learning.preparation import Planned
 
     step = ""
 
@@ -123,7 +125,7 @@ def _say_plan(planned: "Planned") -> None:
     epochs = ", ".join(f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items())
     console.say(f"about {console.clock(plan.seconds)} in all{within}; {epochs}; {plan.bytes / 1e6:.0f} MB of disk")
     begun = "goes on with what is in" if planned.begun else "everything is kept in"
-    console.say(f"{begun} {planned.workspace}; after Ctrl-C run the same command again")
+    console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")
 
 
 def _show(learnt: "Learnt", as_json: bool) -> None:

@@ -25,8 +25,9 @@ class Scores(Format):
         return AnnotationSet({video_id: video}, classes)
 
     def write_detection(self, path: Path, detection: Detection) -> None:
+        assert detection.scores is not None
         with replacing(path) as temporary, temporary.open("wb") as file:
-            np.save(file, detection.scores.astype(np.float32))
+            np.save(file, np.asarray(detection.scores, np.float32))
 
 
 def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[str, ...]]:

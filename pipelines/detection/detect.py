@@ -11,7 +11,8 @@ from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.sources import ALL, Limits, NetworkOptions
+from lstr.pipelines.detection.networks import NetworkOptions
+from lstr.pipelines.detection.sources import ALL, Limits
 from lstr.pipelines.progress import warn
 from lstr.pipelines.thresholds.choice import ThresholdChoice
 

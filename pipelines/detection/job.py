@@ -13,22 +13,16 @@ from lstr.extractors.errors import ExtractorError, StalledError
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.pipelines.detection.checkpoint import load_checkpoint, warnings_of
+from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Detected, Ended, Opened, SourceEvent
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions, truth_of
+from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.paths import by_kind
 from lstr.pipelines.detection.recorded import default_at_once
 from lstr.pipelines.detection.session import Event, Session
 from lstr.pipelines.detection.sink import MakeSink
-from lstr.pipelines.detection.sources import (
-    ALL,
-    Limits,
-    NetworkOptions,
-    Networks,
-    Recorded,
-    find_recorded,
-    recorded_sources,
-)
+from lstr.pipelines.detection.sources import ALL, Limits, Recorded, find_recorded, recorded_sources
+from lstr.pipelines.detection.warnings import warnings_of
 from lstr.pipelines.failures import FAILED, FailureLog, UnforeseenError
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.progress import Failed, Finished, Notice

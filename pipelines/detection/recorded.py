@@ -6,12 +6,12 @@ from time import monotonic
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after
-from lstr.pipelines.detection.checkpoint import warnings_of
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.events import Ended, SourceEvent
 from lstr.pipelines.detection.running import Deciding, Made, Ready, Running
 from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.sources import Source
+from lstr.pipelines.detection.warnings import warnings_of
 from lstr.pipelines.progress import Notice
 
 AHEAD = 1200

@@ -10,16 +10,17 @@ from lstr.extractors.errors import OutputError
 from lstr.extractors.prefetch import Ahead
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.pipelines.detection.checkpoint import warnings_of, warnings_of_source
 from lstr.pipelines.detection.events import Ended, SourceEvent
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions
 from lstr.pipelines.detection.live import LiveRows
 from lstr.pipelines.detection.live_source import LiveSource
+from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.recorded import RecordedRun
 from lstr.pipelines.detection.running import Deciding, Running
 from lstr.pipelines.detection.sink import MakeSink
-from lstr.pipelines.detection.sources import ALL, Limits, NetworkOptions, Networks, Recorded, Source, Unreadable
+from lstr.pipelines.detection.sources import ALL, Limits, Recorded, Source, Unreadable
 from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.warnings import warnings_of, warnings_of_source
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds

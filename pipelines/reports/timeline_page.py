@@ -2,7 +2,8 @@
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,8 @@ SCRIPTS = (
 )  # fmt: skip
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5
 NO_SCORE = 65535  # the code of a chunk without a score (NaN)
+AT_ONCE = 1 << 16  # scores that are encoded together: those of a camera after days are never in memory as a whole
+PLACE = "@scores@"  # the last one in a page, before they come: a label may be called so
 MEDIA_TYPES = {".webm": "video/webm"}
 MAX_UP = 3  # folders to climb before a relative link is less likely to survive a move than an absolute one
 
@@ -73,11 +76,12 @@ def write_report(
         "proxy": is_copy,
         "colours": colours_of(names),
         "palette": CLASSES,
-        "scores": {"full_scale": FULL_SCALE, "missing": NO_SCORE, "base64": encode_scores(scores)},
+        "scores": {"full_scale": FULL_SCALE, "missing": NO_SCORE, "base64": PLACE},
     }
     media = base64.b64encode(held.read_bytes()).decode("ascii") if held else ""
     script = Script(SCRIPTS, document, media)
-    write_text(path, build_page("Action timeline", read_part("report.html"), STYLES, script))
+    before, _, after = build_page("Action timeline", read_part("report.html"), STYLES, script).rpartition(PLACE)
+    write_text(path, chain([before], encoded_scores(scores), [after]))
     if held and is_copy:
         held.unlink()
 
@@ -90,19 +94,28 @@ def find_shown(video: Path, page: Path) -> Path:
         return video
 
 
-def encode_scores(scores: np.ndarray) -> str:
-    """Scores (chunks, classes) in 0..1 as base64 of little-endian uint16, one class after the other.
+def encoded_scores(scores: np.ndarray) -> Iterator[str]:
+    """Scores (chunks, classes) in 0..1 as base64 of little-endian uint16, one class after the other, in pieces.
 
     A code is on the same side as its score of every threshold of two digits, so that the page decides as `lstr detect`.
     """
+    rest = b""  # base64 writes three bytes at a time
+    for column in scores.T:  # so that the page scans each curve in one run
+        for start in range(0, len(column), AT_ONCE):
+            codes = rest + _codes_of(column[start : start + AT_ONCE]).tobytes()
+            whole = len(codes) - len(codes) % 3
+            rest = codes[whole:]
+            yield base64.b64encode(codes[:whole]).decode("ascii")
+    yield base64.b64encode(rest).decode("ascii")
+
+
+def _codes_of(scores: np.ndarray) -> np.ndarray:
     clipped = np.clip(scores, 0.0, 1.0).astype(np.float64)
     threshold = np.rint(clipped * 100) / 100  # the only one that rounding may cross
     codes = np.rint(clipped * FULL_SCALE)
     codes += (clipped >= threshold) & (codes / FULL_SCALE < threshold)
     codes -= (clipped < threshold) & (codes / FULL_SCALE >= threshold)
-    codes = np.where(np.isnan(codes), NO_SCORE, codes).astype("<u2")
-    # class by class, so that the page scans each curve in one run
-    return base64.b64encode(codes.T.tobytes()).decode("ascii")
+    return np.where(np.isnan(codes), NO_SCORE, codes).astype("<u2")
 
 
 def video_url(video: Path, folder: Path) -> str:

@@ -1,7 +1,9 @@
 """The processes that train together, as torchrun starts them; a single one where nothing started more."""
 
+import gc
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,8 +28,13 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
-    group: distributed.ProcessGroup | None = None
-    """gloo on the CPU, for what is not gradients"""
+    held: "weakref.ref[distributed.ProcessGroup] | None" = None
+    """See `group`; weak, so that leaving `join_ranks` ends the group's threads whoever still has this."""
+
+    @property
+    def group(self) -> distributed.ProcessGroup | None:
+        """Gloo on the CPU, for what is not gradients; None for a single process."""
+        return self.held() if self.held else None
 
     @property
     def first(self) -> bool:
@@ -106,8 +113,12 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, str]]:
         torch.cuda.set_device(local)
     distributed.init_process_group(backend)
     group = cast(distributed.ProcessGroup, distributed.new_group(backend="gloo", timeout=PATIENCE))
-    yield Ranks(int(os.environ["RANK"]), size, group), device
-    distributed.destroy_process_group()  # not after a failure: the others may never answer
+    yield Ranks(int(os.environ["RANK"]), size, weakref.ref(group)), device
+    # Not after a failure: the others may never answer. A thread of gloo that lets go of its last tensors while Python
+    # ends aborts the process; it ends when nothing refers to its group, such as a DistributedDataParallel in a cycle.
+    del group
+    gc.collect()
+    distributed.destroy_process_group()
 
 
 @contextmanager

@@ -6,8 +6,9 @@ from contextlib import closing
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Decided, Ended
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions
+from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sources import ALL, NetworkOptions, Networks, Source, find_recorded, recorded_sources
+from lstr.pipelines.detection.sources import ALL, Source, find_recorded, recorded_sources
 
 OWN = NetworkOptions()
 

@@ -21,12 +21,12 @@ from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.plan import documented_rate, row_bytes
 from lstr.pipelines.finetuning.config import resolve
-from lstr.pipelines.finetuning.networks import train_networks
+from lstr.pipelines.finetuning.networks import Training, train_networks
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from tests.support.planted import planted_training
 
-MAPS, TOKENS = "timm:test_efficientnet", "timm:test_vit"
+MAPS, TOKENS, MOBILE = "timm:test_efficientnet", "timm:test_vit", "timm:mobilenetv4_conv_small"
 
 
 def _toy(channels: int) -> nn.Module:
@@ -47,6 +47,12 @@ TOY = Network(
 )
 
 
+def with_networks(training: Training, **parts: StreamPreset) -> Training:
+    """A training of other networks."""
+    networks = training.networks
+    return replace(training, networks=replace(networks, preset=replace(networks.preset, **parts)))
+
+
 def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     """Nothing but the table knows it: recipes, their files, plans, training, weights and features do."""
     monkeypatch.setitem(NETWORKS, "toy", TOY)
@@ -59,7 +65,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     assert (configs["flow"].lr, configs["flow"].epochs) == (0.01, 2)
 
     training = planted_training(["flow"], epochs=1)
-    training = replace(training, preset=replace(training.preset, flow=StreamPreset("toy")))
+    training = with_networks(training, flow=StreamPreset("toy"))
     (tmp_path / "toy").mkdir()
     weights = result_of(train_networks(training, tmp_path / "toy", loaders=0), lambda event: None)
     assert identify(weights.file("flow")) == ("toy", "flow")
@@ -110,7 +116,7 @@ def test_networks_of_timm_are_trained(streams, tmp_path):
             initial = initial_weights(preset, first, {})
             assert initial[streams[0]].crossed == (streams == ("flow",) and first != "random")
             training = planted_training(streams, epochs=1, initial=initial, optimiser="adamw")
-            training = replace(training, preset=replace(training.preset, **parts))
+            training = with_networks(training, **parts)
             folder = tmp_path / f"{name[5:]} {len(first)}"
             folder.mkdir()
             weights = result_of(train_networks(training, folder, loaders=0), lambda event: None)
@@ -122,10 +128,11 @@ def test_networks_of_timm_are_trained(streams, tmp_path):
 
 
 @pytest.mark.long
-def test_a_network_of_timm_through_every_command(small_set, tmp_path, lstr, monkeypatch):
+@pytest.mark.parametrize("rgb, flow", [(TOKENS, MAPS), pytest.param(MOBILE, MOBILE, marks=pytest.mark.slow)])
+def test_a_network_of_timm_through_every_command(small_set, tmp_path, lstr, monkeypatch, rgb, flow):
     """learn → quantise → detect with each runtime, on RGB frames and RGB differences, by a recipe file."""
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
-    parts = {"rgb": {"network": TOKENS}, "flow": {"network": MAPS, "crops": 1}}
+    parts = {"rgb": {"network": rgb}, "flow": {"network": flow, "crops": 1}}
     sizes = {"flow_algorithm": "difference", "short_side": 64, "crop": 64, "long_side": 96}
     (tmp_path / "mine.json").write_text(json.dumps({**parts, **sizes}))
     small = {"epochs": 1, "draws": 16, "model.d_model": 32, "train.epochs": 2}
@@ -135,7 +142,7 @@ def test_a_network_of_timm_through_every_command(small_set, tmp_path, lstr, monk
     code, _, err = lstr("learn", small_set.videos, small_set.labels, *words)
     assert code == 0, err
     recipe = open_model(model).recipe
-    assert (recipe.rgb.network, recipe.flow.network) == (TOKENS, MAPS)
+    assert (recipe.rgb.network, recipe.flow.network) == (rgb, flow)
 
     video = next(small_set.videos.rglob("*.mp4"))
     code, _, err = lstr("quantise", model, video, "-o", tmp_path / "int8.lstr", "--set", "chunks=8")
@@ -161,7 +168,7 @@ def test_a_local_file_of_timm_from_features_to_a_detection(small_set, tmp_path, 
     file = tmp_path / "mobilenetv4.safetensors"
     torch.manual_seed(0)
     save_file(timm.create_model("mobilenetv4_conv_small", pretrained=False).state_dict(), file)
-    names = {stream: {"network": "timm:mobilenetv4_conv_small", "weights": file.name} for stream in ("rgb", "flow")}
+    names = {stream: {"network": MOBILE, "weights": file.name} for stream in ("rgb", "flow")}
     sizes = {"flow_algorithm": "difference", "short_side": 64, "crop": 64, "long_side": 96}
     (tmp_path / "mine.json").write_text(json.dumps({**names, **sizes}))
     features, run = tmp_path / "features", tmp_path / "run"

@@ -14,9 +14,10 @@ from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.detection.recorded import default_at_once
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sources import Limits, NetworkOptions, Recorded, Source, Unreadable
+from lstr.pipelines.detection.sources import Limits, Recorded, Source, Unreadable
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
 

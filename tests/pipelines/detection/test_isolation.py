@@ -12,7 +12,8 @@ from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Ended
 from lstr.pipelines.detection.files import Files, OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.sources import Limits, NetworkOptions, open_networks
+from lstr.pipelines.detection.networks import NetworkOptions, open_networks
+from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.failures import ExhaustedError, FailureLog, UnforeseenError
 from lstr.pipelines.progress import Failed
 from tests.support.detections import run_live

@@ -12,7 +12,8 @@ from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.sources import Limits, NetworkOptions
+from lstr.pipelines.detection.networks import NetworkOptions
+from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from tests.support.patience import patiently
 from tests.support.served import served

@@ -28,7 +28,8 @@ from lstr.pipelines.detection.detect import detect
 from lstr.pipelines.detection.events import Decided, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.live import Batch, LiveRows
-from lstr.pipelines.detection.sources import Limits, NetworkOptions, open_networks
+from lstr.pipelines.detection.networks import NetworkOptions, open_networks
+from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.failures import FailureLog
 from tests.support.detections import decisions_of, next_decision, open_sources, run_live, run_recorded
 from tests.support.feature_set import TINY
@@ -188,7 +189,7 @@ def whole(folder, name: str) -> dict:
     assert all(json.loads(line) for line in text.splitlines()) and text.endswith("\n")
     assert len(np.load(folder / f"{name}.scores.npy")) == timeline["chunks"]
     segments = sorted((a.start, a.end, a.label) for a in from_timeline(timeline)[0].segments)
-    assert sorted((a.start, a.end, a.label) for a in from_jsonl(text).segments) == segments
+    assert sorted((a.start, a.end, a.label) for a in from_jsonl(text)[0].segments) == segments
     return timeline
 
 

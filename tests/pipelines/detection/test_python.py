@@ -13,7 +13,7 @@ from lstr.checkpoints.checkpoint import save
 from lstr.errors import ConfigError
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection.sources import NetworkOptions
+from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.thresholds.choice import choose_thresholds
 from lstr.timeline import ThresholdError, Thresholds
 from tests.support.feature_set import TINY

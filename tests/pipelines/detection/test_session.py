@@ -285,11 +285,12 @@ def test_three_days(tmp_path):
     hour = 3600 * 4
     model = make_model(configure("rnn", rgb_dim=6, flow_dim=2, **TINY), 4).eval()
     checkpoint.save(tmp_path / "c.pt", model, CLASSES, None, {})
-    output = OutputOptions(tmp_path, ("json", "jsonl", "npy"))
+    output = OutputOptions(tmp_path)
     with Session(checkpoint.load(tmp_path / "c.pt"), output=output) as session:
         session.add(stored("camera", 72 * hour))
         for event in session.events():
             if isinstance(event, Decided) and event.decision.chunk == hour:
                 first = held()
     assert held()[2] < first[2] + 50
+    assert (tmp_path / "camera.html").stat().st_size > 72 * hour * 4 * 2
     assert np.load(tmp_path / "camera.scores.npy", mmap_mode="r").shape == (72 * hour, 4)

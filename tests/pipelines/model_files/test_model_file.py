@@ -17,7 +17,8 @@ from lstr.extractors.errors import OutputError, RecipeError, WeightsError
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
+from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default
+from lstr.pipelines.detection.warnings import warnings_of_source
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
@@ -202,7 +203,7 @@ def test_the_default_model(packed, tmp_path):
         ("config", {"work_length": 1 << 40}, "work_length is 1099511627776"),
         ("config", {"l_dec": 1 << 19}, "is of another model than its tensors"),
         ("config", {"d_model": "wide"}, "d_model is 'wide'"),
-        ("recipe", {"crop": 1 << 30}, "crop is 1073741824, not from 1 to 4096"),
+        ("recipe", {"crop": 1 << 30}, "crop: expected `int` <= 4096"),
         ("recipe", {"colour": 1}, "cannot be read .unknown entry 'colour'"),
         ("networks", {"rgb": None}, "lacks what a model file states"),
         ("checkpoint", {"extra": []}, "entries of other kinds"),

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from lstr.pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encode_scores
+from lstr.pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encoded_scores
 from lstr.timeline import Thresholds, Timeline, changed, segments_in
 
 RULES = [
@@ -38,7 +38,7 @@ def test_the_page_decides_as_the_timeline_does(show, report, rules):
     rng = np.random.default_rng(0)
     curves = 1 / (1 + np.exp(-np.cumsum(rng.normal(0, 0.8, (400, 30)), 0)))
     curves[rng.random(curves.shape) < 0.1] = np.nan
-    codes = np.frombuffer(base64.b64decode(encode_scores(curves)), "<u2").reshape(30, 400)
+    codes = np.frombuffer(base64.b64decode("".join(encoded_scores(curves))), "<u2").reshape(30, 400)
     page = show(report)
     decided = page.evaluate(
         """([curves, rules, fullScale, missing]) => curves.map((curve) => decideRuns(

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ import pytest
 
 from lstr.extractors.errors import OutputError
 from lstr.labels.segment import Segment
-from lstr.pipelines.reports.timeline_page import FULL_SCALE, encode_scores, write_report
+from lstr.pipelines.reports.timeline_page import AT_ONCE, FULL_SCALE, encoded_scores, write_report
 from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 
 
@@ -50,9 +51,26 @@ def test_codes_stay_on_their_side_of_every_threshold_of_two_digits():
     hundredths = np.arange(1, 100) / 100
     near = hundredths.astype(np.float32)
     scores = np.concatenate([near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(1))])
-    pages = np.frombuffer(base64.b64decode(encode_scores(scores[:, None])), "<u2") / FULL_SCALE
+    pages = np.frombuffer(base64.b64decode("".join(encoded_scores(scores[:, None]))), "<u2") / FULL_SCALE
     for threshold in hundredths:
         np.testing.assert_array_equal(pages >= threshold, scores.astype(np.float64) >= threshold)
+
+
+def test_scores_of_days_are_never_in_memory_as_a_whole(tmp_path, small):
+    """Nor is the page; a class may be called as the place that they take."""
+    timeline, _ = small
+    chunks, classes = 2 * AT_ONCE + 1, 22
+    rng, file = np.random.default_rng(0), tmp_path / "scores"
+    scores = np.memmap(file, np.float32, "w+", shape=(chunks, classes))
+    scores[:] = rng.random(scores.shape, np.float32)
+    timeline = {**timeline, "chunks": chunks, "classes": ["@scores@", *map(str, range(1, classes))], "segments": []}
+    tracemalloc.start()
+    write_report(tmp_path / "r.html", timeline, scores)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000 < 7_000_000 < (tmp_path / "r.html").stat().st_size
+    decoded = decode_scores(Page(tmp_path / "r.html").data["scores"]["base64"], chunks, classes)
+    np.testing.assert_allclose(decoded, scores, rtol=0, atol=1.01 / FULL_SCALE)
 
 
 def test_page_asks_nothing_of_the_network(tmp_path, small):

@@ -1,0 +1,43 @@
+"""What a reader of the scores must know, of the model and of one source."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.model_files.description import is_demo
+from lstr.pipelines.model_files.opening import assumptions_of
+from lstr.pipelines.networks.checkpoint_recipe import recipe_of
+
+
+def warnings_of(loaded: Checkpoint) -> list[str]:
+    """What a reader of the scores must know."""
+    warnings = [*assumptions_of(loaded)]
+    recipe = recipe_of(loaded)
+    if recipe and recipe.is_random:
+        warnings.append(f"the {recipe.random_streams} networks carry random weights: the features are untrained.")
+    return warnings
+
+
+def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = None) -> list[str]:
+    """What a reader of one source's scores must know, as far as the model file says what it has seen.
+
+    A video file is known by its SHA-256, another source by its id alone.
+    """
+    seen: Mapping[str, Any] = loaded.about.get("seen") or {}
+    if _has_seen(seen, source_id, video):
+        return [f"{loaded.path} was trained on {source_id}: on new videos it is likely to do worse."]
+    if is_demo(loaded.about) and source_id not in (loaded.about.get("videos") or ()):
+        return [f"{loaded.path} is a demo model: it has only seen drawings, so what it says of other videos is chance."]
+    return []
+
+
+def _has_seen(seen: Mapping[str, Any], source_id: str, video: Path | None) -> bool:
+    """Whether a source is among videos {id: SHA-256, or None where that is not known}."""
+    hashes = {sha256 for sha256 in seen.values() if sha256}
+    if video and hashes:
+        with suppress(OSError):  # opening it says why
+            return sha256_of(video) in hashes or seen.get(source_id, "") is None
+    return source_id in seen
