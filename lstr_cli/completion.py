@@ -139,12 +139,13 @@ def own_settings(kind: str | None) -> Iterator[str]:
     for node in (node for path in folder.glob("*.py") for node in ast.parse(path.read_bytes()).body):
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             lines = [line for line in node.body if isinstance(line, ast.AnnAssign) and line.value]
+            lines = [line for line in lines if not ast.unparse(line.annotation).startswith("ClassVar")]
             values = {ast.unparse(line.target): ast.unparse(line.value) for line in lines}
             classes[node.name] = ast.unparse(node.bases[0]), values
     name = next((name for name, (_, values) in classes.items() if values.get("kind") == repr(kind)), "")
     while name in classes:
         name, values = classes[name]
-        yield from (setting for setting in values if setting not in ("uses", "choices", "kind"))
+        yield from (setting for setting in values if setting != "kind")
 
 
 def _labels(ctx: click.Context) -> dict:
