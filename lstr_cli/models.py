@@ -74,11 +74,8 @@ def _show_one(one: dict) -> None:
 
 def _headline(one: dict, of: str) -> str:
     """The first published number of a data set, with its fellow readers' caveat left to `lstr models KIND`."""
-    return next((f"{result['value']:.1f}" for result in one["results"] if _is_detection(result, of)), "–")
-
-
-def _is_detection(result: dict, of: str) -> bool:
-    return result["of"].startswith(of) and "ahead" not in result["of"]
+    found = (result for result in one["results"] if result["of"].startswith(of) and "ahead" not in result["of"])
+    return next((f"{result['value']:.1f}" for result in found), "–")
 
 
 def _speeds(one: dict) -> tuple[str, str]:
