@@ -1,15 +1,22 @@
 """`lstr bench`: how fast this machine decides."""
 
-from pathlib import Path
 from time import monotonic
 
 import click
 from click.core import ParameterSource
 
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.mistakes import Mistake
-from lstr_cli.options import algorithm_setting, device_option, flow_settings, precision_setting, runtime_setting
-from lstr_cli.settings import declared_set_option, setting
+from lstr_cli.options import (
+    PATH,
+    algorithm_setting,
+    device_option,
+    flow_settings,
+    precision_setting,
+    runtime_setting,
+)
+from lstr_cli.settings import setting
 
 OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow_backend", "chunks")
 """Options that recipes do not take."""
@@ -29,29 +36,31 @@ def _what(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.command("bench", cls=Command)
 @click.argument("what", metavar="[recipes|chain]", callback=_what, required=False)
 @click.option(
-    "--input", "inputs", metavar="FILE", multiple=True, help="A video to measure on; repeatable.  [default: rendered]"
+    "--input",
+    "inputs",
+    type=PATH,
+    metavar="FILE",
+    multiple=True,
+    help="A video to measure on; repeatable.  [default: rendered]",
 )
 @click.option(
     "--recipe",
     type=click.Choice(["faithful", "fast", "live", "activitynet", "activitynet-fast"]),
     default="faithful",
-    show_default=True,
     help="chain: as for extract.",
 )
 @setting(
     "chunks",
     type=click.IntRange(min=10),
     default=80,
-    show_default=True,
     help="chain: of each video, three times: serial, overlapped, live.",
 )
 @precision_setting
 @algorithm_setting
 @flow_settings
 @runtime_setting
-@declared_set_option
 @device_option
-@click.option("-o", "--output", metavar="FILE", help="Also write the record to this file, as JSON.")
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Also write the record to this file, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def command(ctx, what, output, as_json, **options):
@@ -72,31 +81,32 @@ def command(ctx, what, output, as_json, **options):
       lstr bench --input game.mp4 --json
       lstr bench chain --input game.mp4 --recipe fast -o record.json
     """
-    from lstr.pipelines.speed.measuring import written
-    from lstr_cli import console
-
     named = {o.name: o for o in ctx.command.params if ctx.get_parameter_source(o.name) == ParameterSource.COMMANDLINE}
     of_chain = [named[name].opts[0] for name in OF_CHAIN if name in named]
     what = what or ("chain" if of_chain else "recipes")
     if what == "recipes" and of_chain:
         raise click.UsageError(f"{of_chain[0]} is an option of `lstr bench chain`.", ctx)
+    from lstr.pipelines.networks.recipes import choose_recipe
+    from lstr.pipelines.speed.chain import bench_chain
+    from lstr.pipelines.speed.choice import bench_choices
+    from lstr.pipelines.speed.measuring import written
+
     start = monotonic()
-    events = _chain(options) if what == "chain" else _recipes(options)
-    record = console.follow(written(events, Path(output) if output else None), "chunks" if what == "chain" else "parts")
+    if what == "chain":
+        preset = choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"])
+        more = {name: options[name] for name in ("device", "flow_threads", "flow_backend", "runtime")}
+        events = bench_chain(preset, options["inputs"], options["chunks"], **more)
+    else:
+        events = bench_choices(options["inputs"], options["device"])
+    record = console.follow(written(events, output), "chunks" if what == "chain" else "parts")
     if as_json:
         console.show_json(record)
     else:
-        (_show_chain if what == "chain" else _show_recipes)(console, record)
+        (_show_chain if what == "chain" else _show_recipes)(record)
     console.say(f"measured in {monotonic() - start:.0f} s{f'; record: {output}' if output else ''}")
 
 
-def _recipes(options: dict):
-    from lstr.pipelines.speed.choice import bench_choices
-
-    return bench_choices([Path(path) for path in options["inputs"]], options["device"])
-
-
-def _show_recipes(console, record: dict) -> None:
+def _show_recipes(record: dict) -> None:
     rows = []
     for recipe, row in record["recipes"].items():
         for variant in row["variants"]:
@@ -132,22 +142,7 @@ def _processor(record: dict) -> str:
     return f"{record['processor'] or 'processor unknown'} ({', '.join(fast) or 'no bfloat16'})"
 
 
-def _chain(options: dict):
-    from lstr.pipelines.networks.recipes import choose_recipe
-    from lstr.pipelines.speed.chain import bench_chain
-
-    return bench_chain(
-        choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"]),
-        inputs=[Path(path) for path in options["inputs"]],
-        n_chunks=options["chunks"],
-        device=options["device"],
-        flow_threads=options["flow_threads"],
-        flow_backend=options["flow_backend"],
-        runtime=options["runtime"],
-    )
-
-
-def _show_chain(console, record: dict) -> None:
+def _show_chain(record: dict) -> None:
     paper = record["paper"]
     rows = [
         (name.replace("_", " "), f"{s['per_second']:.1f} {s['unit']}", _cell(s["decisions_per_second"]))

@@ -5,7 +5,7 @@ import click
 from lstr.hints import in_words, say
 from lstr_cli.completion import Words, completer_of
 from lstr_cli.earlier import WORDS, in_new_words
-from lstr_cli.settings import Setting, join_settings, settings_of
+from lstr_cli.settings import Setting, join_settings, set_option, settings_of
 
 ORDER = (
     "checkpoint output time format labels preset config to from init recipe stream flow weights calibrate subset "
@@ -35,11 +35,15 @@ class Command(click.Command):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        if settings_of(self) and not any(param.name == "settings" for param in self.params):
+            set_option(None, "of the settings below")(self)
         self.params.sort(key=lambda param: RANK.get(name_of(param), -1))
         for param in self.params:
             complete = completer_of(param)
             if complete:
                 param.type = Words(complete)
+            if type(param.default) in (str, int, float) and param.default and param.show_default is None:
+                param.show_default = True
             if isinstance(param.type, click.IntRange | click.FloatRange) and not param.metavar:
                 param.metavar = "N" if isinstance(param.type, click.IntRange) else "X"  # not INTEGER RANGE
         if settings := settings_of(self):
@@ -47,8 +51,8 @@ class Command(click.Command):
             self.epilog = "\n\n".join((f"{SETTINGS}:", *rows))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As Click, of words of the version before too, and of declared settings."""
-        words = list(in_new_words(self.name or "", args, ctx.resilient_parsing))
+        """Parse as Click does, words of the version before and declared settings too."""
+        words = list(in_new_words(self, args, ctx.resilient_parsing))
         return super().parse_args(ctx, join_settings(self, words))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -89,8 +93,8 @@ def _option(command: click.Command | None, name: str, value: str) -> str:
         key = one.key if isinstance(one, Setting) else name.removeprefix("settings.")
         return f"--set {key}" + (f"={value}" if value else "")
     option = one.opts[0] if one else f"--{name.replace('_', '-')}"
-    new = next((new for _, old, new in WORDS if old == option), None)
-    if new and not one:  # a setting, but of another command
+    if not one and option not in RANK:  # a setting, but of another command
+        new = next((new for _, old, new in WORDS if old == option), f"--set {name}={{}}")
         return new.replace("={}", f"={value}" if value else "")
     return f"{option} {value}" if value and value != "true" else option
 

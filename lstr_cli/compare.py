@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 
 NO_MATCH = 3
@@ -17,12 +18,9 @@ NO_MATCH = 3
     "--min-cosine",
     type=click.FloatRange(-1, 1),
     default=0.95,
-    show_default=True,
     help="Mean cosine from which a video matches.",
 )
-@click.option(
-    "--max-shift", type=click.IntRange(min=0), default=8, show_default=True, help="Largest time shift tried, in chunks."
-)
+@click.option("--max-shift", type=click.IntRange(min=0), default=8, help="Largest time shift tried, in chunks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(reference, mine, min_cosine, max_shift, as_json):
     """Prove your features against a published set before you train on them.
@@ -39,7 +37,6 @@ def command(reference, mine, min_cosine, max_shift, as_json):
       lstr compare thumos_features features --json | jq .streams
     """
     from lstr.pipelines.features.compare import as_document, compare, pair_streams, recipe_differences
-    from lstr_cli import console
 
     reference, mine = Path(reference), Path(mine)
     pairs = pair_streams(reference, mine)

@@ -1,5 +1,6 @@
 """What a shell offers for the value of an option: names that exist, and files. Nothing here imports the networks."""
 
+import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -8,12 +9,14 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+import lstr
+from lstr.kinds import OURS
 from lstr_cli.settings import settings_of
 
 Completer = Callable[[click.Context, str], list[CompletionItem]]
 
 RECIPES = ("fast", "faithful", "live", "activitynet", "activitynet-fast")
-"""Of `lstr.extractors.presets`, without the two that are only other names of the first."""
+"""The recipes of `lstr.extractors.presets`, without the two that are only other names of the first."""
 PRESETS = (
     *("thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small", "lstr-small"),
     *("miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14", "trn-thumos14"),
@@ -21,11 +24,7 @@ PRESETS = (
     *("idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14", "efc-thumos14", "ed-thumos14"),
     *("red-thumos14", "ttm-thumos14", "lap-like-thumos14", "tfn-like-thumos14", "conv-deconv-thumos14"),
 )
-"""Of the kinds of model of this package."""
-FORMATS = "json jsonl csv tsv vtt srt ass eaf labelstudio activitynet thumos audacity".split()
-READABLE = (*FORMATS, "npy", "perframe")
-WRITABLE = (*FORMATS, "perframe", "png", "svg", "html", "mp4")
-DETECTED = (*FORMATS, "npy", "png", "svg", "html", "mp4", "all")
+"""The presets of the kinds of model of this package, which torch comes with."""
 READ_AT_MOST = 20_000_000  # bytes of a label file; a person waits for the answer
 FILES = re.compile(r"FILE|PATH|VIDEO|SOURCE|FEATURES|CHECKPOINT|LABELS|REFERENCE|MINE|CONFIG|WEIGHTS")
 FOLDERS = re.compile(r"DIR|RUN")
@@ -42,12 +41,35 @@ class Words(click.types.StringParamType):
         return self._complete(ctx, incomplete)
 
 
+class AnnotationFormat(click.ParamType):
+    """A format of annotations that is `readable` or `writable`; they are imported when a name is looked at."""
+
+    name = "format"
+
+    def __init__(self, which: str):
+        self._which = which
+
+    def _known(self) -> list[str]:
+        from lstr.pipelines.annotations import formats
+
+        return getattr(formats, self._which)()
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name. Raises BadParameter for another."""
+        if value not in self._known():
+            self.fail(f"{value!r} is not one of {', '.join(self._known())}.", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so."""
+        return [CompletionItem(name) for name in self._known() if name.startswith(incomplete)]
+
+
 def completer_of(param: click.Parameter) -> Completer | None:
     """What completes a value that is any text to Click; None where Click knows the choices itself."""
     if type(param.type) is not click.types.StringParamType:
         return None
-    name = max(param.opts, key=len) if isinstance(param, click.Option) else param.name or ""
-    names = NAMES.get(f"{name} {param.metavar}") or NAMES.get(name)
+    names = NAMES.get(max(param.opts, key=len))
     kind = _kind(param.metavar or "")
     if not names and not kind:
         return None
@@ -67,10 +89,6 @@ def _kind(metavar: str) -> str:
     return "dir" if FOLDERS.search(metavar) else ""
 
 
-def _recipes(ctx: click.Context, incomplete: str) -> Iterable[str]:
-    return RECIPES
-
-
 def _weights(ctx: click.Context, incomplete: str) -> Iterable[str]:
     from lstr.extractors.weights.published_files import read_manifest
 
@@ -82,25 +100,52 @@ def _weights(ctx: click.Context, incomplete: str) -> Iterable[str]:
 
 def _formats(ctx: click.Context, incomplete: str) -> Iterator[str]:
     """The last of a list with commas, after those before it."""
+    from lstr.pipelines.detection.outputs import FORMATS
+
     before, comma, _ = incomplete.rpartition(",")
-    return (f"{before}{comma}{name}" for name in DETECTED if name not in before.split(","))
+    return (f"{before}{comma}{name}" for name in (*FORMATS, "all") if name not in before.split(","))
 
 
 def _settings(ctx: click.Context, incomplete: str) -> Iterator[str]:
+    """The settings that the command declares, and those of the kind of model that is chosen so far."""
     from dataclasses import fields
 
     yield from (f"{one.key}=" for one in settings_of(ctx.command))
-    if (
-        not any(param.name == "settings" and param.expose_value for param in ctx.command.params)
-        or ctx.info_name == "finetune"
-    ):
+    if "settings" not in ctx.params or ctx.info_name == "finetune":
         return  # no others, or such as bring torch
     from lstr.config import WindowConfig
     from lstr.pipelines.training.config import TrainConfig
 
+    settings, preset = ctx.params["settings"] or {}, ctx.params.get("preset")
+    kind = settings.get("model.kind") or settings.get("kind") or (preset and kind_of(preset))
     yield from (f"model.{field.name}=" for field in fields(WindowConfig))
+    yield from (f"model.{name}=" for name in own_settings(kind))
     if ctx.info_name == "train":
         yield from (f"train.{field.name}=" for field in fields(TrainConfig))
+
+
+def kind_of(preset: str) -> str:
+    """The kind of model that a preset names in front; the two that name none are LSTR's, but for `small`."""
+    named = [kind for kind in OURS if preset.startswith(f"{kind}-")]
+    return named[0] if named else "rnn" if preset == "small" else "lstr"
+
+
+def own_settings(kind: str | None) -> Iterator[str]:
+    """What a kind's configuration has beside the shared settings, read from its text: an import would bring torch."""
+    if kind not in OURS:
+        return
+    folder = Path(lstr.__file__).parent.joinpath(*OURS[kind].split(".")[1:-1])
+    classes = {}
+    for node in (node for path in folder.glob("*.py") for node in ast.parse(path.read_bytes()).body):
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
+            lines = [line for line in node.body if isinstance(line, ast.AnnAssign) and line.value]
+            lines = [line for line in lines if not ast.unparse(line.annotation).startswith("ClassVar")]
+            values = {ast.unparse(line.target): ast.unparse(line.value) for line in lines}
+            classes[node.name] = ast.unparse(node.bases[0]), values
+    name = next((name for name, (_, values) in classes.items() if values.get("kind") == repr(kind)), "")
+    while name in classes:
+        name, values = classes[name]
+        yield from (setting for setting in values if setting != "kind")
 
 
 def _labels(ctx: click.Context) -> dict:
@@ -135,14 +180,12 @@ def _videos(ctx: click.Context, incomplete: str) -> list[str]:
 
 
 NAMES: dict[str, Callable[[click.Context, str], Iterable[str]]] = {
-    "--recipe": _recipes,
+    "--recipe": lambda ctx, incomplete: RECIPES,
     "--preset": lambda ctx, incomplete: PRESETS,
     "--weights": _weights,
     "--init": _weights,
     "names": _weights,
     "--format": _formats,
-    "--to": lambda ctx, incomplete: WRITABLE,
-    "--from FORMAT": lambda ctx, incomplete: READABLE,
     "--set": _settings,
     "--subset": _subsets,
     "--eval-subset": _subsets,

@@ -3,7 +3,9 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from itertools import groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,6 +16,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lstr.extractors.addresses import displayed, without_credentials
+from lstr.pipelines.progress import Findings, Finished, Notice
+from lstr.pipelines.progress import Progress as Done
 from lstr_cli.command import in_options
 
 if TYPE_CHECKING:  # it brings torch
@@ -21,6 +25,7 @@ if TYPE_CHECKING:  # it brings torch
 
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
 REFRESHES = 5  # of the live view, a second
+EXAMPLES = 2  # named per kind of finding in a table
 NARROW = 50  # columns; on a terminal of fewer there are lines instead of a view
 STYLES = {"name": "bold", "on": "bold green", "bar": "cyan", "quiet": "dim", "alert": "bold yellow", "": ""}
 
@@ -62,10 +67,10 @@ def _fit_for(console: Console, text: str) -> str:
 
 def size(n: float) -> str:
     """Bytes for people: 1.5 GB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if n < 1000:
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if n < 1000 or unit == "TB":
             break
-        n, unit = n / 1000, {"bytes": "kB", "kB": "MB", "MB": "GB", "GB": "TB"}[unit]
+        n /= 1000
     return f"{n:.0f} {unit}" if n >= 100 or unit == "bytes" else f"{n:.1f} {unit}"
 
 
@@ -80,12 +85,12 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], rig
 
 
 def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
-    """As `show_table`, on standard error: what a person should know beside the result."""
+    """A table on standard error, as `show_table` has it: what a person should know beside the result."""
     _table(_err, sys.stderr, title, columns, rows, right)
 
 
 def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None:
-    title, rows = _fit_for(console, title), [[_fit_for(console, str(cell)) for cell in row] for row in rows]
+    title, rows = _fit_for(console, title), [[_fit_for(console, _cell(value)) for value in row] for row in rows]
     if not console.is_terminal:
         for row in ([title], columns, *rows):
             plain.write("\t".join(row) + "\n")
@@ -97,6 +102,12 @@ def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 def is_terminal() -> bool:
@@ -170,32 +181,32 @@ class Bar:
 class JobBar(Bar):
     """Progress of a job over many files: of each one in hand, and above them of all together with how fast they go.
 
-    `total` units are planned; `speed` puts units per second into words. Call `update` for what is in hand, and `finish`
-    for each one that is over with the units that were planned for it, however far it came.
+    `planned` units of each will be done; `speed` puts units per second into words. Call `update` for what is in hand,
+    and `finish` for each one that is over: it counts as it was planned, however far it came.
     """
 
-    def __init__(self, unit: str, total: int, speed: Callable[[float], str]):
+    def __init__(self, unit: str, planned: Mapping[str, int], speed: Callable[[float], str]):
         super().__init__(unit)
-        self._total, self._speed = total, speed
+        self._planned, self._speed = planned, speed
+        self._total = sum(planned.values())
         self._over = 0
         self._in_hand: dict[str, tuple[int, int]] = {}
-        self._begun_at: dict[str, tuple[float, int]] = {}
         self._start = monotonic()
 
     def update(self, what: str, done: int, total: int, note: str = "") -> None:
         """Show that `done` of `total` units of `what` are finished."""
-        start, before = self._begun_at.setdefault(what, (monotonic(), done))
+        start, before = self._begun.setdefault(what, (monotonic(), done))
         self._in_hand[what] = (done, total)
         self._show_all()
         if self._rich:
             rate = (done - before) / max(monotonic() - start, 1e-3)
             super().update(what, done, total, note or self._speed(rate))
 
-    def finish(self, what: str, planned: int) -> None:
+    def finish(self, what: str) -> None:
         """It is over, and no longer in hand."""
-        self._over += planned
+        self._over += self._planned.get(what, 0)
         self._in_hand.pop(what, None)
-        self._begun_at.pop(what, None)
+        self._begun.pop(what, None)
         if what in self._tasks:
             self._rich.remove_task(self._tasks.pop(what))
         self._show_all()
@@ -267,17 +278,36 @@ class Screen:
                 say(line)
 
 
-def follow(events: Iterable[Any], unit: str = "") -> Any:
-    """Run a job to its end, its progress as a bar and its notices as lines; its result."""
-    from lstr.pipelines.progress import Notice, result_of
-    from lstr.pipelines.progress import Progress as Done
+def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Bar | None] | None" = None) -> Any:
+    """Run a job to its end: progress as a bar, notices as lines, what is odd in labels as a table; its result.
 
-    with Bar(unit) as bar:
+    `show` is called with each other event and the bar; a bar that it returns takes the place of that one.
+    """
+    result = None
+    with closing(events), ExitStack() as shown:  # type: ignore[type-var]  # jobs are generators
+        bar = shown.enter_context(Bar(unit))
+        for event in events:
+            match event:
+                case Done(what, done, total):
+                    bar.update(what, done, total)
+                case Notice(text, warning):
+                    (warn if warning else say)(text)
+                case Findings(source, findings):
+                    say_table(f"{source}:", *findings_table(findings))
+                case Finished(result):
+                    pass
+                case _:
+                    if show and (another := show(event, bar)):
+                        shown.close()
+                        bar = shown.enter_context(another)
+    return result
 
-        def show(event: Any) -> None:
-            if isinstance(event, Done):
-                bar.update(event.what, event.done, event.total)
-            elif isinstance(event, Notice):
-                (warn if event.warning else say)(event.text)
 
-        return result_of(events, show)
+def findings_table(findings: Iterable[Any]) -> tuple:
+    """Columns, rows and number columns of a table with one row per kind of finding."""
+    rows = []
+    for (severity, kind), group in groupby(findings, key=lambda found: (found.severity, found.kind)):
+        members = list(group)
+        examples = "; ".join(found.sentence for found in members[:EXAMPLES])
+        rows.append((severity, kind, len(members), examples + (" …" if len(members) > EXAMPLES else "")))
+    return ("", "found", "count", "examples"), rows, (2,)

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 
 
 @click.command("demo", cls=Command)
-@click.option("-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder for all it makes.")
+@click.option("-o", "--output", default="demo", metavar="DIR", help="Folder for all it makes.")
 def command(output):
     """Draw a small labelled set of videos, learn from most of them, and detect on the others.
 
@@ -22,7 +23,6 @@ def command(output):
       lstr demo -o /tmp/demo
     """
     from lstr.pipelines.demo.demo import demo
-    from lstr_cli import console
     from lstr_cli.learn import follow
 
     console.say("draws 14 videos, learns from 10 and detects on 4; about two minutes on two cores, 300 MB of disk")

@@ -20,7 +20,7 @@ WORDS = {
     "shortest": "shortest video, in chunks",
     "sha256": "SHA-256",
 }
-"""Of entries whose name alone does not tell."""
+"""What entries are called whose name alone does not tell."""
 UNREMARKABLE = {"rotation": 0, "sample_aspect": "1", "leftovers_of_killed_runs": 0}
 """Entries that are shown only where they have another value."""
 NOT_ROWS = ("kind", "faults")

@@ -9,17 +9,22 @@ from pathlib import Path
 
 import click
 
+from lstr.pipelines.progress import Failed, Finished, Notice
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import (
+    EVENTS,
+    algorithm_setting,
     device_option,
     events_options,
-    gather,
-    live_settings,
-    networks_options,
-    stretch_options,
-    workers_option,
+    flow_settings,
+    made,
+    mismatch_option,
+    none_for_auto,
+    runtime_setting,
+    weights_option,
 )
-from lstr_cli.quantities import Size
+from lstr_cli.quantities import Seconds, Size
 from lstr_cli.settings import model_set_option, setting
 
 SOME_FAILED, STALLED = 3, 1
@@ -40,52 +45,6 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     return chosen
 
 
-def _output_options(command):
-    """What a detection leaves behind, as the command's argument `written`, a dict."""
-    gathered = gather(command, "written", ("output", "formats", "labels", "embed"))
-    for option in (
-        setting(
-            "embed",
-            type=Size(),
-            default=0,
-            metavar="SIZE",
-            help="Put videos of at most SIZE, as in 20MB, into their HTML pages, so that the page alone can be sent.",
-        ),
-        click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page."),
-        click.option(
-            "-f",
-            "--format",
-            "formats",
-            metavar="LIST",
-            multiple=True,
-            callback=_formats,
-            help="What DIR gets, with commas between.  [default: json,jsonl,npy,html]",
-        ),
-        click.option("-o", "--output", metavar="DIR", is_eager=True, help="Folder for the timelines."),
-    ):
-        gathered = option(gathered)
-    return gathered
-
-
-def _model_options(command):
-    """Which model decides, as the command's argument `model`, a dict; its networks have options of their own."""
-    gathered = gather(command, "model", ("checkpoint", "settings", "device", "model_precision", "at_once"))
-    precision = setting(
-        "model_precision",
-        type=click.Choice(["float32", "bf16", "int8"]),
-        default="float32",
-        show_default=True,
-        help="Of the model's linear layers; bf16 (kinds lstr, miniroad, testra, cmert, mat) and int8 (miniroad) are "
-        "faster and a little off.",
-    )
-    at_once = workers_option(
-        "Videos that are decided at once, at most, with the same networks and threads; their results are the same, and "
-        "come in the order of the videos.  [default: what suits the machine, 4 at most]",
-        "at_once",
-    )
-    return at_once(precision(model_set_option(device_option(gathered))))
-
-
 @click.command("detect", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option(
@@ -98,14 +57,78 @@ def _model_options(command):
     help="Model file (.lstr), which holds all that is needed, or a checkpoint.  [default: $LSTR_CHECKPOINT, else the "
     "default model]",
 )
-@_output_options
-@networks_options
-@stretch_options
-@live_settings
-@events_options()
-@_model_options
+@click.option("-o", "--output", metavar="DIR", is_eager=True, help="Folder for the timelines.")
+@click.option(
+    "-f",
+    "--format",
+    "formats",
+    metavar="LIST",
+    multiple=True,
+    callback=_formats,
+    help="What DIR gets, with commas between.  [default: json,jsonl,npy,html]",
+)
+@click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
+@setting(
+    "embed",
+    type=Size(),
+    default=0,
+    metavar="SIZE",
+    help="Put videos of at most SIZE, as in 20MB, into their HTML pages, so that the page alone can be sent.",
+)
+@weights_option
+@algorithm_setting
+@mismatch_option
+@flow_settings
+@runtime_setting
+@click.option("--start", type=Seconds(), default=0.0, help="Leave out what comes before, as in 90s or 1:30.")
+@click.option("--duration", type=Seconds(positive=True), help="Stop after so much of each source.")
+@setting("max_chunks", type=click.IntRange(min=1), metavar="N", help="Stop each source after N decisions.")
+@setting(
+    "clock",
+    type=click.Choice(["stream", "wall"]),
+    default="stream",
+    help="Whose time a live source has: its own timestamps', or the arrival of its frames.",
+)
+@setting(
+    "on_lag",
+    type=click.Choice(["auto", "drop", "wait"]),
+    default="auto",
+    callback=none_for_auto,
+    help="When a live source is faster than this machine: drop the oldest chunks, or let the source wait. "
+    "auto drops those of cameras and endless streams.",
+)
+@setting(
+    "on_gap",
+    type=click.Choice(["keep", "reset"]),
+    default="keep",
+    help="What the model remembers after a live source was away: all, or nothing.",
+)
+@setting(
+    "timeout",
+    type=Seconds(positive=True),
+    default=30.0,
+    show_default="30s",
+    help="A live source without a frame for so long has stalled, attempts to connect again included.",
+)
+@events_options(lambda name, **about: click.option(f"--{name.replace('_', '-')}", **about))
+@click.option(
+    "--workers",
+    "at_once",
+    type=click.IntRange(min=1),
+    help="Videos that are decided at once, at most, with the same networks and threads; their results are the same, "
+    "and come in the order of the videos.  [default: what suits the machine, 4 at most]",
+)
+@setting(
+    "model_precision",
+    type=click.Choice(["float32", "bf16", "int8"]),
+    default="float32",
+    help="Of the model's linear layers; bf16 (kinds lstr, miniroad, testra, cmert, mat) and int8 (miniroad) are "
+    "faster and a little off.",
+)
+@model_set_option
+@device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON timeline per source instead of a table.")
-def command(sources, model, written, networks, events, stretch, live, as_json):
+def command(sources, as_json, **options):
     """Say which action is happening at each quarter second of a video, without looking ahead.
 
     SOURCE is a video, a folder of videos, a feature folder, a camera (camera:0), an address (rtsp://, http://,
@@ -131,10 +154,9 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
       lstr detect rtsp://camera/stream camera:0 -o timeline --set timeout=2m
     """
     from lstr.pipelines.detection.paths import by_kind
-    from lstr_cli import console
 
-    weights = _by_stream(networks.pop("weights"))
-    by_kind(sources)  # a path with a mistake is named at once; torch alone takes seconds to import
+    weights = _by_stream(options["weights"])
+    by_kind(sources)  # a path with a mistake is named at once; the job takes longer to import
     console.say_waiting("loading networks…")
     from lstr.extractors.video.live_reader import LiveOptions
     from lstr.pipelines.annotations.label_file import read_label_file
@@ -144,36 +166,32 @@ def command(sources, model, written, networks, events, stretch, live, as_json):
     from lstr.pipelines.detection.sources import Limits
     from lstr_cli.view import Progress, View, speed_text
 
-    folder = Path(written["output"]) if written["output"] else None
+    folder = Path(options["output"]) if options["output"] else None
     piped = not as_json and not console.is_terminal()
-    lines = sys.stdout if not folder and (piped or written["formats"] == ("jsonl",)) else None
-    labels = read_label_file(written["labels"]) if written["labels"] else None
+    lines = sys.stdout if not folder and (piped or options["formats"] == ("jsonl",)) else None
+    labels = read_label_file(options["labels"]) if options["labels"] else None
     view = View(ascii_only=not console.takes_unicode())
     screen = console.Screen(view, lines is sys.stdout and console.is_terminal())
-    options = DetectOptions(
-        model["checkpoint"],
-        settings=model["settings"],
-        device=model["device"],
-        model_precision=model["model_precision"],
-        at_once=model["at_once"],
-        networks=NetworkOptions(**weights, **networks),
-        thresholds=events,
-        limits=Limits(**stretch),
-        on_gap=live.pop("on_gap"),
-        live=LiveOptions(**live),
-        output=OutputOptions(folder, written["formats"], lines, labels, written["embed"]),
+    chosen = made(
+        DetectOptions,
+        options,
+        networks=made(NetworkOptions, options, **weights),
+        thresholds={name: options[name] for name in EVENTS},
+        limits=made(Limits, options),
+        live=made(LiveOptions, options),
+        output=made(OutputOptions, options, folder=folder, lines=lines, labels=labels),
         sinks=[partial(Progress, view, screen.update)],
     )
-    with closing(detect_sources(sources, options)) as job, screen, ThreadPoolExecutor(1, "messages") as messages:
+    with closing(detect_sources(sources, chosen)) as job, screen, ThreadPoolExecutor(1, "messages") as messages:
         ended, result = _follow(job, screen, messages)
     # tables wait until the view is gone, for both draw on the terminal
     for source in ended:
         if as_json:
             console.show_json(source.timeline)
         elif lines is None:
-            _show(console, source.timeline)
+            _show(source.timeline)
         if not source.timeline["segments"]:
-            _say_nothing_found(console, source.timeline)
+            _say_nothing_found(source.timeline)
         console.say(speed_text(source.timeline, source.id if len(ended) > 1 else ""))
         if source.page:
             console.say(f"report: {source.page}")
@@ -198,8 +216,6 @@ def _follow(job, screen, messages) -> tuple[list, object]:
     The thread of `messages` says them: a terminal that is stopped would stop the cameras.
     """
     from lstr.pipelines.detection.events import Ended, Opened
-    from lstr.pipelines.progress import Failed, Finished, Notice
-    from lstr_cli import console
 
     ended = []
     while True:
@@ -221,7 +237,7 @@ def _follow(job, screen, messages) -> tuple[list, object]:
             job.throw(interrupted)
 
 
-def _say_nothing_found(console, timeline: dict) -> None:
+def _say_nothing_found(timeline: dict) -> None:
     """What came nearest to an action in a source, and how to see it."""
     best, thresholds = timeline.get("best"), timeline["thresholds"]
     if not best:
@@ -239,7 +255,7 @@ def _say_nothing_found(console, timeline: dict) -> None:
     console.say(f"{timeline['source']}: nothing found; {nearest}\nhint: {hint}")
 
 
-def _show(console, timeline: dict) -> None:
+def _show(timeline: dict) -> None:
     if not timeline["segments"] and console.is_terminal():  # a table without rows is an empty box
         console.show(f"{timeline['source']}: {timeline['decided']} decisions, no action")
         return

@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 
 MARKS = {True: "ok", False: "MISSING", None: "–"}
@@ -22,7 +23,6 @@ def command(as_json):
       lstr doctor --json
     """
     from lstr.pipelines.doctor import examine
-    from lstr_cli import console
 
     findings = examine()
     if as_json:

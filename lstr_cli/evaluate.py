@@ -2,6 +2,7 @@
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_settings, device_option, mismatch_option
@@ -17,7 +18,6 @@ from lstr_cli.settings import model_set_option, setting
     "mode",
     type=click.Choice(["batch", "stream"]),
     default="batch",
-    show_default=True,
     help="Many windows at once, or one chunk at a time as detect does; the scores are the same.",
 )
 @click.option("--published", is_flag=True, help="Score the chunks that the published code of this kind scores.")
@@ -25,7 +25,6 @@ from lstr_cli.settings import model_set_option, setting
     "resamples",
     type=click.IntRange(min=0),
     default=1000,
-    show_default=True,
     help="Resamples of the videos for confidence intervals; 0 leaves them out.",
 )
 @setting(
@@ -77,7 +76,6 @@ def command(paths, settings, as_json, **options):
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
     from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
-    from lstr_cli import console
 
     checkpoints, features = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:

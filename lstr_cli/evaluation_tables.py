@@ -22,11 +22,13 @@ def show_findings(findings: Findings) -> None:
         console.show(f"{name}{sentence(entry.document['events'])}")
     _show_events(judged)
     if not findings.several:
-        _show_classes(judged[0].document)
+        _show_classes(judged)
+        if absent := judged[0].document["absent_classes"]:
+            console.say(f"in no mean, because no chunk has them: {', '.join(absent)}")
         _show_means(judged)
         _show_moments(judged[0].document)
     else:
-        _show_side_by_side(judged)
+        _show_classes(judged)
         _show_means(judged)
         rows = [
             [entry.name]
@@ -60,32 +62,23 @@ def _show_events(judged: Sequence[Judged]) -> None:
         console.show_table(table.title, table.columns, table.rows, right=range(1, len(table.columns)))
 
 
-def _show_classes(document: dict) -> None:
-    systems = [name for name in ("lstr", "chance", "time_prior") if name in document]
-    columns = ["class", "chunks", *(f"{name} {key}" for key in ("AP", "cAP") for name in systems)]
-    ours = document["lstr"]["per_class"]
+def _show_classes(judged: Sequence[Judged]) -> None:
+    """AP and cAP of one checkpoint beside the baselines, or the AP of several."""
+    first = judged[0].document
+    several = len(judged) > 1
+    if several:
+        keys, systems = ("AP",), {entry.name: entry.document["lstr"] for entry in judged}
+    else:
+        keys, systems = ("AP", "cAP"), {name: first[name] for name in ("lstr", "chance", "time_prior") if name in first}
+    ours = first["lstr"]["per_class"]
     rows = [
         [label, ours[label]["positives"]]
-        + [figure_text(document[s]["per_class"][label][key]) for key in ("AP", "cAP") for s in systems]
+        + [figure_text(scores["per_class"].get(label, {}).get(key)) for key in keys for scores in systems.values()]
         for label in sorted(ours, key=lambda label: -ours[label]["AP"])
     ]
-    rows.append(["mean", ""] + [figure_text(document[s][key]) for key in ("mAP", "mcAP") for s in systems])
-    title = f"{document['videos']} videos, {document['chunks']} chunks"
-    console.show_table(title, columns, rows, right=range(1, len(columns)))
-    if document["absent_classes"]:
-        console.say(f"in no mean, because no chunk has them: {', '.join(document['absent_classes'])}")
-
-
-def _show_side_by_side(judged: Sequence[Judged]) -> None:
-    first = judged[0].document["lstr"]["per_class"]
-    rows = [
-        [label, first[label]["positives"]]
-        + [figure_text(entry.document["lstr"]["per_class"].get(label, {}).get("AP")) for entry in judged]
-        for label in sorted(first, key=lambda label: -first[label]["AP"])
-    ]
-    rows.append(["mean", ""] + [figure_text(entry.document["lstr"]["mAP"]) for entry in judged])
-    title = f"AP; {judged[0].document['videos']} videos, {judged[0].document['chunks']} chunks"
-    columns = ["class", "chunks", *(entry.name for entry in judged)]
+    rows.append(["mean", ""] + [figure_text(scores[f"m{key}"]) for key in keys for scores in systems.values()])
+    title = f"{'AP; ' * several}{first['videos']} videos, {first['chunks']} chunks"
+    columns = ["class", "chunks", *(name if several else f"{name} {key}" for key in keys for name in systems)]
     console.show_table(title, columns, rows, right=range(1, len(columns)))
 
 

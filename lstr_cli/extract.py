@@ -1,32 +1,35 @@
 """`lstr extract`: videos to a feature folder."""
 
 import sys
-from collections.abc import Iterable
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lstr.chunk import FEATURES_PER_SECOND
+from lstr.pipelines.progress import Failed
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_extract
 from lstr_cli.options import (
+    algorithm_option,
     device_option,
     flow_backend_setting,
     inputs_options,
-    recipe_options,
+    networks_settings,
+    precision_setting,
     runtime_setting,
-    workers_option,
+    weights_option,
 )
-from lstr_cli.settings import declared_set_option, setting
+from lstr_cli.settings import setting
 
 if TYPE_CHECKING:  # they bring torch
+    from collections.abc import Iterator
+
     from lstr.pipelines.extraction.job import Event
     from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.extraction.outcome import Outcome, Summary
+    from lstr.pipelines.extraction.outcome import Summary
     from lstr.pipelines.extraction.plan import Plan
-    from lstr.pipelines.progress import Failed
 
 SOME_FAILED = 3
 
@@ -35,14 +38,32 @@ SOME_FAILED = 3
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
 @click.option("-o", "--output", required=True, metavar="FEATURES", help="Feature folder to write.")
-@recipe_options
+@click.option(
+    "--recipe",
+    metavar="NAME|FILE",
+    help="faithful: as published, ten flow crops. fast: one, and bf16 where it is faster. activitynet, "
+    "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or the "
+    "recipe of a feature folder or checkpoint, or of a folder of `lstr finetune` or a model file, with weights.  "
+    "[default: fast on a CPU, faithful on a GPU]",
+)
+@click.option(
+    "--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks; rgb needs no flow.  [default: both]"
+)
+@networks_settings(", or a config of mmaction2")
+@precision_setting
+@algorithm_option
+@weights_option
 @click.option(
     "--calibrate",
     metavar="LABELS|LIST",
     help="Give random networks batch-norm statistics from these videos: the training subset of a label file, "
     "or a text file with one id or path per line.",
 )
-@workers_option("Processes that share videos, cores and GPUs.  [default: one for four cores, and for each GPU]")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Processes that share videos, cores and GPUs.  [default: one for four cores, and for each GPU]",
+)
 @setting(
     "threads",
     type=click.IntRange(min=1),
@@ -58,7 +79,6 @@ SOME_FAILED = 3
     "engine",
     type=click.Choice(["local", "ray"]),
     default="local",
-    show_default=True,
     help="ray: on a Ray cluster, one task per video; sources and features must be where every node reaches them.",
 )
 @setting(
@@ -72,7 +92,6 @@ SOME_FAILED = 3
     help="Chunks and flow that were computed before, as `lstr finetune` leaves them; none decodes and computes flow "
     "anew, for the same features.  [default: $LSTR_HOME/chunks]",
 )
-@declared_set_option
 @click.option("--dry-run", is_flag=True, help="Only show what would be done: how much, how long, how much disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan of a --dry-run, as JSON.")
 def command(videos, lists, endings, root, dry_run, as_json, **options):
@@ -93,21 +112,20 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
       lstr extract videos/ -o features --recipe fall.lstr
       lstr extract s3://bucket/videos -o s3://bucket/features --set engine=ray
     """
+    if not videos and not lists:
+        raise click.UsageError("Give a video, a folder, a pattern or a --list.")
+    console.say_waiting("loading networks…")
     from lstr.extractors.video.inputs import VIDEO_SUFFIXES
     from lstr.pipelines.extraction.job import extract, plan
     from lstr.pipelines.files.videos import find_sources
-    from lstr_cli import console
 
-    if not videos and not lists:
-        raise click.UsageError("Give a video, a folder, a pattern or a --list.")
     chosen = _options(**options)
     found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root)
     if dry_run:
-        _show_plan(console, plan(found, chosen), as_json)
+        _show_plan(plan(found, chosen), as_json)
         return
-    with closing(extract(found, chosen)) as events:
-        summary = _follow(console, events)
-    _say_summary(console, summary, chosen.output)
+    summary = _follow(extract(found, chosen))
+    _say_summary(summary, chosen.output)
     if as_json:
         console.show_json({"output": str(chosen.output), **summary.to_dict()})
     elif not summary.failed:
@@ -116,58 +134,62 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
         sys.exit(SOME_FAILED)
 
 
-def _options(output, calibrate, cache, **others: Any) -> "ExtractOptions":
+def _options(
+    output, recipe, stream, rgb_network, flow_network, algorithm, precision, weights, calibrate, cache, **others: Any
+) -> "ExtractOptions":
     """The job's options; `others` have the same names there."""
     from lstr.pipelines.extraction.chunk_cache import find_cache
     from lstr.pipelines.extraction.options import ExtractOptions
     from lstr.pipelines.files.remote import place
+    from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
+    from lstr.pipelines.weights.published import weights_by_stream
 
     if others["ray_address"] and others["engine"] != "ray":
         raise click.UsageError("ray_address is for --set engine=ray.")
+    if not recipe:
+        recipe, why = default_recipe(place(output), others["device"])
+        console.say(f"recipe: {recipe}, {why}")
+    recipe = choose_recipe(recipe, stream, {"rgb": rgb_network, "flow": flow_network}, algorithm, precision)
     return ExtractOptions(
         output=place(output),
+        recipe=recipe,
+        precision=precision,
+        weights=weights_for(recipe, **weights_by_stream(weights, recipe.streams)),
         calibrate=Path(calibrate) if calibrate else None,
         cache=None if cache == "none" else find_cache(cache),
         **others,
     )
 
 
-def _follow(console, events: "Iterable[Event]") -> "Summary":
+def _follow(events: "Iterator[Event]") -> "Summary":
     """Show what a job yields until it is finished; its summary."""
     from lstr.pipelines.extraction.job import Prepared
-    from lstr.pipelines.extraction.outcome import Outcome
     from lstr.pipelines.extraction.plan import Plan
-    from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
-    with ExitStack() as shown:
-        for event in events:
-            match event:
-                case Plan():
-                    console.say(_line(console, event))
-                    _warn_of_disk(console, event)
-                    planned, chunks = event.chunks, {video.id: video.chunks for video in event.of("to do")}
-                    bar = shown.enter_context(console.Bar("chunks"))
-                case Prepared():
-                    shown.close()
-                    bar = shown.enter_context(console.JobBar("chunks", planned, speed))
-                case Progress():
-                    bar.update(event.what, event.done, event.total)
-                case Notice():
-                    console.warn(event.text)
-                case Outcome() | Failed():
-                    bar.finish(event.id, chunks.get(event.id, 0))
-                    say_outcome(console, event)
-                case Finished():
-                    summary = event.result
-    return summary
+    chunks = {}
+
+    def show(event: Any, bar: Any) -> console.Bar | None:
+        match event:
+            case Plan():
+                console.say(_line(event))
+                _warn_of_disk(event)
+                chunks.update({video.id: video.chunks for video in event.of("to do")})
+            case Prepared():
+                return console.JobBar("chunks", chunks, speed)
+            case _:
+                bar.finish(event.id)
+                say_outcome(event)
+        return None
+
+    return console.follow(events, "chunks", show)
 
 
 def speed(chunks_per_second: float) -> str:
-    """Of chunks, in words."""
+    """Chunks a second in words."""
     return f"{chunks_per_second:.1f} a second, {chunks_per_second / FEATURES_PER_SECOND:.2f} × real time"
 
 
-def _show_plan(console, plan: "Plan", as_json: bool) -> None:
+def _show_plan(plan: "Plan", as_json: bool) -> None:
     if as_json:
         console.show_json(plan.to_dict())
         return
@@ -176,11 +198,11 @@ def _show_plan(console, plan: "Plan", as_json: bool) -> None:
         state = "failed before" if video.failed_before and video.state == "to do" else video.state
         rows.append((video.id, f"{video.seconds:.1f}", video.chunks, state, video.reason or video.failed_before))
     console.show_table("plan", ("video", "seconds", "chunks", "state", "reason"), rows, right=(1, 2))
-    console.show(_line(console, plan))
-    _warn_of_disk(console, plan)
+    console.show(_line(plan))
+    _warn_of_disk(plan)
 
 
-def _line(console, plan: "Plan") -> str:
+def _line(plan: "Plan") -> str:
     states = {"done": len(plan.of("done")), "to do": len(plan.of("to do")), "unreadable": len(plan.of("unreadable"))}
     counts = ", ".join(f"{n} {state}" for state, n in states.items() if n or state != "unreadable")
     before = f" ({plan.failed_before} failed before)" if plan.failed_before else ""
@@ -192,15 +214,13 @@ def _line(console, plan: "Plan") -> str:
     return line
 
 
-def _warn_of_disk(console, plan: "Plan") -> None:
+def _warn_of_disk(plan: "Plan") -> None:
     if plan.free_bytes is not None and plan.bytes > plan.free_bytes:
         console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
 
 
-def say_outcome(console, outcome: "Outcome | Failed") -> None:
-    """Say what became of a video; of one that was finished before, nothing."""
-    from lstr.pipelines.progress import Failed
-
+def say_outcome(outcome: Any) -> None:
+    """Say what became of a video, by its Outcome or Failed; of one that was finished before, nothing."""
     if isinstance(outcome, Failed) or outcome.state == "failed":
         console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
     elif outcome.state == "done":
@@ -213,7 +233,7 @@ def say_outcome(console, outcome: "Outcome | Failed") -> None:
             console.warn(f"{outcome.id} is {outcome.reason}")
 
 
-def _say_summary(console, summary: "Summary", output: object) -> None:
+def _say_summary(summary: "Summary", output: object) -> None:
     counted = summary.to_dict()
     if summary.chunks:
         stages = (

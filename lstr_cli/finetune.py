@@ -1,11 +1,12 @@
 """`lstr finetune`: labelled videos to the weights of the feature networks."""
 
 import sys
-from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lstr.pipelines.progress import Failed
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.extract import say_outcome, speed
 from lstr_cli.next_steps import after_finetune
@@ -16,13 +17,12 @@ from lstr_cli.options import (
     flow_settings,
     inputs_options,
     networks_settings,
-    workers_option,
 )
 from lstr_cli.quantities import Size
 from lstr_cli.settings import set_option, setting
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+if TYPE_CHECKING:  # they bring torch
+    from collections.abc import Iterator
 
     from lstr.pipelines.finetuning.finetune import Event, Finetuned
     from lstr.pipelines.finetuning.run_folder import Epoch
@@ -47,7 +47,7 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 )
 @dataset_setting
 @click.option("-o", "--output", required=True, metavar="WEIGHTS", help="Folder for the weights.")
-@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), default="both", show_default=True)
+@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), default="both")
 @click.option(
     "--init",
     multiple=True,
@@ -58,7 +58,7 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     "serve a flow network of their kind too.  [default: random]",
 )
 @click.option("--folds", type=click.IntRange(min=2), metavar="K", help="Train K more pairs, each without a K-th.")
-@click.option("--subset", default="training", show_default=True, help="Subset of the labels to train on.")
+@click.option("--subset", default="training", help="Subset of the labels to train on.")
 @click.option(
     "--eval-subset",
     metavar="NAME",
@@ -68,18 +68,17 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     "--recipe",
     metavar="NAME|FILE",
     default="fast",
-    show_default=True,
     help="How features will be made, as for `lstr extract`: fast, faithful, activitynet (ResNet-50 on both streams), "
     "activitynet-fast, or a recipe file of your own.",
 )
-@networks_settings(configs=False)
+@networks_settings()
 @algorithm_option
 @click.option("--cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
-@setting("cache_size", type=Size(), default="50GB", show_default=True, help="All that the cache may take.")
-@set_option
+@setting("cache_size", type=Size(), default="50GB", help="All that the cache may take.")
+@set_option()
 @setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
-@workers_option("Threads that load samples ahead.", "loaders", least=0)
+@click.option("--workers", "loaders", type=click.IntRange(min=0), help="Threads that load samples ahead.")
 @flow_settings
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
@@ -103,13 +102,11 @@ def command(videos, lists, init, as_json, **options):
       lstr finetune new/ --labels new.json -o better --init fall.lstr
       torchrun --nproc-per-node 8 --no-python lstr finetune videos/ --labels labels.json -o weights
     """
-    from lstr.pipelines.finetuning.finetune import FinetuneOptions, finetune
-    from lstr_cli import console
-
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
-    with closing(finetune(FinetuneOptions(videos, lists=lists, **init, **options))) as events:
-        result = _follow(events)
+    from lstr.pipelines.finetuning.finetune import FinetuneOptions, finetune
+
+    result = _follow(finetune(FinetuneOptions(videos, lists=lists, **init, **options)))
     if result is None:  # another process of the run speaks
         return
     _show(result, as_json)
@@ -121,44 +118,29 @@ def command(videos, lists, init, as_json, **options):
         sys.exit(SOME_FAILED)
 
 
-def _follow(events: "Iterable[Event]") -> "Finetuned | None":
+def _follow(events: "Iterator[Event]") -> "Finetuned | None":
     """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.extraction.outcome import Outcome
     from lstr.pipelines.finetuning.finetune import Filled, Filling
     from lstr.pipelines.finetuning.run_folder import Epoch
-    from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-    from lstr.pipelines.training.train import Findings
-    from lstr_cli import console
-    from lstr_cli.labels import table_of
 
-    bar, chunks = console.Bar("steps"), {}
-    with ExitStack() as shown:
-        for event in events:
-            match event:
-                case Findings(source, findings):
-                    console.say_table(f"{source}:", *table_of(findings))
-                case Notice(text, warning):
-                    (console.warn if warning else console.say)(text)
-                case Filling(chunks):
-                    bar = shown.enter_context(console.JobBar("chunks", sum(chunks.values()), speed))
-                case Progress(what, done, total):
-                    bar.update(what, done, total)
-                case Outcome():
-                    bar.finish(event.id, chunks[event.id])
-                case Failed():
-                    if chunks:
-                        bar.finish(event.id, chunks[event.id])
-                    say_outcome(console, event)
-                case Filled():
-                    shown.close()
-                    line = f"{event.n_chunks} chunks of {event.n_videos} videos in {event.cache}"
-                    console.say(f"{line}, {event.n_made} made now")
-                    bar = shown.enter_context(console.Bar("steps"))
-                case Epoch():
-                    console.say(_line(event))
-                case Finished(result):
-                    return result
-    return None
+    def show(event: Any, bar: console.Bar) -> console.Bar | None:
+        match event:
+            case Filling(chunks):
+                return console.JobBar("chunks", chunks, speed)
+            case Filled():
+                line = f"{event.n_chunks} chunks of {event.n_videos} videos in {event.cache}"
+                console.say(f"{line}, {event.n_made} made now")
+                return console.Bar("steps")
+            case Epoch():
+                console.say(_line(event))
+            case _:
+                if isinstance(bar, console.JobBar):  # what is read before has no bar of its own
+                    bar.finish(event.id)
+                if isinstance(event, Failed):
+                    say_outcome(event)
+        return None
+
+    return console.follow(events, "steps", show)
 
 
 def _line(epoch: "Epoch") -> str:
@@ -173,8 +155,6 @@ def _line(epoch: "Epoch") -> str:
 
 def _show(result: "Finetuned", as_json: bool) -> None:
     """The networks of a finished folder, and what to do with it."""
-    from lstr_cli import console
-
     weights = result.weights
     if as_json:
         failed = [{"id": failed.id, "reason": failed.reason} for failed in result.failed]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.settings import model_set_option
 
@@ -37,7 +38,6 @@ def command(path, plot, video_id, settings, as_json):
     """
     from lstr.pipelines.features.norms import plot_features
     from lstr.pipelines.info import describe
-    from lstr_cli import console
     from lstr_cli.description import tables
 
     if plot:

@@ -1,17 +1,16 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
 from collections.abc import Mapping
-from itertools import groupby
-from pathlib import Path
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Group
+from lstr_cli.completion import AnnotationFormat
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import data_settings, events_options
-from lstr_cli.settings import declared_set_option, setting
+from lstr_cli.options import EVENTS, PATH, data_settings, events_options
+from lstr_cli.settings import setting
 
-EXAMPLES = 2  # named per kind of finding in the table
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
 
 
@@ -26,22 +25,6 @@ def command():
     """
 
 
-def _choice(which: str):
-    """A callback that takes one of the formats that are `readable` or `writable`, imported when a name is checked."""
-
-    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-        if value is None:
-            return None
-        from lstr.pipelines.annotations import formats
-
-        known = getattr(formats, which)()
-        if value not in known:
-            raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}.")
-        return value
-
-    return check
-
-
 def _subsets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str | None, str]:
     pairs = [value.rpartition("=") for value in values]
     return {old or None: new for old, _, new in pairs}
@@ -51,22 +34,19 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     return tuple(part.strip() for part in value.split(",")) if value else ()
 
 
-PATH = click.Path(path_type=Path)
-
-
 @command.command("convert")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option(
     "--to",
+    type=AnnotationFormat("writable"),
     metavar="FORMAT",
-    callback=_choice("writable"),
     help="What to make of them.  [default: by the ending of -o; .json is activitynet]",
 )
 @click.option(
     "--from",
     "source_format",
+    type=AnnotationFormat("readable"),
     metavar="FORMAT",
-    callback=_choice("readable"),
     help="What they are; else recognised.",
 )
 @click.option("-o", "--output", type=PATH, metavar="PATH", help="File or folder; else a text goes to standard output.")
@@ -74,7 +54,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--classes", metavar="A,B,…", callback=_names, help="Classes in the order of the score columns.")
 @click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
 @click.option("--features", type=PATH, metavar="DIR", help="perframe: make as many chunks as these features have.")
-@setting("name", default="LSTR", show_default=True, help="perframe: the data set's name in data_info.json.")
+@setting("name", default="LSTR", help="perframe: the data set's name in data_info.json.")
 @click.option(
     "--frames",
     type=click.FloatRange(min=0, min_open=True),
@@ -83,9 +63,8 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
 @click.option("--video", type=PATH, metavar="PATH", help="mp4, html: the video, or the folder of videos.")
-@events_options(as_settings=True)
-@declared_set_option
-def convert(sources, to, output, events, **options):
+@events_options(setting)
+def convert(sources, to, output, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
     FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet (what --labels
@@ -104,11 +83,11 @@ def convert(sources, to, output, events, **options):
     from lstr.pipelines.annotations.format import ConvertOptions
     from lstr.pipelines.reports.fonts import illegible_warning
     from lstr.timeline import changed
-    from lstr_cli import console
 
     if str(output) == "-":
         output = None
-    done = job(sources, to, output, ConvertOptions(thresholds=changed({}, events), **options))
+    thresholds = changed({}, {name: options.pop(name) for name in EVENTS})
+    done = job(sources, to, output, ConvertOptions(thresholds=thresholds, **options))
     if done.text is not None:
         click.echo(done.text, nl=False)
     if done.lost:
@@ -133,7 +112,6 @@ def convert(sources, to, output, events, **options):
 @click.argument("labels", metavar="LABELS")
 @click.argument("features", metavar="[FEATURES|VIDEOS]...", nargs=-1)
 @data_settings
-@declared_set_option
 @click.option("--subset", help="Subset whose videos must have features.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document that names every finding.")
 def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
@@ -155,7 +133,6 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
     from lstr.labels.check import stop_at_errors
     from lstr.pipelines.annotations.label_file import counts_of
-    from lstr_cli import console
 
     labelled, findings = _checked(labels, features, dataset, (rgb, flow), skip_missing, subset)
     counts = counts_of(labelled)
@@ -163,7 +140,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     if as_json:
         console.show_json({**counts, "findings": [asdict(found) for found in findings]})
     elif findings:
-        console.show_table(title, *table_of(findings))
+        console.show_table(title, *console.findings_table(findings))
     else:
         console.show(f"{title}; nothing wrong was found")
     stop_at_errors(findings, labels)
@@ -187,16 +164,6 @@ def _checked(source, at_hand, dataset, streams, skip_missing, subset) -> tuple:
         findings += missing(labels.videos, videos, "video", WARNING)
         findings += missing(videos, labels.videos, "labels", WARNING)
     return labels, in_order(findings)
-
-
-def table_of(findings) -> tuple:
-    """Columns, rows and number columns of a table with one row per kind of finding."""
-    rows = []
-    for (severity, kind), group in groupby(findings, key=lambda found: (found.severity, found.kind)):
-        members = list(group)
-        some = "; ".join(found.sentence for found in members[:EXAMPLES])
-        rows.append((severity, kind, len(members), some + (" …" if len(members) > EXAMPLES else "")))
-    return ("", "found", "count", "examples"), rows, (2,)
 
 
 def _in_words(counts: Mapping[str, int]) -> str:

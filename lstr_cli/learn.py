@@ -2,19 +2,20 @@
 
 import shlex
 import sys
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lstr.pipelines.progress import Failed
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import algorithm_option, device_option, inputs_options
 from lstr_cli.quantities import Seconds
 from lstr_cli.settings import set_option, setting
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+if TYPE_CHECKING:  # they bring numpy
+    from collections.abc import Iterator
 
     from lstr.pipelines.learning.job import Learnt
     from lstr.pipelines.learning.preparation import Planned
@@ -36,7 +37,7 @@ SOME_FAILED = 3
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: flow]")
 @algorithm_option
 @click.option("--init", metavar="MODEL|WEIGHTS", help="What the networks begin with: an earlier model file or weights.")
-@set_option
+@set_option()
 @setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @device_option
@@ -64,69 +65,55 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
       lstr learn videos/ labels.json -o cameras.lstr --recipe live
       lstr learn videos/ labels.json -o both.lstr --recipe fast --dry-run
     """
-    from lstr.pipelines.learning.job import learn, plan
-    from lstr.pipelines.learning.options import LearnOptions
-    from lstr_cli import console
-
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list, and after it the labels.")
+    from lstr.pipelines.learning.job import learn, plan
+    from lstr.pipelines.learning.options import LearnOptions
+
     chosen = LearnOptions(videos, labels, output, lists=lists, settings=settings, **options)
     if dry_run:
-        with closing(plan(chosen)) as events:
-            follow(events, as_json)
+        follow(plan(chosen), as_json)
         return
-    with closing(learn(chosen)) as events:
-        learnt = follow(events)
+    learnt = follow(learn(chosen))
     if make_default:
         from lstr.pipelines.detection.checkpoint import make_default as leave
 
         leave(learnt.model)
-    _show(console, learnt, as_json)
+    _show(learnt, as_json)
     if learnt.failed:
         some = ", ".join(failed.id for failed in learnt.failed[:5])
         console.say(f"{len(learnt.failed)} videos were left out: {some}")
         sys.exit(SOME_FAILED)
 
 
-def follow(events: "Iterable", plan_to_stdout: bool = False):
+def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     """Show what the job yields until it is finished; its result."""
     from lstr.pipelines.learning.plan import Doing
     from lstr.pipelines.learning.preparation import Planned
-    from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-    from lstr.pipelines.training.train import Findings
-    from lstr_cli import console
-    from lstr_cli.labels import table_of
 
     step = ""
-    with console.Bar("") as bar:
-        for event in events:
-            match event:
-                case Findings(source, findings):
-                    console.say_table(f"{source}:", *table_of(findings))
-                case Notice(text, warning):
-                    (console.warn if warning else console.say)(text)
-                case Planned():
-                    if plan_to_stdout:
-                        console.show_json({**event.plan.to_dict(), "model": str(event.model), "begun": event.begun})
-                    else:
-                        _say_plan(console, event)
-                case Doing():
-                    name = f"{event.number}/{event.steps} {event.step.name}"
-                    if name != step:
-                        console.say(f"{name}; about {console.clock(event.left)} left in all")
-                        step = name
-                    if event.total:
-                        bar.update(name, event.done, event.total, f"(all: {console.clock(event.left)})")
-                case Progress(what, done, total):
-                    bar.update(what, done, total)
-                case Failed():
-                    console.say(f"failed: {event.reason}\nhint: {event.hint}")
-                case Finished(result):
-                    return result
-    return None
+
+    def show(event: Any, bar: console.Bar) -> None:
+        nonlocal step
+        match event:
+            case Planned() if plan_to_stdout:
+                console.show_json({**event.plan.to_dict(), "model": str(event.model), "begun": event.begun})
+            case Planned():
+                _say_plan(event)
+            case Doing():
+                name = f"{event.number}/{event.steps} {event.step.name}"
+                if name != step:
+                    console.say(f"{name}; about {console.clock(event.left)} left in all")
+                    step = name
+                if event.total:
+                    bar.update(name, event.done, event.total, f"(all: {console.clock(event.left)})")
+            case Failed():
+                console.say(f"failed: {event.reason}\nhint: {event.hint}")
+
+    return console.follow(events, "", show)
 
 
-def _say_plan(console, planned: "Planned") -> None:
+def _say_plan(planned: "Planned") -> None:
     """What will be done, how long it takes and how much disk."""
     plan = planned.plan
     rows = [(f"{at}", step.name, console.clock(step.seconds)) for at, step in enumerate(plan.steps, start=1)]
@@ -141,7 +128,7 @@ def _say_plan(console, planned: "Planned") -> None:
     console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")
 
 
-def _show(console, learnt: "Learnt", as_json: bool) -> None:
+def _show(learnt: "Learnt", as_json: bool) -> None:
     if as_json:
         console.show_json({"model": str(learnt.model), "report": str(learnt.report), **learnt.about})
         return

@@ -2,6 +2,7 @@
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 
 MILLION = 1e6
@@ -25,18 +26,17 @@ def command(kind, as_json):
       lstr models --json | jq -r '.[] | [.kind, .parameters] | @tsv'
     """
     from lstr.pipelines.models import describe_models
-    from lstr_cli import console
 
     found = list(describe_models(kind))
     if as_json:
         console.show_json(found if kind is None else found[0])
     elif kind is None:
-        _show_all(console, found)
+        _show_all(found)
     else:
-        _show_one(console, found[0])
+        _show_one(found[0])
 
 
-def _show_all(console, found: list[dict]) -> None:
+def _show_all(found: list[dict]) -> None:
     columns = ("kind", "year", "parameters", "multiply-adds a chunk", "steps/s on 1 core", "on 2", *HEADLINES)
     rows = []
     for one in found:
@@ -48,7 +48,7 @@ def _show_all(console, found: list[dict]) -> None:
         console.say("benchmarks/models.py of the repository measures steps a second on this machine.")
 
 
-def _show_one(console, one: dict) -> None:
+def _show_one(one: dict) -> None:
     speed = one["speed"] or {}
     measured = [speed[key] for key in ("machine", "processor", "date") if key in speed]
     one_core, two_cores = _speeds(one)
@@ -74,11 +74,8 @@ def _show_one(console, one: dict) -> None:
 
 def _headline(one: dict, of: str) -> str:
     """The first published number of a data set, with its fellow readers' caveat left to `lstr models KIND`."""
-    return next((f"{result['value']:.1f}" for result in one["results"] if _is_detection(result, of)), "–")
-
-
-def _is_detection(result: dict, of: str) -> bool:
-    return result["of"].startswith(of) and "ahead" not in result["of"]
+    found = (result for result in one["results"] if result["of"].startswith(of) and "ahead" not in result["of"])
+    return next((f"{result['value']:.1f}" for result in found), "–")
 
 
 def _speeds(one: dict) -> tuple[str, str]:

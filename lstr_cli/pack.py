@@ -2,6 +2,7 @@
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 
 
@@ -36,7 +37,6 @@ def command(run, output, weights, metrics, title, make_default, as_json):
     from lstr.pipelines.info import describe
     from lstr.pipelines.model_files.packing import write_model
     from lstr.pipelines.model_files.parts import checkpoint_of, metrics_from
-    from lstr_cli import console
 
     about = {**({"title": title} if title else {}), **({"metrics": metrics_from(metrics)} if metrics else {})}
     model = write_model(Path(output), checkpoint_of(Path(run)), Path(weights) if weights else None, about)

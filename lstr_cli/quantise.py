@@ -1,12 +1,11 @@
 """`lstr quantise`: a model file to one whose feature networks compute in int8."""
 
-from contextlib import closing
-
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import flow_settings, runtime_setting
-from lstr_cli.settings import declared_set_option, setting
+from lstr_cli.settings import setting
 
 
 @click.command("quantise", cls=Command)
@@ -23,12 +22,10 @@ from lstr_cli.settings import declared_set_option, setting
     "chunks",
     type=click.IntRange(min=2),
     default=400,
-    show_default=True,
     help="How many quarter seconds of the videos are looked at: half to measure ranges, half to compare.",
 )
 @flow_settings
 @runtime_setting
-@declared_set_option
 @click.option("--json", "as_json", is_flag=True, help="Print what int8 costs as JSON.")
 def command(model, videos, output, as_json, **options):
     """Let the feature networks of a model file compute in whole numbers of 8 bits.
@@ -42,22 +39,10 @@ def command(model, videos, output, as_json, **options):
       lstr quantise fall.lstr videos/ -o small.lstr
       lstr quantise fall.lstr videos/ --labels labels.json -o small.lstr
     """
-    from lstr_cli import console
-
     console.say_waiting("loading networks…")
-    from lstr.pipelines.progress import Finished, Notice, Progress
     from lstr.pipelines.quantisation.job import QuantiseOptions, quantise
 
-    chosen = QuantiseOptions(model, output, **options)
-    with closing(quantise(videos, chosen)) as events, console.Bar("") as bar:
-        for event in events:
-            match event:
-                case Progress(what, done, total):
-                    bar.update(what, done, total)
-                case Notice():
-                    console.warn(event.text)
-                case Finished():
-                    quantised = event.result
+    quantised = console.follow(quantise(videos, QuantiseOptions(model, output, **options)))
     if as_json:
         console.show_json({"model": str(quantised.model.path), **quantised.measured})
         return

@@ -1,6 +1,5 @@
 """`--set NAME=VALUE`: what a command lets one change and few people do, so that it is no option of its own."""
 
-from collections.abc import Sequence
 from copy import copy
 
 import click
@@ -28,7 +27,7 @@ def setting(key: str, argument: str | None = None, **about):
 
 
 def settings_of(command: click.Command) -> list[Setting]:
-    """Those that a command declares."""
+    """The settings that a command declares."""
     return [param for param in command.params if isinstance(param, Setting)]
 
 
@@ -48,43 +47,29 @@ def join_settings(command: click.Command, args: list[str]) -> list[str]:
     return joined
 
 
-def set_option(command):
-    """`--set NAME=VALUE` of any NAME that the command does not declare, passed as the dict `settings`."""
-    return _set(command, _parse, "Change one setting; repeatable.")
+def set_option(prefix: str | None = "", one: str = "setting"):
+    """`--set NAME=VALUE` of any NAME that begins with a prefix, passed without it as the dict `settings`.
+
+    Without a prefix (None) it takes the settings alone that the command declares, and nothing is passed.
+    """
+
+    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+        settings = {}
+        for value in values:
+            key, equals, text = value.partition("=")
+            if prefix is None or (equals and key and not key.startswith(prefix)):
+                known = ", ".join(
+                    [*([f"{prefix}NAME"] if prefix else []), *(one.key for one in settings_of(ctx.command))]
+                )
+                raise click.BadParameter(f"{key!r} is no setting; write NAME=VALUE with one of: {known}.")
+            if not equals or not key:
+                raise click.BadParameter(f"{value!r} is not NAME=VALUE, as in model.n_heads=8.")
+            settings[key.removeprefix(prefix)] = text
+        return settings
+
+    about = {"metavar": "NAME=VALUE", "help": f"Change one {one}; repeatable.", "expose_value": prefix is not None}
+    return click.option("--set", "settings", multiple=True, callback=parse, **about)
 
 
-def model_set_option(command):
-    """The same of `model.NAME` alone, passed without that prefix."""
-    return _set(command, _parse_model, "Change one setting, such as model.n_heads=8; repeatable.")
-
-
-def declared_set_option(command):
-    """`--set NAME=VALUE` of the settings alone that the command declares."""
-    return _set(command, _refuse, "Change one of the settings below; repeatable.", expose_value=False)
-
-
-def _set(command, callback, text: str, **about):
-    about |= {"metavar": "NAME=VALUE", "multiple": True, "help": text}
-    return click.option("--set", "settings", callback=callback, **about)(command)
-
-
-def _parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        if not equals or not key:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE, as in model.n_heads=8.")
-        settings[key] = text
-    return settings
-
-
-def _parse_model(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings = _parse(ctx, param, values)
-    _refuse(ctx, param, tuple(key for key in settings if not key.startswith("model.")), ["model.NAME"])
-    return {key.removeprefix("model."): value for key, value in settings.items()}
-
-
-def _refuse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...], others: Sequence[str] = ()) -> None:
-    for value in values:
-        known = ", ".join([*others, *(one.key for one in settings_of(ctx.command))])
-        raise click.BadParameter(f"{value!r} is no setting; write NAME=VALUE with one of: {known}.")
+model_set_option = set_option("model.", "setting, such as model.n_heads=8")
+"""`--set model.NAME=VALUE`, passed as the dict `settings` by NAME."""

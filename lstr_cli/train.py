@@ -1,7 +1,10 @@
 """`lstr train`: features and labels to a checkpoint."""
 
+from typing import Any
+
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_train
 from lstr_cli.options import data_settings, device_option
@@ -23,12 +26,12 @@ from lstr_cli.settings import set_option, setting
     "training video, else thumos14; where model.kind is set, those of that kind]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
-@set_option
+@set_option()
 @click.option("--print-config", is_flag=True, help="Print all settings as JSON, for --config, and train nothing.")
-@click.option("--subset", default="training", show_default=True, help="Subset of the labels to train on.")
+@click.option("--subset", default="training", help="Subset of the labels to train on.")
 @data_settings
 @click.option("--eval-every", type=click.IntRange(min=1), metavar="EPOCHS", help="Evaluate, and keep best.pt.")
-@click.option("--eval-subset", default="validation", show_default=True, help="Subset to evaluate on.")
+@click.option("--eval-subset", default="validation", help="Subset to evaluate on.")
 @setting("readers", type=click.IntRange(min=1), help="Threads that read features ahead.  [default: up to 4]")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint where no other is named.")
@@ -49,53 +52,34 @@ def command(print_config, make_default, **options):
       lstr train data/THUMOS --labels data/data_info.json -o run --eval-every 1 --eval-subset testing
       torchrun --nproc-per-node 8 --no-python lstr train features --labels labels.json -o run
     """
-    from lstr.pipelines.training.train import TrainOptions
+    from lstr.pipelines.training.train import TrainOptions, planned_settings
 
+    chosen = TrainOptions(**options)
     if print_config:
-        _print_settings(TrainOptions(**options))
+        console.show_json(console.follow(planned_settings(chosen)))
     else:
-        _train(TrainOptions(**options), make_default)
-
-
-def _print_settings(options) -> None:
-    from lstr.pipelines.training.train import Findings, planned_settings
-    from lstr_cli import console
-    from lstr_cli.labels import table_of
-
-    for event in planned_settings(options):
-        match event:
-            case Findings(source, findings):
-                console.say_table(f"{source}:", *table_of(findings))
-            case _:
-                console.show_json(event.result)
+        _train(chosen, make_default)
 
 
 def _train(options, make_default: bool) -> None:
     """Train, with a line of progress, and one that stays for each evaluation and the end."""
-    from lstr.pipelines.progress import Finished, Notice
-    from lstr.pipelines.training.log import Step
-    from lstr.pipelines.training.train import Findings, Started, train
-    from lstr_cli import console
-    from lstr_cli.labels import table_of
+    from lstr.pipelines.training.train import Started, train
 
-    epochs, trained = 0, None
-    with console.Bar("steps") as bar:
-        for event in train(options):
-            match event:
-                case Findings(source, findings):
-                    console.say_table(f"{source}:", *table_of(findings))
-                case Notice(text, warning):
-                    (console.warn if warning else console.say)(text)
-                case Started(n_videos, n_chunks, n_classes, epochs):
-                    console.say(f"{n_videos} videos, {n_chunks} chunks, {n_classes} classes")
-                case Step():
-                    line = f"{event.epoch}/{epochs} loss {event.loss:.3f} lr {event.lr:.1e} {event.rate:.1f}/s"
-                    bar.update(event.stage or "train", event.step, event.steps, f"epoch {line}")
-                    if event.evaluation or event.step == event.steps:
-                        stage = f"{event.stage}: " if event.stage else ""
-                        console.say(f"{stage}step {event.step}/{event.steps} epoch {line}{_means(event.evaluation)}")
-                case Finished(trained):
-                    pass
+    epochs = 0
+
+    def show(event: Any, bar: console.Bar) -> None:
+        nonlocal epochs
+        if isinstance(event, Started):
+            epochs = event.epochs
+            console.say(f"{event.n_videos} videos, {event.n_chunks} chunks, {event.n_classes} classes")
+            return
+        line = f"{event.epoch}/{epochs} loss {event.loss:.3f} lr {event.lr:.1e} {event.rate:.1f}/s"
+        bar.update(event.stage or "train", event.step, event.steps, f"epoch {line}")
+        if event.evaluation or event.step == event.steps:
+            stage = f"{event.stage}: " if event.stage else ""
+            console.say(f"{stage}step {event.step}/{event.steps} epoch {line}{_means(event.evaluation)}")
+
+    trained = console.follow(train(options), "steps", show)
     if trained is None:  # another process of the run speaks
         return
     console.say(f"curves: {trained.curves}")

@@ -2,6 +2,7 @@
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Command
 
 
@@ -19,6 +20,5 @@ def command(model, output):
       lstr unpack fall.lstr -o fall
     """
     from lstr.pipelines.model_files.parts import unpack_model
-    from lstr_cli import console
 
     console.say(f"checkpoint: {unpack_model(model, output) / 'checkpoint.pt'}")

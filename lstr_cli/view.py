@@ -8,6 +8,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from time import monotonic
 
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS
@@ -326,17 +327,13 @@ def shorten(text: str, width: int) -> str:
     """Text of at most `width` columns, its middle left out where it is longer."""
     if cells(text) <= width:
         return text
-    half = max(1, (width - 1) // 2)
-    head, tail = "", ""
-    for letter in text:
-        if cells(head + letter) > half:
-            break
-        head += letter
-    for letter in reversed(text):
-        if cells(letter + tail) > width - 1 - cells(head):
-            break
-        tail = letter + tail
-    return f"{head}…{tail}"
+    head = _first(text, max(1, (width - 1) // 2))
+    return f"{head}…{_first(text[::-1], width - 1 - cells(head))[::-1]}"
+
+
+def _first(text: str, width: int) -> str:
+    """The first letters, as many as `width` columns have room for."""
+    return "".join(letter for letter, used in zip(text, accumulate(map(cells, text)), strict=True) if used <= width)
 
 
 def fit(text: str, width: int) -> str:

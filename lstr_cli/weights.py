@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from lstr_cli import console
 from lstr_cli.command import Group
 
 UNFIT = 4
@@ -40,7 +41,6 @@ def list_command(check_links, as_json):
     from lstr.extractors.home import home
     from lstr.extractors.weights.published_files import read_manifest
     from lstr.pipelines.weights.links import ask
-    from lstr_cli import console
 
     entries = read_manifest()
     links = ask(entries) if check_links else {}
@@ -50,17 +50,17 @@ def list_command(check_links, as_json):
     if as_json:
         console.show_json(rows)
         return
+    title = f"published weights, kept in {home()}"
     if not console.is_terminal():
-        columns = tuple(rows[0])
-        cells = [[_cell(row[column]) for column in columns] for row in rows]
-        console.show_table(f"published weights, kept in {home()}", columns, cells)
+        console.show_table(title, tuple(rows[0]), [row.values() for row in rows])
         return
     columns = ("here", "recipe", "stream", "network", "trained on", "NAME to fetch", *(["link"] if links else []))
-    shown = ("recipe", "stream", "network", "dataset", "fetched_as", *(["link"] if links else []))
-    for row in rows:
-        row["fetched_as"] = row["sha256_prefix"] or row["name"]
-    cells = [["✓" if row["here"] else "", *(_cell(row[key]) for key in shown)] for row in rows]
-    console.show_table(f"published weights, kept in {home()}", columns, cells)
+    cells = [
+        ("✓" if row["here"] else "", row["recipe"], row["stream"], row["network"], row["dataset"])
+        + (row["sha256_prefix"] or row["name"], *([row["link"]] if links else []))
+        for row in rows
+    ]
+    console.show_table(title, columns, cells)
     console.say("`lstr weights fetch NAME` brings one, or a recipe; --json shows addresses, licences and notes.")
 
 
@@ -82,7 +82,6 @@ def fetch_command(names, mirror):
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
     from lstr.pipelines.weights.published import fetch
-    from lstr_cli import console
 
     recipes: list[str] = []
     with console.Bar("MB") as bar:
@@ -117,7 +116,6 @@ def check_command(files, as_json):
       lstr weights check my_weights
     """
     from lstr.pipelines.weights.published import check
-    from lstr_cli import console
 
     verdicts = list(check(files))
     if as_json:
@@ -125,16 +123,10 @@ def check_command(files, as_json):
     else:
         columns = ("file", "state", "network", "stream", "published as", "videos seen", "sha256")
         rows = [(v.path, v.state, v.network, v.stream, v.published, v.seen, v.sha256[:DIGITS]) for v in verdicts]
-        console.show_table("weights", columns, [[_cell(cell) for cell in row] for row in rows])
+        console.show_table("weights", columns, rows)
     bad = [v for v in verdicts if v.state != "ok"]
     for verdict in bad:
         console.say(f"{verdict.state}: {verdict.path}: {verdict.reason}")
     if bad:
         console.say("hint: fetch it again with `lstr weights fetch`, or use another file.")
         sys.exit(UNFIT)
-
-
-def _cell(value) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else str(value)

@@ -3,9 +3,12 @@
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lstr.hints import in_python
+
+if TYPE_CHECKING:  # it brings numpy, and a shell that completes something waits for this module
+    from lstr.labels.check import Finding
 
 Result = TypeVar("Result")
 
@@ -25,6 +28,14 @@ class Notice:
 
     text: str
     warning: bool = True
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is odd or wrong in a label file."""
+
+    source: str
+    findings: "list[Finding]"
 
 
 @dataclass(frozen=True)

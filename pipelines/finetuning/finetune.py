@@ -35,9 +35,8 @@ from lstr.pipelines.finetuning.config import Networks, settle
 from lstr.pipelines.finetuning.folds import Pair, Parts, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from lstr.pipelines.finetuning.initial_weights import RANDOM
 from lstr.pipelines.finetuning.run_folder import Epoch, check_output
-from lstr.pipelines.progress import Failed, Finished, Notice, Progress
+from lstr.pipelines.progress import Failed, Findings, Finished, Notice, Progress
 from lstr.pipelines.training.ranks import Ranks, join_ranks
-from lstr.pipelines.training.train import Findings
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 
 

@@ -16,8 +16,7 @@ from lstr.pipelines.learning.preparation import Planned, prepare
 from lstr.pipelines.learning.steps import Steps
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.progress import Failed, Finished, Notice
-from lstr.pipelines.training.train import Findings
+from lstr.pipelines.progress import Failed, Findings, Finished, Notice
 
 OF_THIS_RUN = ("seconds", "checkpoint", "warnings")  # entries of an evaluation with times and paths of this machine
 

@@ -28,8 +28,7 @@ from lstr.pipelines.learning.parts import TRAINING, Parts, divide
 from lstr.pipelines.learning.plan import LearnPlan
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.progress import Notice
-from lstr.pipelines.training.train import Findings
+from lstr.pipelines.progress import Findings, Notice
 
 DIVIDED = "no subsets"  # a finding that is answered here, by holding out recordings
 

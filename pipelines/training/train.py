@@ -7,10 +7,10 @@ from pathlib import Path
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.devices import choose_device
-from lstr.labels.check import Finding, stop_at_errors
+from lstr.labels.check import stop_at_errors
 from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
-from lstr.pipelines.progress import Finished, Notice
+from lstr.pipelines.progress import Findings, Finished, Notice
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
 from lstr.pipelines.training.log import Step
@@ -71,14 +71,6 @@ class TrainOptions:
         file = read_config(self.config)["train"] if self.config else {}
         wanted = str(self.changes().get("train.deterministic", file.get("deterministic", False)))
         return override(TrainConfig(), {"deterministic": wanted}).deterministic
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What is odd or wrong in a label file."""
-
-    source: str
-    findings: list[Finding]
 
 
 @dataclass(frozen=True)

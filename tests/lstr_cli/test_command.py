@@ -10,7 +10,7 @@ import click
 import pytest
 
 from lstr_cli.command import RANK, SETTINGS, Command, name_of
-from lstr_cli.earlier import WORDS
+from lstr_cli.earlier import words_of
 from lstr_cli.main import COMMANDS, WIDEST_HELP, cli
 from lstr_cli.settings import settings_of
 from tests.support.mistakes import mistake
@@ -80,27 +80,36 @@ def test_an_option_means_the_same_in_every_command():
     assert {name for name in shared if len(meanings[name]) > 1} <= of_the_command
 
 
-@pytest.mark.parametrize(("commands", "old", "new"), WORDS)
-def test_earlier_words_work_with_a_warning(commands, old, new, capsys):
+EARLIER = [(name, *words) for name in ALL if name != "weights check" for words in words_of(ALL[name]).items()]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), EARLIER)
+def test_earlier_words_work_with_a_warning(name, old, new, capsys):
     """Each is no option any more, and is parsed as the new words are."""
-    for name in commands.split():
-        command = next(command for full, command in ALL.items() if full.split()[-1] == name and full != "weights check")
-        assert old not in {word for param in command.params for word in param.opts}
-        known = {param.opts[0]: param for param in command.params}
-        key = new.partition("=")[0]
-        param = known.get(key) or known[new.split()[0]]
-        kinds = {"seconds": "1", "size": "1MB", "integer range": "20", "float range": "0.5"}
-        choices = getattr(param.type, "choices", None)
-        value = str(choices[0]) if choices else kinds.get(param.type.name, "20")
-        args = _needed(command)
-        typed = [old, value] if "{}" in new else [old]
-        option, _, form = new.partition(" ")
-        parsed = command.make_context(name, [*args, *typed]).params
-        warned = capsys.readouterr().err.replace("\n", " ")
-        assert f"{old} is an earlier word" in warned and f"{option} {form.replace('{}', value)}" in warned
-        assert parsed == command.make_context(name, [*args, option, form.replace("{}", value)]).params
-        assert parsed != command.make_context(name, args).params or value == str(param.default)
-        assert capsys.readouterr().err == ""
+    command = ALL[name]
+    assert old not in {word for param in command.params for word in param.opts}
+    known = {param.opts[0]: param for param in command.params}
+    key = new.partition("=")[0]
+    param = known.get(key) or known[new.split()[0]]
+    kinds = {"seconds": "1", "size": "1MB", "integer range": "20", "float range": "0.5"}
+    choices = getattr(param.type, "choices", None)
+    value = str(choices[0]) if choices else kinds.get(param.type.name, "20")
+    args = _needed(command)
+    typed = [old, value] if "{}" in new else [old]
+    option, _, form = new.partition(" ")
+    parsed = command.make_context(name, [*args, *typed]).params
+    warned = capsys.readouterr().err.replace("\n", " ")
+    assert f"{old} is an earlier word" in warned and f"{option} {form.replace('{}', value)}" in warned
+    assert parsed == command.make_context(name, [*args, option, form.replace("{}", value)]).params
+    assert parsed != command.make_context(name, args).params or value == str(param.default)
+    assert capsys.readouterr().err == ""
+
+
+def test_every_earlier_word_is_known():
+    """What detect took, one command for all of them."""
+    words = "at-once flow-threads flow-backend runtime model-precision rgb-weights flow-weights flow embed max-chunks"
+    assert {f"--{word}" for word in f"{words} clock on-lag on-gap timeout".split()} == words_of(ALL["detect"]).keys()
+    assert len(EARLIER) == 80
 
 
 def _needed(command: click.Command) -> list[str]:

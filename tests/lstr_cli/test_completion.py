@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
 
 import click
 import pytest
 
+from lstr.config import WindowConfig
 from lstr.extractors.presets import PRESETS
+from lstr.kinds import KINDS, OURS, presets
 from lstr_cli import completion
 from lstr_cli.main import cli
 
@@ -33,14 +36,30 @@ def values(*words: str) -> list[str]:
 
 def test_names_are_those_of_the_program():
     """They stand in the completion, since importing what has them takes seconds."""
-    from lstr.pipelines.annotations.formats import readable, writable
-    from lstr.pipelines.detection.outputs import FORMATS
-    from lstr.pipelines.training.config import presets
-
-    assert set(completion.READABLE) == set(readable()) and set(completion.WRITABLE) == set(writable())
-    assert set(completion.DETECTED) == {*FORMATS, "all"}
     assert {*completion.RECIPES, "kinetics", "kinetics-fast"} == set(PRESETS)
     assert set(completion.PRESETS) == set(presets())
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_settings_of_a_kind_are_read_from_its_text(kind):
+    shared, settings = ({field.name for field in fields(config)} for config in (WindowConfig, KINDS[kind].config))
+    assert set(completion.own_settings(kind)) | shared == settings
+    assert all(completion.kind_of(preset) == kind for preset in (*KINDS[kind].presets, f"{kind}-small"))
+
+
+def test_settings_of_the_kind_that_is_chosen():
+    """By a setting or a preset of the same command line."""
+    named = ("--set", "model.kind=testra", "--set")
+    assert values("train", "f", *named, "model.dec") == ["model.decay="]
+    assert values("detect", "v", *named, "model.dec") == ["model.decay="]
+    assert values("train", "f", "--preset", "gatehub-thumos14", "--set", "model.gam") == [
+        "model.gamma=",
+        "model.gamma_background=",
+    ]
+    assert values("train", "f", "--preset", "small", "--set", "model.ce") == ["model.cell="]
+    assert (
+        values("train", "f", "--set", "model.dec") == [] == values("train", "f", "--preset", "x", "--set", "model.dec")
+    )
 
 
 def test_choices_and_names():
@@ -95,7 +114,7 @@ def test_anything_else_is_a_file(words, kind):
 def test_no_value_brings_torch():
     """As a shell calls it."""
     code = "import sys\nfrom lstr_cli.main import main\ntry: main()\nfinally: assert 'torch' not in sys.modules\n"
-    for words in ("lstr extract v --recipe f", "lstr detect v -f js", "lstr train f --set model."):
+    for words in ("lstr extract v --recipe f", "lstr detect v -f js", "lstr train f --set model.kind=mat --set model."):
         typed = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_LSTR_COMPLETE": "bash_complete"}
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | typed)
         assert run.returncode == 0 and run.stdout, run.stderr

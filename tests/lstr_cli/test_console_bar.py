@@ -9,11 +9,11 @@ from lstr_cli import console
 
 def test_piped_lines_tell_of_all_and_of_what_is_in_hand(monkeypatch, capsys):
     monkeypatch.setattr(console, "PLAIN_SECONDS", 0.0)
-    with console.JobBar("chunks", 30, lambda rate: "fast" if rate > 0 else "slow") as bar:
+    with console.JobBar("chunks", {"a": 10, "b": 20}, lambda rate: "fast" if rate > 0 else "slow") as bar:
         bar.update("a", 5, 10)
         bar.update("b", 2, 20)
-        bar.finish("a", 10)
-        bar.finish("b", 20)
+        bar.finish("a")
+        bar.finish("b")
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "all: 5/30 chunks fast: a 5/10"
     assert told[1].startswith("all: 7/30 chunks fast: a 5/10; b 2/20, 0:")
@@ -22,7 +22,7 @@ def test_piped_lines_tell_of_all_and_of_what_is_in_hand(monkeypatch, capsys):
 
 
 def test_piped_lines_are_few(capsys):
-    with console.JobBar("chunks", 1000, lambda rate: f"{rate:.0f}") as bar:
+    with console.JobBar("chunks", {"a": 1000}, lambda rate: f"{rate:.0f}") as bar:
         for done in range(1000):
             bar.update("a", done, 1000)
     assert capsys.readouterr().err == ""
@@ -31,13 +31,13 @@ def test_piped_lines_are_few(capsys):
 def test_a_terminal_has_a_line_for_each_in_hand(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=100, height=20))
-    with console.JobBar("chunks", 30, lambda rate: f"{'slow' if rate == 0 else 'fast'}") as bar:
+    with console.JobBar("chunks", {"a": 10, "b": 20}, lambda rate: f"{'slow' if rate == 0 else 'fast'}") as bar:
         bar.update("a", 1, 10)
         bar.update("b", 2, 20)
         assert len(bar._rich.tasks) == 3, "all, a, b"
-        bar.finish("a", 10)  # cut short: it counts as planned
+        bar.finish("a")  # cut short: it counts as planned
         assert [task.description for task in bar._rich.tasks] == ["all", "b"] and bar._rich.tasks[0].completed == 12
-        bar.finish("b", 20)
+        bar.finish("b")
     assert "all" in screen.getvalue() and "chunks" in screen.getvalue()
 
 

@@ -191,7 +191,9 @@ def test_it_goes_by_the_width(lstr, long, short, monkeypatch, columns, drawn):
 def test_colours_go_by_the_environment(monkeypatch, no_colour):
     sent = io.StringIO()
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("NO_COLOR", "1" if no_colour else "")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_colour:
+        monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(console, "_err", Console(file=sent, force_terminal=True, width=80, height=24))
     view = View()
     with console.Screen(view) as screen:

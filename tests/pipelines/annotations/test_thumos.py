@@ -11,6 +11,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos, thumos_numbers, to_thumos
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets
+from tests.support.mistakes import hint_for
 
 
 def thumos(annotated: AnnotationSet) -> AnnotationSet:
@@ -55,7 +56,8 @@ def test_thumos_mistakes():
     no_subset = AnnotationSet({"v": AnnotatedVideo((Segment(0, 1, "jump"),))})
     with pytest.raises(AnnotationError, match="subset None") as caught:
         to_thumos(no_subset)
-    assert "[[subset" in caught.value.hint
+    hint = "name it with --subset training, validation or testing."
+    assert hint_for(caught.value, "labels convert") == hint
     with pytest.raises(AnnotationError, match="names the class '7'"):
         from_thumos(Path("."), {Path("a.txt"): "v 1 2 7 0.5\n"})
     with pytest.raises(AnnotationError, match="no line of THUMOS"):

@@ -14,6 +14,7 @@ from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targ
 from lstr.pipelines.datasets.dataset import read_dataset, read_split
 from lstr.pipelines.features.joined_folders import StoredArray
 from lstr.windows.windows import gather
+from tests.support.mistakes import hint_for
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]
 STREAMS = (("rgb_kinetics_resnet50", 6), ("flow_kinetics_bninception", 4))
@@ -78,7 +79,7 @@ def test_which_data_set(tmp_path):
     info = published(root, {"a": some_targets(40, 1), "c": some_targets(22, 2)})
     with pytest.raises(LabelsError, match="data sets THUMOS, TVSeries") as caught:
         read_dataset(root, info)
-    assert "[[dataset=THUMOS]]" in caught.value.hint
+    assert hint_for(caught.value, "train") == "Choose: --set dataset=THUMOS"
     with pytest.raises(LabelsError, match="no data set 'HACS'"):
         read_dataset(root, info, dataset="HACS")
     assert set(read_dataset(root, info, dataset="TVSeries").labels.videos) == {"a", "c"}
@@ -91,7 +92,7 @@ def test_which_data_set(tmp_path):
         ({"class_names": ["Background", "A"]}, "shape"),
         ({"ignore_index": 2}, "Ambiguous"),
         ({"fps": 5}, "4 a second"),
-        ({"train_session_set": ["a", "z"]}, "[[skip_missing=true]]"),
+        ({"train_session_set": ["a", "z"]}, "--set skip_missing=true"),
     ],
 )
 def test_a_data_info_that_does_not_fit(tmp_path, changes, words):
@@ -99,7 +100,7 @@ def test_a_data_info_that_does_not_fit(tmp_path, changes, words):
     info = published(root, {"a": some_targets(40, 1), "c": some_targets(22, 2)}, name="Mine", **changes)
     with pytest.raises(LabelsError) as caught:
         read_dataset(root, info)
-    assert words in str(caught.value) + caught.value.hint
+    assert words in str(caught.value) + hint_for(caught.value, "train")
 
 
 def test_several_roots(tmp_path):
@@ -113,7 +114,8 @@ def test_several_roots(tmp_path):
     other = features(tmp_path / "three", {"x": 30}, streams=(("rgb_anet_resnet50", 6), STREAMS[1]))
     with pytest.raises(RecipeError, match="different features") as caught:
         read_split([one, other], info, "training")
-    assert "[[rgb" in caught.value.hint
+    hint = "name the same two in both with --set rgb_features=NAME and --set flow_features=NAME."
+    assert hint_for(caught.value, "evaluate") == hint
 
 
 def test_no_rows_open_no_file(tmp_path):
@@ -136,7 +138,7 @@ def test_streams_by_name(tmp_path):
     info = published(root, {"a": some_targets(40, 1), "c": some_targets(22, 2)}, name="data")
     with pytest.raises(RecipeError, match="several rgb features") as caught:
         read_split(root, info, "training")
-    assert "[[rgb=rgb_anet_resnet50]]" in caught.value.hint
+    assert hint_for(caught.value, "evaluate") == "choose: --set rgb_features=rgb_anet_resnet50"
     assert read_dataset(root, info, ("rgb_anet_resnet50", "flow_anet_resnet50")).split("training").dims == (8, 7)
     with pytest.raises(RecipeError, match="named rgb_clip"):
         read_dataset(root, info, ("rgb_clip", None))
