@@ -91,6 +91,9 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
     formats = ",".join(filter(None, (VIDEO, SOUND, more, opening.demuxer)))
     options = {**opening.options, "protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
     hardware = HWAccel(opening.hardware, allow_software_fallback=True) if opening.hardware else None
+    # some versions of torchvision have FFmpeg's threads call Python with their errors; one that frees a decoder there
+    # waits for itself, and all other threads for it
+    av.logging.set_level(None)
     open_with = partial(av.open, options=options, timeout=opening.timeout, hwaccel=hardware)
     try:
         return open_with(opened, "r", opening.demuxer, metadata_errors="ignore")

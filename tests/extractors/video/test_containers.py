@@ -214,3 +214,11 @@ def test_a_header_that_declares_a_huge_picture_takes_no_memory(tmp_path, secret,
         outcome == "24" if name in ("v.mp4", "v.avi") else "is not a readable video" in outcome or "pixels" in outcome
     )
     assert int(more) < 64 * 1024  # KiB
+
+
+def test_threads_of_ffmpeg_do_not_call_python(tmp_path):
+    """As they would once torchvision 0.21 to 0.25 was imported, which may stop all threads for ever."""
+    write_video(tmp_path / "a.mp4", range(0, 600, 25))
+    av.logging.set_level(av.logging.ERROR)
+    with open_container(tmp_path / "a.mp4"):
+        assert av.logging.get_level() is None
