@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.pipelines.detection.detect import detect as detect
     from lstr.pipelines.detection.networks import NetworkOptions as NetworkOptions
     from lstr.pipelines.detection.sources import Limits as Limits
-    from lstr.pipelines.model_files.opening import load as load
+    from lstr.pipelines.model_files.model_file import load as load
     from lstr.streaming import create as create
     from lstr.streaming import step as step
     from lstr.timeline import Thresholds as Thresholds
@@ -54,7 +54,7 @@ _NAMES = {
     "extract": ("lstr.pipelines.calls", "extract"),
     "finetune": ("lstr.pipelines.calls", "finetune"),
     "learn": ("lstr.pipelines.calls", "learn"),
-    "load": ("lstr.pipelines.model_files.opening", "load"),
+    "load": ("lstr.pipelines.model_files.model_file", "load"),
     "read_labels": ("lstr.pipelines.annotations.label_file", "read_label_file"),
     "step": ("lstr.streaming", "step"),
     "train": ("lstr.pipelines.calls", "train"),
