@@ -43,7 +43,7 @@ _NAMES = {
     "Limits": ("lstr.pipelines.detection.sources", "Limits"),
     "LiveOptions": ("lstr.extractors.video.live_reader", "LiveOptions"),
     "LstrError": ("lstr.errors", "LstrError"),
-    "NetworkOptions": ("lstr.pipelines.detection.sources", "NetworkOptions"),
+    "NetworkOptions": ("lstr.pipelines.detection.networks", "NetworkOptions"),
     "Segment": ("lstr.labels.segment", "Segment"),
     "Thresholds": ("lstr.timeline", "Thresholds"),
     "Timeline": ("lstr.timeline", "Timeline"),
