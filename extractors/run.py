@@ -1,14 +1,15 @@
 """Networks that were built, on chunks: their features in numpy, whatever computes them."""
 
+from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,26 +68,14 @@ Pending = tuple[Chunk, ChunkFlow | None]
 """A chunk, and its flow on its way."""
 
 
-class Networks(Mapping[str, "nn.Module"]):
+class Networks(UserDict[str, Any]):
     """Networks by stream, each built when it is first needed: one that was converted before is not needed at all."""
 
     def __init__(self, make: "Mapping[str, Callable[[], nn.Module]]"):
-        self._make = dict(make)
-        self._built: dict[str, nn.Module] = {}
+        super().__init__({stream: cache(build) for stream, build in make.items()})
 
     def __getitem__(self, stream: str) -> "nn.Module":
-        if stream not in self._built:
-            self._built[stream] = self._make[stream]()
-        return self._built[stream]
-
-    def __contains__(self, stream: object) -> bool:
-        return stream in self._make  # a mapping's own would build it
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._make)
-
-    def __len__(self) -> int:
-        return len(self._make)
+        return self.data[stream]()
 
 
 class TwoStream:

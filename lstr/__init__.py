@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.pipelines.detection.detect import detect as detect
     from lstr.pipelines.detection.networks import NetworkOptions as NetworkOptions
     from lstr.pipelines.detection.sources import Limits as Limits
-    from lstr.pipelines.model_files.opening import load as load
+    from lstr.pipelines.model_files.model_file import load as load
     from lstr.streaming import create as create
     from lstr.streaming import step as step
     from lstr.timeline import Thresholds as Thresholds
@@ -43,7 +43,7 @@ _NAMES = {
     "Limits": ("lstr.pipelines.detection.sources", "Limits"),
     "LiveOptions": ("lstr.extractors.video.live_reader", "LiveOptions"),
     "LstrError": ("lstr.errors", "LstrError"),
-    "NetworkOptions": ("lstr.pipelines.detection.sources", "NetworkOptions"),
+    "NetworkOptions": ("lstr.pipelines.detection.networks", "NetworkOptions"),
     "Segment": ("lstr.labels.segment", "Segment"),
     "Thresholds": ("lstr.timeline", "Thresholds"),
     "Timeline": ("lstr.timeline", "Timeline"),
@@ -54,7 +54,7 @@ _NAMES = {
     "extract": ("lstr.pipelines.calls", "extract"),
     "finetune": ("lstr.pipelines.calls", "finetune"),
     "learn": ("lstr.pipelines.calls", "learn"),
-    "load": ("lstr.pipelines.model_files.opening", "load"),
+    "load": ("lstr.pipelines.model_files.model_file", "load"),
     "read_labels": ("lstr.pipelines.annotations.label_file", "read_label_file"),
     "step": ("lstr.streaming", "step"),
     "train": ("lstr.pipelines.calls", "train"),

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -58,13 +58,6 @@ DIS_PRESETS = {
 FARNEBACK = (0.5, 3, 15, 3, 5, 1.2, 0)
 
 
-class PairFlow(Protocol):
-    """OpenCV's dense optical flow of one pair."""
-
-    def calc(self, before: NDArray[np.uint8], after: NDArray[np.uint8], flow: None, /) -> NDArray[np.float32]:
-        """Flow (H, W, 2) in pixels between two grey images (H, W)."""
-
-
 def check_optflow() -> None:
     """Raise FlowError when `cv2` lacks `optflow`, which plain opencv-python lacks and may have overwritten."""
     if not hasattr(cv2, "optflow"):
@@ -85,19 +78,21 @@ def to_bytes(flow: NDArray[np.float32]) -> NDArray[np.uint8]:
 _made = threading.local()
 
 
-def _opencv(name: str, shape: tuple[int, ...], make: Callable[[], PairFlow]) -> PairFlow:
-    """This thread's OpenCV object for one size: TV-L1's keeps fewer scales for ever after a small image."""
-    objects: dict[tuple[int, ...], PairFlow] = vars(_made).setdefault(name, {})
-    if shape not in objects:
-        objects[shape] = make()
-    return objects[shape]
+def _calculate(
+    name: str, make: Callable[[], Any], before: NDArray[np.uint8], after: NDArray[np.uint8]
+) -> NDArray[np.float32]:
+    """Flow (H, W, 2) by this thread's OpenCV object for one size: TV-L1's keeps fewer scales after a small image."""
+    objects: dict[tuple[int, ...], Any] = vars(_made).setdefault(name, {})
+    if before.shape not in objects:
+        objects[before.shape] = make()
+    return objects[before.shape].calc(before, after, None)
 
 
 def opencv_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
     """OpenCV's TV-L1 of one pair of grey images (H, W) as (H, W, 2), pixels."""
     check_optflow()
     make = cv2.optflow.DualTVL1OpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
-    return _opencv("tvl1", before.shape, make).calc(before, after, None)
+    return _calculate("tvl1", make, before, after)
 
 
 def tvl1_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -123,8 +118,7 @@ def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]
             f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.", "use [[algorithm=tvl1]]."
         )
     create = cv2.DISOpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
-    make = partial(create, DIS_PRESETS[algorithm])
-    return _opencv(algorithm, before.shape, make).calc(before, after, None)
+    return _calculate(algorithm, partial(create, DIS_PRESETS[algorithm]), before, after)
 
 
 def farneback_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:

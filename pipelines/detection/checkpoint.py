@@ -10,8 +10,7 @@ from lstr.errors import CheckpointError
 from lstr.extractors.home import DEFAULTS, default_model, home
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.model_files.description import is_demo
-from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.model_files.opening import open_checkpoint
+from lstr.pipelines.model_files.model_file import is_model, open_checkpoint, open_model
 
 
 def find_checkpoint(path: str | Path | None) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.model_files.description import is_demo
-from lstr.pipelines.model_files.opening import assumptions_of
+from lstr.pipelines.model_files.model_file import assumptions_of
 from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 
 

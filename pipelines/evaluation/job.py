@@ -26,7 +26,7 @@ from lstr.pipelines.evaluation.operating_curves import at_level, choose_levels, 
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
-from lstr.pipelines.model_files.opening import assumptions_of, open_checkpoint
+from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_chunks import choose_thresholds, scores_by_class
 from lstr.pipelines.thresholds.stored import write_thresholds

@@ -1,7 +1,6 @@
 """The recipe of the features a checkpoint was trained on, compared with the features and networks it is to use."""
 
 import shlex
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,17 +51,6 @@ def _mismatch(loaded: Checkpoint, different: list[str]) -> list[str]:
     ]
 
 
-def known_sources(loaded: Checkpoint, streams: Collection[str]) -> dict[str, str | None]:
-    """Where the weights of some of a checkpoint's networks are, as far as it is known; None for random ones.
-
-    Raises WeightsError where they are known and gone.
-    """
-    if is_model(loaded.path):
-        model = open_model(loaded.path)
-        return {stream: model.source(stream) for stream in streams}
-    return find_networks(loaded, streams)
-
-
 def networks_of(
     loaded: Checkpoint,
     rgb_weights: str | None,
@@ -74,9 +62,9 @@ def networks_of(
     """The feature networks a checkpoint needs for raw video, of the streams its model takes, and what to warn of.
 
     Weights that are None are found where the checkpoint's file or run has them. `algorithm` of optical flow is the
-    recipe's where it is None. With `allow`, other weights or flow than the
-    recipe's are taken, and the difference is the warning; without, RecipeError has it. Raises CheckpointError when it
-    does not record its recipe, WeightsError when the weights are not at hand.
+    recipe's where it is None. With `allow`, other weights or flow than the recipe's are taken, and the difference is
+    the warning; without, RecipeError has it. Raises CheckpointError when it does not record its recipe, WeightsError
+    when the weights are not at hand.
     """
     recipe = recipe_of(loaded)
     if recipe is None:
@@ -86,7 +74,11 @@ def networks_of(
         )
     requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
     files = {"rgb": rgb_weights, "flow": flow_weights}
-    files |= known_sources(loaded, [stream for stream in recipe.streams if files[stream] is None])
+    missing = [stream for stream in recipe.streams if files[stream] is None]
+    if is_model(loaded.path):
+        files |= {stream: open_model(loaded.path).source(stream) for stream in missing}
+    else:
+        files |= find_networks(loaded, missing)
     sources = WeightSources(files["rgb"], files["flow"], loaded.calibration, recipe.calibrated_on)
     twostream = build_as(requested, sources, device)
     different = differences(twostream.recipe, recipe)

@@ -1,7 +1,7 @@
 """For each video the networks that have not seen it, where its weights come in folds."""
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -54,7 +54,7 @@ class FoldNetworks:
                 self.cards[stream] = cards_of(source, stream, len(folds))
             elif source and (card := read_card(network_file(source, stream))):
                 self.cards[stream] = (card,)
-        self._made: OrderedDict[tuple[int | None, ...], TwoStream] = OrderedDict()
+        self._made = lru_cache(KEPT)(self._make)
         self._making = Lock()
 
     def of(self, video_id: str, sha256: str | None) -> Chosen:
@@ -66,21 +66,11 @@ class FoldNetworks:
             return Chosen(self.twostream, None, None)
         folds = {stream: blind_fold(cards, video_id, sha256) for stream, cards in self.cards.items()}
         seen = (s for s, cards in self.cards.items() if cards[folds[s] or 0].has_seen(video_id, sha256))
-        return Chosen(self._made_for(folds), next(filter(None, folds.values()), None), tuple(seen))
-
-    def _made_for(self, folds: dict[str, int | None]) -> TwoStream:
-        if not any(folds.values()):
-            return self.twostream
-        key = tuple(folds.get(stream) for stream in self.recipe.streams)
         with self._making:
-            if key not in self._made:
-                while len(self._made) >= KEPT:
-                    self._made.popitem(last=False)
-                self._made[key] = self._make(folds)
-            self._made.move_to_end(key)
-            return self._made[key]
+            twostream = self._made(**folds) if any(folds.values()) else self.twostream
+        return Chosen(twostream, next(filter(None, folds.values()), None), tuple(seen))
 
-    def _make(self, folds: dict[str, int | None]) -> TwoStream:
+    def _make(self, **folds: int | None) -> TwoStream:
         networks = dict(self.twostream.networks)
         parts: dict[str, Any] = {}
         sources = self.twostream.sources

@@ -27,7 +27,7 @@ RUN_PATH = (
     "lstr.extractors.networks.runtimes.openvino_runtime",
     "lstr.extractors.twostream",
     "lstr.pipelines.detection.job",
-    "lstr.pipelines.model_files.opening",
+    "lstr.pipelines.model_files.model_file",
     "lstr_cli.detect",
 )
 """What turns a video and a model file into events: it imports torch where a part that is torch's begins, not before."""
