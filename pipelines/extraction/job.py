@@ -10,17 +10,15 @@ from lstr.extractors.devices import choose_device, release_memory, videos_at_onc
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.run import TwoStream
 from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.outcome import Outcome, Summary
 from lstr.pipelines.extraction.plan import Plan, Share, make_plan, share, this_machine
-from lstr.pipelines.extraction.prepare import as_begun, prepare, training_ids
+from lstr.pipelines.extraction.prepare import as_begun, prepare
 from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.extraction.resume import Engine, resume
 from lstr.pipelines.extraction.video import VideoExtractor
-from lstr.pipelines.features.folder import Features
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.converted import run_on
@@ -61,7 +59,7 @@ class _Site:
 def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
     """What `extract` would do with videos {id: source}; makes nothing. Raises as `extract` does before its work."""
     with _site(options) as site:
-        _begun(videos, site.options)
+        as_begun(videos, site.options)
         return _plan(videos, site)
 
 
@@ -74,7 +72,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
     MissingPathError, NetworkRuntimeError, OutputError, RecipeError or WeightsError for what concerns all videos.
     """
     with _site(options) as site:
-        begun = _begun(videos, site.options)
+        begun = as_begun(videos, site.options)
         planned = _plan(videos, site)
         yield planned
         with flow_workers(options.recipe.algorithm, options.threads, *site.flow) as flow:
@@ -124,13 +122,6 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
     choose_runtime(options.runtime, device)
     sharing = partial(share, this_machine(device), processes=options.workers, threads=options.threads)
     yield _Site(replace(options, device=device), device, sharing)
-
-
-def _begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, Features] | None:
-    """The options as `as_begun` has them. What the job cannot do is refused here, before any video is looked at."""
-    if options.calibrate:
-        training_ids(options.calibrate, videos)
-    return as_begun(videos, options)
 
 
 def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:

@@ -31,22 +31,21 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
                 f"{label!r} is no class of {loaded.path}, and no threshold.",
                 f"its classes are {', '.join(loaded.classes)}; thresholds are {', '.join(NAMES)}.",
             )
-        chosen[label] = values if isinstance(values, Thresholds) else changed(stored.get(label, {}), checked(values))
+        if isinstance(values, Thresholds):
+            chosen[label] = values
+        elif isinstance(values, Mapping) and is_values(values):
+            chosen[label] = changed(stored.get(label, {}), values)
+        else:
+            raise ThresholdError(
+                f"{values!r} are no thresholds of a class.",
+                f"use a Thresholds, or values of {', '.join(NAMES)} by name.",
+            )
     return chosen
 
 
 def is_values(choice: Mapping[str, Any]) -> bool:
     """Whether a mapping has thresholds by name, not by class."""
     return all(name in NAMES and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
-
-
-def checked(values: Any) -> Mapping[str, Any]:
-    """One class's values by name. Raises ThresholdError for anything else."""
-    if not isinstance(values, Mapping) or not is_values(values):
-        raise ThresholdError(
-            f"{values!r} are no thresholds of a class.", f"use a Thresholds, or values of {', '.join(NAMES)} by name."
-        )
-    return values
 
 
 def delay_of(choice: ThresholdChoice) -> dict[str, float]:
