@@ -24,8 +24,8 @@ from lstr_cli.settings import declared_set_option, setting
 if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.extraction.job import Event
     from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.extraction.outcome import Outcome, Summary
     from lstr.pipelines.extraction.plan import Plan
+    from lstr.pipelines.extraction.resume import Outcome, Summary
     from lstr.pipelines.progress import Failed
 
 SOME_FAILED = 3
@@ -135,8 +135,8 @@ def _options(output, calibrate, cache, **others: Any) -> "ExtractOptions":
 def _follow(console, events: "Iterable[Event]") -> "Summary":
     """Show what a job yields until it is finished; its summary."""
     from lstr.pipelines.extraction.job import Prepared
-    from lstr.pipelines.extraction.outcome import Outcome
     from lstr.pipelines.extraction.plan import Plan
+    from lstr.pipelines.extraction.resume import Outcome
     from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
     with ExitStack() as shown:

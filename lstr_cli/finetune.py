@@ -123,7 +123,7 @@ def command(videos, lists, init, as_json, **options):
 
 def _follow(events: "Iterable[Event]") -> "Finetuned | None":
     """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.extraction.outcome import Outcome
+    from lstr.pipelines.extraction.resume import Outcome
     from lstr.pipelines.finetuning.finetune import Filled, Filling
     from lstr.pipelines.finetuning.run_folder import Epoch
     from lstr.pipelines.progress import Failed, Finished, Notice, Progress

@@ -12,12 +12,11 @@ from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
 from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.outcome import Outcome, Summary
 from lstr.pipelines.extraction.plan import Plan, Share, make_plan, share, this_machine
 from lstr.pipelines.extraction.prepare import as_begun, prepare
 from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from lstr.pipelines.extraction.resume import Engine, resume
+from lstr.pipelines.extraction.resume import Engine, Outcome, Summary, resume
 from lstr.pipelines.extraction.video import VideoExtractor
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place

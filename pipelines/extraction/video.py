@@ -29,7 +29,7 @@ from lstr.pipelines.extraction.chunk_cache import (
     decoded_facts,
 )
 from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.outcome import Outcome, failed
+from lstr.pipelines.extraction.resume import Outcome, failed
 from lstr.pipelines.failures import Failure, failure_of
 from lstr.pipelines.features.folder import FeatureFolder, Features
 from lstr.pipelines.features.remote_folder import open_folder

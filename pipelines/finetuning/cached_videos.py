@@ -13,8 +13,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
-from lstr.pipelines.extraction.outcome import Outcome, failed
-from lstr.pipelines.extraction.resume import together
+from lstr.pipelines.extraction.resume import Outcome, failed, together
 from lstr.pipelines.failures import Failure, failure_of
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand

@@ -7,7 +7,6 @@ import pytest
 
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.inputs import find_videos
-from lstr.pipelines.extraction.outcome import Outcome, Summary
 from lstr.pipelines.extraction.plan import (
     Plan,
     Planned,
@@ -18,6 +17,7 @@ from lstr.pipelines.extraction.plan import (
     measured_rate,
     row_bytes,
 )
+from lstr.pipelines.extraction.resume import Outcome, Summary
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl
 
