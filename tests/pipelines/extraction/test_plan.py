@@ -49,8 +49,8 @@ def test_the_plan_of_a_job_half_done(half_done):
         "scene_02": "done",
         "scene_03": "done",
     }
-    assert plan.hours == 20 / 3600 and plan.hours_to_do == 10 / 3600 and plan.chunks == 40
-    assert plan.failed_before == 1 and plan.share == Share(2, 3), "of what is not done"
+    assert plan.to_dict()["hours"] == 20 / 3600 and plan.to_dict()["hours_to_do"] == 10 / 3600 and plan.chunks == 40
+    assert plan.to_dict()["failed_before"] == 1 and plan.share == Share(2, 3), "of what is not done"
     assert 40 * 4 * (2048 + 1024) < plan.bytes < 41 * 4 * (2048 + 1024) < plan.free_bytes
     spent = sum(plan_record["seconds"]["total"] * plan_record["threads"] for plan_record in records(half_done[1]))
     assert plan.seconds == pytest.approx(40 * spent / 40 / 6) and "by the 2 done here" in plan.rate.origin
