@@ -84,7 +84,8 @@ def _show_side_by_side(judged: Sequence[Judged]) -> None:
 
 
 def _show_means(judged: Sequence[Judged]) -> None:
-    rows = [[*([entry.name] if len(judged) > 1 else []), *cells] for entry, cells in mean_rows(judged)]
+    names = len(judged) > 1
+    rows = [[*([entry.name] * names), *map(str.rstrip, cells)] for entry, cells in mean_rows(judged)]
     columns = [*(["checkpoint"] if len(judged) > 1 else []), "convention", "mAP", "mcAP", "videos", "chunks"]
     interval = judged[0].document["interval"]
     title = "means"

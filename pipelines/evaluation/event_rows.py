@@ -125,9 +125,7 @@ def mean_rows(judged: Sequence[Judged]) -> Iterator[tuple[Judged, list[str]]]:
         document = entry.document
         for name, found in document["conventions"].items():
             edges = (document["interval"] or {}) if name == document["convention"] else {}
-            means = [
-                f"{figure_text(found[mean])} {interval_text(edges.get(mean))}".rstrip() for mean in ("mAP", "mcAP")
-            ]
+            means = [f"{figure_text(found[mean])} {interval_text(edges.get(mean))}" for mean in ("mAP", "mcAP")]
             code = f" ({document['published_rule']})" if name == "published" else ""
             seen = f", {found['seen']} seen" if "seen" in found else ""
             yield entry, [f"{name}{code}", *means, f"{found['videos']}{seen}", str(found["chunks"])]
