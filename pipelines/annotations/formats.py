@@ -98,28 +98,22 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
 
     Raises AnnotationError and MissingPathError.
     """
-    annotated = _read(path, options)
+    chosen = format_named(options.source_format) if options.source_format else None
+    if path.is_dir():
+        annotated = _read_folder(path, chosen, options)
+    elif not path.exists():
+        raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
+    elif form := chosen or recognise(path):
+        annotated = _read_as(form, path, _stem(path), options)
+    else:
+        hint = f"name it with [[source_format]]: {', '.join(readable())}."
+        raise AnnotationError(f"The format of {path} cannot be recognised.", hint)
     if options.frames:
         annotated = annotated.in_seconds(options.frames)
     try:
         return annotated if options.lenient else annotated.checked()
     except AnnotationError as error:
         raise AnnotationError(f"{path}: {error}", error.hint) from error
-
-
-def _read(path: Path, options: ConvertOptions) -> AnnotationSet:
-    if not path.exists():
-        raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
-    chosen = format_named(options.source_format) if options.source_format else None
-    if path.is_dir():
-        return _read_folder(path, chosen, options)
-    form = chosen or recognise(path)
-    if form is None:
-        known = ", ".join(readable())
-        raise AnnotationError(
-            f"The format of {path} cannot be recognised.", f"name it with [[source_format]]: {known}."
-        )
-    return _read_as(form, path, _stem(path), options)
 
 
 def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
@@ -187,7 +181,13 @@ def convert(
     annotated = AnnotationSet({})
     for source in sources:
         annotated = annotated.merged(read_annotations(Path(source), options))
-    annotated = changed(annotated, options)
+    if options.as_labels:
+        annotated = annotated.without_scores()
+    annotated = annotated.with_subsets(options.subsets)
+    if options.classes:
+        annotated = replace(annotated, classes=options.classes)
+    if folder := options.video:
+        annotated = annotated.each(lambda video_id, video: replace(video, media=_media(folder, video_id)))
     for video_id in annotated.videos:
         if fault := fault_of(video_id):
             raise AnnotationError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
@@ -198,18 +198,6 @@ def convert(
         written = form.write(Path(output), annotated, options)
         result.files, result.left_out = written.files, written.left_out
     return result
-
-
-def changed(annotated: AnnotationSet, options: ConvertOptions) -> AnnotationSet:
-    """The annotations without scores, with other subsets and classes, or on other videos, as the options have it."""
-    if options.as_labels:
-        annotated = annotated.without_scores()
-    annotated = annotated.with_subsets(options.subsets)
-    if options.classes:
-        annotated = replace(annotated, classes=options.classes)
-    if folder := options.video:
-        annotated = annotated.each(lambda video_id, video: replace(video, media=_media(folder, video_id)))
-    return annotated
 
 
 def _media(path: Path, video_id: str) -> str:

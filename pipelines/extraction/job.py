@@ -88,14 +88,18 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
                 state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see [[calibrate]])"
                 text = f"{random} networks carry random weights{state}; bring published ones with [[weights=kinetics]]."
                 yield Notice(text)
-            engine = _engine(planned, options, site)
-            if engine is None:
+            config = options.for_workers(site.device, planned.share.threads)
+            to_do: Mapping[str, Place] = planned.longest_first()
+            if site.portion:
+                engine: Engine = partial(over_cluster, config=config, portion=site.portion, most=options.workers)
+            elif planned.share.processes > 1:
+                gpus = this_machine(site.device).gpus
+                engine = partial(over_processes, config=config, processes=planned.share.processes, gpus=gpus)
+            else:
                 caches = caches_of(options.cache, twostream.recipe) if options.cache else []
                 damaged, at_once = options.allow_damaged, videos_at_once(site.device)
                 extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, damaged, at_once)
                 engine, to_do = extractor.engine, videos
-            else:
-                to_do = planned.longest_first()
             del twostream  # each process has its own
             release_memory()
             summary = Summary()
@@ -131,14 +135,3 @@ def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
     if isinstance(planned.output, Path) and len(planned.of("done")) < len(planned.videos):
         check_writable(planned.output)
     return planned
-
-
-def _engine(planned: Plan, options: ExtractOptions, site: _Site) -> Engine | None:
-    """What extracts in other processes; None where this one does."""
-    config = options.for_workers(site.device, planned.share.threads)
-    if site.portion:
-        return partial(over_cluster, config=config, portion=site.portion, most=options.workers)
-    if planned.share.processes == 1:
-        return None
-    gpus = this_machine(site.device).gpus
-    return partial(over_processes, config=config, processes=planned.share.processes, gpus=gpus)

@@ -41,9 +41,8 @@ FLOW_SECONDS = {
     "farneback": 0.1,
     "difference": 0.002,
 }
-# Processes: their threads share one lock of Python; chosen so that two cores, where a second process was measured to
-# gain nothing, get one, and not measured on more
-CORES = 4  # per process
+CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
+# measured to gain nothing, get one, and not measured on more
 MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 DOCUMENTED = "an estimate by the documentation's table of speed"
