@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,12 @@ def append_jsonl(path: Path, value: object) -> None:
             file.write(b"\n" * cut + to_json(value).encode() + b"\n")
     except OSError as error:
         raise unwritable(path.parent, error) from error
+
+
+def keep_jsonl(path: Path, is_kept: Callable[[Any], bool]) -> None:
+    """Leave those values in a JSONL file, where there is one, and no line that a kill cut short."""
+    if path.exists():
+        write_jsonl(path, filter(is_kept, read_jsonl(path)))
 
 
 def read_jsonl(path: Place) -> list[Any]:
