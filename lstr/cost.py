@@ -14,16 +14,16 @@ from lstr.kinds import make_model
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a model of one size."""
+    """What a model of one size costs."""
 
     parameters: int
     """Numbers that training changes."""
     multiply_adds: int
-    """Of matrix products and convolutions, for one chunk of a stream whose memory is full; a mean over a stride."""
+    """Multiplications in matrix products and convolutions, of one chunk of a stream with a full memory; a mean."""
 
 
 def attention_flops(queries: torch.Size, keys: torch.Size, values: torch.Size, *_: object, **__: object) -> int:
-    """Of the scores and the weighted sum, from shapes (batch, heads, tokens, width)."""
+    """FLOPs of the scores and the weighted sum, from shapes (batch, heads, tokens, width)."""
     batch, heads, asked, width = queries
     return 2 * batch * heads * asked * keys[2] * (width + values[3])
 

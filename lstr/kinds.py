@@ -124,7 +124,7 @@ def configure(kind: str = "lstr", **settings: Any) -> WindowConfig:
 
 
 def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
-    """As `lstr.settings.override`, where the kind may be changed too: the new one takes the settings that it has."""
+    """Like `lstr.settings.override`, where the kind may be changed too: the new one takes the settings that it has."""
     kind = changes.get("kind", config.kind)
     target = kind_named(kind).config
     own = _without_foreign(changes, kind)

@@ -90,60 +90,51 @@ def step(model: Model, state: StreamState, rgb: Features | None, flow: Features 
     return step_ahead(model, state, rgb, flow)[..., 0, :]
 
 
-@torch.no_grad()
 def step_ahead(model: Model, state: StreamState, rgb: Features | None, flow: Features | None) -> Tensor:
-    """As `step`, with the chunks to come: (1 + n_ahead, C) or (B, 1 + n_ahead, C); entry 0 is the chunk itself."""
+    """Like `step`, with the chunks to come: (1 + n_ahead, C) or (B, 1 + n_ahead, C); entry 0 is the chunk itself."""
     _check_model(model, state.config)
-    n_streams = len(state.chunks)
-    features, single = _features(model, rgb, flow, n_streams)
+    features, single = _features(model, rgb, flow, len(state.chunks))
+    scores = _step(model, state, features, np.ones(len(state.chunks), dtype=np.bool_))
+    return scores[0] if single else scores
+
+
+@torch.no_grad()
+def _step(model: Model, state: StreamState, features: Tensor, taking: NDArray[np.bool_]) -> Tensor:
+    """Scores (B, 1 + n_ahead, C) of B streams with features (B, D), of which some, taking (B,), have a next chunk."""
     if state.captured:
-        logits = state.captured(state.chunks, features)
-    else:
+        logits = state.captured(state.chunks, features, taking)
+    else:  # all have
         features = features.to(model.classifier.weight)
         logits = model.advance(state.constants, state.tensors, state.chunks, features)
-    state.chunks += 1
-    scores = logits.float().softmax(dim=-1).cpu()  # (B, 1 + n_ahead, C)
-    return scores[0] if single else scores
+    state.chunks += taking
+    return logits.float().softmax(dim=-1).cpu()
 
 
 def step_some(
     model: Model, state: StreamState, streams: Sequence[int], rgb: Features | None, flow: Features | None
 ) -> Tensor:
-    """As `step_ahead` for some of the streams, each named once: rgb (n, rgb_dim), flow (n, flow_dim), in their order.
+    """Like `step_ahead` for some of the streams, each named once: rgb (n, rgb_dim), flow (n, flow_dim), in their order.
 
     The others stay as they are. Returns (n, 1 + n_ahead, C). Streams side by side in the state are cheaper; a captured
     step costs the same of some as of all.
     """
     if state.captured:
-        return _captured_some(model, state, list(streams), rgb, flow)
+        _check_model(model, state.config)
+        part, _ = _features(model, rgb, flow, len(streams))
+        features = part.new_zeros(len(state.chunks), part.shape[1])
+        features[list(streams)] = part
+        return _step(model, state, features, np.isin(np.arange(len(features)), streams))[list(streams)]
     first, last = min(streams), max(streams)
     beside = list(streams) == list(range(first, last + 1))
     which = slice(first, last + 1) if beside else torch.tensor(streams)
     tensors = {name: tensor[which] for name, tensor in state.tensors.items()}  # views where they are side by side
-    part = StreamState(state.config, state.constants, tensors, state.chunks[list(streams)], state.precision)
-    scores = step_ahead(model, part, rgb, flow)  # (n, 1 + n_ahead, C)
+    portion = StreamState(state.config, state.constants, tensors, state.chunks[list(streams)], state.precision)
+    scores = step_ahead(model, portion, rgb, flow)  # (n, 1 + n_ahead, C)
     if not beside:
-        for name, tensor in part.tensors.items():
+        for name, tensor in portion.tensors.items():
             state.tensors[name][which] = tensor
-    state.chunks[list(streams)] = part.chunks
+    state.chunks[list(streams)] = portion.chunks
     return scores
-
-
-@torch.no_grad()
-def _captured_some(
-    model: Model, state: StreamState, streams: list[int], rgb: Features | None, flow: Features | None
-) -> Tensor:
-    """`step_some` of a captured state."""
-    assert state.captured, "it was captured"
-    _check_model(model, state.config)
-    part, _ = _features(model, rgb, flow, len(streams))
-    features = part.new_zeros(len(state.chunks), part.shape[1])
-    features[streams] = part
-    taking = np.zeros(len(state.chunks), dtype=np.bool_)
-    taking[streams] = True
-    logits = state.captured(state.chunks, features, taking)
-    state.chunks[streams] += 1
-    return logits.float().softmax(dim=-1).cpu()[streams]  # (n, 1 + n_ahead, C)
 
 
 def can_capture(model: Model) -> bool:

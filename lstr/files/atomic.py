@@ -16,7 +16,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A kill leaves the temporary file, and never the lock on it. Raises OSError.
     """
-    handle, temporary = _created_beside(path)
+    while True:
+        # a part of the name, so that a long one stays within what file systems take
+        temporary = path.parent / f".{path.name[:32]}.tmp-{secrets.token_hex(4)}"
+        with suppress(FileExistsError):
+            # the permissions of any new file, as the system gives them: to ask a process for its umask is to change it
+            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            break
     try:
         with suppress(OSError):  # some file systems know no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -25,13 +31,3 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
         os.close(handle)
-
-
-def _created_beside(path: Path) -> tuple[int, Path]:
-    """A new file beside `path`, open for reading and writing. It has the permissions of any new file, as the system
-    gives them: to ask a process for its umask is to change it, and other threads make files too."""
-    while True:
-        # a part of the name, so that a long one stays within what file systems take
-        temporary = path.parent / f".{path.name[:32]}.tmp-{secrets.token_hex(4)}"
-        with suppress(FileExistsError):
-            return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), temporary

@@ -195,18 +195,12 @@ def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 def first_chunk(seconds: float) -> int:
     """Chunk that an action starting at `seconds` begins in: floor(4 seconds), up to float noise."""
-    chunks = seconds * FEATURES_PER_SECOND
-    return round(chunks) if _on_edge(chunks) else math.floor(chunks)
+    return math.floor(seconds * FEATURES_PER_SECOND + TOLERANCE)
 
 
 def end_chunk(seconds: float) -> int:
     """Chunk after the last one of an action ending at `seconds`: ceil(4 seconds), up to float noise."""
-    chunks = seconds * FEATURES_PER_SECOND
-    return round(chunks) if _on_edge(chunks) else math.ceil(chunks)
-
-
-def _on_edge(chunks: float) -> bool:
-    return abs(chunks - round(chunks)) < TOLERANCE
+    return math.ceil(seconds * FEATURES_PER_SECOND - TOLERANCE)
 
 
 def _object(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from lstr.errors import LabelsError
+from lstr.errors import LabelsError, brief
 
 LONGEST = 255  # bytes of a file name
 HINT = "Write it as the video's path in its folder, without the ending: part_1/video_07."
@@ -21,8 +21,8 @@ def fault_of(video_id: object) -> str:
     try:
         encoded = [os.fsencode(part) for part in parts]
     except UnicodeEncodeError:
-        return "no name that a file can have"
-    if "\0" in video_id:
+        encoded = []
+    if "\0" in video_id or not encoded:
         return "no name that a file can have"
     return "longer than a file name can be" if max(map(len, encoded)) > LONGEST else ""
 
@@ -31,6 +31,4 @@ def check_ids(video_ids: Iterable[object], where: str) -> None:
     """Raise LabelsError, with the file `where` and the id, for one that names no file inside a folder."""
     for video_id in video_ids:
         if fault := fault_of(video_id):
-            shown = repr(video_id)
-            shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
-            raise LabelsError(f"{where}: the video id {shown} is {fault}.", HINT)
+            raise LabelsError(f"{where}: the video id {brief(video_id)} is {fault}.", HINT)

@@ -14,7 +14,7 @@ from lstr.layers.packing import PackedLinear
 
 PRECISIONS = ("float32", "bf16", "int8")
 LEVELS = 127
-"""Of a number of 8 bits with a sign."""
+"""The largest number of 8 bits with a sign."""
 
 
 class Int8Linear(nn.Module):

@@ -58,7 +58,7 @@ class PackedAttention(Attention):
         self.projections: dict[tuple[int, int], PackedLinear] = {}
 
     def project(self, x: Tensor, first: int, last: int) -> Tensor:
-        """As `Attention.project`."""
+        """Like `Attention.project`."""
         if (first, last) not in self.projections:
             rows = slice(first * x.shape[-1], last * x.shape[-1])
             packed = PackedLinear(self.in_proj_weight[rows], self.in_proj_bias[rows], self.dtype)

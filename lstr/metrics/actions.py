@@ -1,6 +1,6 @@
 """Actions found and missed, false alarms and delays: what detections are worth to whoever waits for them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ SLACK = 1e-9
 
 Spans = NDArray[np.float64]
 """(N, 2) starts and ends in seconds"""
-Fit = Callable[[Spans, Spans], NDArray[np.bool_]]
 Entry = dict[str, Any]
 
 
@@ -85,7 +84,8 @@ def find(truth: Spans, detections: Spans) -> NDArray[np.int64]:
     A label fits a detection that overlaps it with an IoU of 0.3, or that starts within 1 s of its start. Each is in at
     most one pair, and there are as many pairs as there can be, those whose starts are nearest.
     """
-    return _pairs(truth, detections, _is_found)
+    fits = _fits(truth, detections)
+    return _pairs(truth, detections, fits[f"iou {FOUND_IOU}"] | fits[f"onset {FOUND_ONSET}"])
 
 
 def overlaps(truth: Spans, detections: Spans) -> NDArray[np.float64]:
@@ -120,22 +120,7 @@ def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
     return np.array(shares, dtype=bool)
 
 
-def _is_found(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
-    return _overlapping(FOUND_IOU)(truth, detections) | _starting(FOUND_ONSET)(truth, detections)
-
-
-def _overlapping(least: float) -> Fit:
-    return lambda truth, detections: overlaps(truth, detections) >= least - SLACK
-
-
-def _starting(within: float) -> Fit:
-    return lambda truth, detections: _apart(truth, detections) <= within + SLACK
-
-
-_FITS: dict[str, Fit] = {
-    **{f"iou {least}": _overlapping(least) for least in IOUS},
-    **{f"onset {within}": _starting(within) for within in ONSETS},
-}
+_FITS = [f"iou {least}" for least in IOUS] + [f"onset {within}" for within in ONSETS]
 _OF_FITS = [column for fit in _FITS for column in (fit, f"{fit} false")]
 _COLUMNS = ("labels", "false_seconds", "found", "false_alarms", *_OF_FITS)
 """What is counted in each video and class: pairs by each rule, and detections that it gives none"""
@@ -147,9 +132,15 @@ def _apart(truth: Spans, detections: Spans) -> NDArray[np.float64]:
     return np.abs(truth[:, None, 0] - detections[None, :, 0])
 
 
-def _pairs(truth: Spans, detections: Spans, fit: Fit) -> NDArray[np.int64]:
+def _fits(truth: Spans, detections: Spans) -> dict[str, NDArray[np.bool_]]:
+    """Which label fits which detection (N, M), by each rule of `_FITS`."""
+    shared, apart = overlaps(truth, detections), _apart(truth, detections)
+    within = {f"onset {seconds}": apart <= seconds + SLACK for seconds in ONSETS}
+    return {f"iou {least}": shared >= least - SLACK for least in IOUS} | within
+
+
+def _pairs(truth: Spans, detections: Spans, fits: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The largest set of pairs (P, 2) that fit, and of the largest the one whose starts are nearest together."""
-    fits = fit(truth, detections)
     if not fits.any():
         return np.zeros((0, 2), dtype=np.int64)
     from scipy.optimize import linear_sum_assignment
@@ -170,10 +161,8 @@ def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[fl
     counts[:2] = len(truth), _covered(detections) - _covered(detections, np.concatenate([truth, ambiguous]))
     excused = is_ambiguous(detections, ambiguous)
     found = find(truth, detections)
-    for column, pairs in (
-        ("found", found),
-        *((name, _pairs(truth, detections, fit)) for name, fit in _FITS.items()),
-    ):
+    fitting = {name: _pairs(truth, detections, fits) for name, fits in _fits(truth, detections).items()}
+    for column, pairs in {"found": found, **fitting}.items():
         place = _PLACE[column]
         false = np.delete(np.arange(len(detections)), pairs[:, 1])
         counts[place : place + 2] = len(pairs), np.count_nonzero(~excused[false])

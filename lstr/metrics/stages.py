@@ -1,6 +1,6 @@
 """Average precision in each tenth of an action: how early a model knows it (De Geest et al. 2016; paper, table 4)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,12 @@ def per_stage(
     middle lies in that tenth of the run, so that each chunk counts in exactly one. Ambiguous chunks are left out. A
     class with no chunk in a tenth is not in that tenth's means, which are NaN when none is.
     """
-    whole = np.concatenate([np.asarray(video) for video in targets]) > 0
+    on = np.concatenate([np.asarray(video) for video in targets]) > 0
     stages = np.concatenate([_stage_of_chunks(np.asarray(video) > 0) for video in targets])
-    keep = counted(whole, classes)
+    keep = counted(on, classes)
+    stages = stages[keep]
     rows = np.concatenate(list(scores))[keep]
-    return _collect(_portions(rows, whole[keep], stages[keep], classes))
+    return _per_stage(rows, on[keep], classes, lambda column, stage: stages[:, column] == stage)
 
 
 def _stage_of_chunks(on: NDArray[np.bool_]) -> NDArray[np.int8]:
@@ -36,16 +37,6 @@ def _stage_of_chunks(on: NDArray[np.bool_]) -> NDArray[np.int8]:
             middle = np.arange(stop - start) + 0.5
             stages[start:stop, column] = middle * N_STAGES / (stop - start)
     return stages
-
-
-def _portions(
-    scores: NDArray[np.floating], on: NDArray[np.bool_], stages: NDArray[np.int8], classes: Sequence[str]
-) -> Iterable[tuple[int, str, NDArray[np.bool_], Ranking]]:
-    for column, name in scored_columns(on, classes):
-        ranking = Ranking(scores[:, column], on[:, column])
-        for stage in range(N_STAGES):
-            chosen = on[:, column] & (stages[:, column] == stage)
-            yield stage, name, chosen | ~on[:, column], ranking
 
 
 def published_per_stage(
@@ -59,35 +50,39 @@ def published_per_stage(
     """
     on = np.asarray(targets) > 0
     keep = counted(on, classes)
-    return _collect(_published_portions(np.asarray(scores)[keep], on[keep], classes))
+    on = on[keep]
+
+    def in_stage(column: int, stage: int) -> NDArray[np.bool_]:
+        inside = np.zeros(len(on), dtype=bool)
+        for start, stop in runs(on[:, column]):
+            length = stop - 1 - start
+            first = start + length * stage // N_STAGES
+            inside[first : max(first + 1, start + length * (stage + 1) // N_STAGES)] = True
+        return inside
+
+    return _per_stage(np.asarray(scores)[keep], on, classes, in_stage)
 
 
-def _published_portions(
-    scores: NDArray[np.floating], on: NDArray[np.bool_], classes: Sequence[str]
-) -> Iterable[tuple[int, str, NDArray[np.bool_], Ranking]]:
+def _per_stage(
+    scores: NDArray[np.floating],
+    on: NDArray[np.bool_],
+    classes: Sequence[str],
+    in_stage: Callable[[int, int], NDArray[np.bool_]],
+) -> list[dict[str, Any]]:
+    """The figures of each tenth, where `in_stage` says which chunks (N,) in which a class (column) is on are in it."""
+    per_class: list[dict[str, dict[str, Any]]] = [{} for _ in range(N_STAGES)]
     for column, name in scored_columns(on, classes):
         ranking = Ranking(scores[:, column], on[:, column])
-        found = runs(on[:, column])
         for stage in range(N_STAGES):
-            keep = ~on[:, column]
-            for start, stop in found:
-                length = stop - 1 - start
-                first = start + length * stage // N_STAGES
-                keep[first : max(first + 1, start + length * (stage + 1) // N_STAGES)] = True
-            yield stage, name, keep, ranking
-
-
-def _collect(portions: Iterable[tuple[int, str, NDArray[np.bool_], Ranking]]) -> list[dict[str, Any]]:
-    per_class: list[dict[str, dict[str, Any]]] = [{} for _ in range(N_STAGES)]
-    for stage, name, keep, ranking in portions:
-        weights = keep[ranking.order].astype(np.int64)
-        positives = int(weights[ranking.positive].sum())
-        if positives:
-            per_class[stage][name] = {
-                "AP": ranking.average_precision(weights),
-                "cAP": ranking.average_precision(weights, calibrated=True),
-                "positives": positives,
-            }
+            keep = ~on[:, column] | in_stage(column, stage)
+            weights = keep[ranking.order].astype(np.int64)
+            positives = int(weights[ranking.positive].sum())
+            if positives:
+                per_class[stage][name] = {
+                    "AP": ranking.average_precision(weights),
+                    "cAP": ranking.average_precision(weights, calibrated=True),
+                    "positives": positives,
+                }
     return [
         {
             "stage": f"{100 * stage // N_STAGES}-{100 * (stage + 1) // N_STAGES}%",

@@ -16,7 +16,7 @@ from lstr.models.kind import Model
 from lstr.models.stream import CHANGES, Plan, Tensors, keep, of_two_shapes
 
 CAPTURING = Lock()
-"""Of a process: PyTorch captures one graph at a time."""
+"""One for a process: PyTorch captures one graph at a time."""
 ALIGNED = 8  # bytes, at which every tensor of a piece of memory begins
 
 
@@ -71,13 +71,12 @@ class CapturedStep:
             if (CHANGES in plan) not in self.replays:
                 self._made(plan, features, np.ones(n_streams, dtype=np.bool_))
 
-    def __call__(self, chunks: NDArray[np.int64], features: Tensor, taking: NDArray[np.bool_] | None = None) -> Tensor:
+    def __call__(self, chunks: NDArray[np.int64], features: Tensor, taking: NDArray[np.bool_]) -> Tensor:
         """Logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), for use before the next.
 
-        taking (B,) bool: the streams that have a next chunk, None for all. What a step leaves of another stream is
+        taking (B,) bool: the streams that have a next chunk. What a step leaves of another stream is
         what it was, or what its own next step writes anew.
         """
-        taking = np.ones(len(chunks), dtype=np.bool_) if taking is None else taking
         changes = self._made(of_two_shapes(self.model.plan(chunks)), features, taking)
         self.replays[changes]()
         return self.logits[changes]

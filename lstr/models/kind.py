@@ -22,7 +22,7 @@ from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows, every_slot
 
 BRANCHES = ("visual_linear", "motion_linear")
-"""Of a feature head that has a layer for each feature, in their order."""
+"""The layers of a feature head that has one for each feature, in their order."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """As `--set model.kind=NAME` has it."""
+        """Like `--set model.kind=NAME` has it."""
         return self.config.kind
 
     @property
@@ -124,19 +124,15 @@ class Model(nn.Module, ABC):
 
         A kind that keeps features overrides this, so that those become raw too.
         """
-        modules = dict(self.named_modules())
-        for head in ("feature_head_long", "feature_head_work"):
-            names = [f"{head}.{branch}.0" for branch in BRANCHES if f"{head}.{branch}" in modules]
+        heads = (getattr(self, name, None) for name in ("feature_head_long", "feature_head_work"))
+        for head in (head for head in heads if head is not None):
+            branches = [getattr(head, name)[0] for name in BRANCHES if hasattr(head, name)]
             start = 0
-            for name in names or [f"{head}.input_linear.0"]:
-                if name not in modules:
-                    continue
-                weight, bias = (getattr(modules[name], part).data for part in ("weight", "bias"))
-                part = slice(start, start + weight.shape[-1])
-                shift, scale = (of_all if len(of_all) == 1 else of_all[part] for of_all in (mean, std))
-                weight.div_(scale)
-                bias.sub_(weight * shift if weight.ndim == 1 else (weight * shift).sum(1))  # FATS has a number each
-                start = part.stop
+            for layer in branches or [head.input_linear[0]]:
+                part = slice(start, start := start + layer.weight.shape[-1])
+                shift, scale = (numbers if len(numbers) == 1 else numbers[part] for numbers in (mean, std))
+                weight = layer.weight.div_(scale)
+                layer.bias.sub_(weight * shift if weight.ndim == 1 else (weight * shift).sum(1))  # FATS has one each
 
     def prepare(self, features_of: Callable[[int], Tensor], seed: int) -> None:
         """Take from the training videos what the model is to know before its first step; of most kinds nothing.
@@ -153,7 +149,7 @@ class Model(nn.Module, ABC):
         """
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
-        """As `video_logits`, as fast as this kind can; `constants` are those of `constants()`, None to compute them."""
+        """Like `video_logits`, as fast as this kind can; `constants` are of `constants()`, None to compute them."""
         return self.video_logits(features, batch_size)
 
     def constants(self, precision: str = "float32") -> Any:
@@ -166,7 +162,7 @@ class Model(nn.Module, ABC):
         return None
 
     def plain_constants(self) -> Any:
-        """As `constants`, with weights and operators that any runtime knows: what a step is exported with."""
+        """Like `constants`, with weights and operators that any runtime knows: what a step is exported with."""
         return self.constants()
 
     @abstractmethod

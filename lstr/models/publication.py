@@ -40,7 +40,7 @@ class Publication:
     code: str
     """The published code that was looked at, with its revision; empty where none was found."""
     licence: str
-    """That of the published code, which has no part in ours."""
+    """The licence of the published code, which has no part in ours."""
     note: str
     """What else a reader must know of how exact ours is."""
     golden: tuple[str, ...] = ()

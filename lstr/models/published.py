@@ -9,7 +9,6 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
-from lstr.layers.renaming import with_prefixes
 
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
 """rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""
@@ -22,7 +21,10 @@ class Published:
     config: WindowConfig
     """The settings of the published code: what no tensor tells is as here."""
     marks: tuple[str, ...] = ()
-    """Tensors, by their published names or by ours, of which any shows that a file is of this kind."""
+    """Tensors, by their published names or by ours, that show that a file is of this kind: any of these, or all of some
+    with spaces between."""
+    absent: tuple[str, ...] = ()
+    """Tensors that a file of this kind never has."""
     names: Mapping[str, str] = {}
     """First part of a published tensor's name to ours, where they differ."""
     sizes: Mapping[str, tuple[str, int]] = {}
@@ -38,7 +40,8 @@ class Published:
 
     def fits(self, tensors: Tables) -> bool:
         """Whether tensors, of published names or of ours, are of this kind."""
-        return any(mark in tensors for mark in self.marks)
+        shown = any(set(mark.split()) <= tensors.keys() for mark in self.marks)
+        return shown and not any(name in tensors for name in self.absent)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
         """The tensors in what the published code saves, where it has a form of its own; None in all other content."""
@@ -81,6 +84,15 @@ class Published:
                 "Add [[model.rgb_dim=…]] and [[model.flow_dim=…]]",
             )
         return known
+
+
+def with_prefixes(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Tensors whose names begin otherwise: by `names`, first part to first part; the others keep theirs."""
+    found = {}
+    for name, tensor in tensors.items():
+        first = next((prefix for prefix in names if name.startswith(prefix)), "")
+        found[names.get(first, "") + name.removeprefix(first)] = tensor
+    return found
 
 
 def count_layers(tensors: Tables, prefix: str) -> int:

@@ -89,6 +89,17 @@ def take(ring: Tensor, rows: Tensor, length: int, out: Tensor | None = None) -> 
     return out
 
 
+def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
+    """The newest present work slot of x (B, W + anticipation, ...) and those of the future: (B, 1 + anticipation, ...).
+
+    present (B, W) bool, None where all are.
+    """
+    if present is None:
+        return x[:, W - 1 :]
+    streams = torch.arange(len(x), device=x.device)
+    return torch.cat([x[streams, present.sum(dim=1) - 1, None], x[:, W:]], dim=1)
+
+
 def replace(tensor: Tensor, streams: Tensor, values: Tensor, donate: bool = False) -> Tensor:
     """Tensor (B, ...) with values (n, ...) for some streams (n,), in their order."""
     if len(values) == len(tensor):

@@ -16,6 +16,11 @@ from lstr.errors import LstrError
 Indices = NDArray[np.int64]
 
 
+def in_pieces(length: int, size: int) -> list[Indices]:
+    """The chunks of a video, from 0 on, at most `size` together."""
+    return [np.arange(at, min(at + size, length)) for at in range(0, length, size)]
+
+
 def work_start(T: ArrayLike, config: WindowConfig) -> Indices:
     """First chunk of the work memory of the window(s) at T; 0 while the work memory is filling.
 

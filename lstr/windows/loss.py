@@ -31,6 +31,11 @@ class Supervision:
     soft: Tensor | None = None
     """(B, N, C) probabilities by a teacher of what `targets` are about, zeros where it has none; None without one"""
 
+    @property
+    def share(self) -> float:
+        """How much of the whole batch these windows are."""
+        return 1.0 if self.n_windows is None else float(self.counts.any(dim=1).sum()) / self.n_windows
+
     def part(self, index: int, rows: NDArray[np.int64]) -> Supervision:
         """The supervision of the outputs `rows` (n,) alone, which are the part with this index."""
         totals = None if self.totals is None else [self.totals[index]]
@@ -42,9 +47,9 @@ class Supervision:
 def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tensor:
     """The sum over parts of their weight times the mean of their cross entropy: a scalar, of logits (B, N, C)."""
     total = logits.new_zeros(())
-    for part, logit, one in by_part(logits, outputs, supervision):
-        size = None if one.totals is None else max(1.0, one.totals[0])
-        total = total + part.weight * multi_hot_cross_entropy(logit, one.targets, one.ignore, one.counts, size)
+    for part, logit, labels in by_part(logits, outputs, supervision):
+        size = None if labels.totals is None else max(1.0, labels.totals[0])
+        total = total + part.weight * multi_hot_cross_entropy(logit, labels.targets, labels.ignore, labels.counts, size)
     return total
 
 
@@ -55,16 +60,14 @@ def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, tem
     divergence of both, softened by it; an output that the teacher has no scores for adds 0.
     """
     total = logits.new_zeros(())
-    for part, logit, one in by_part(logits, outputs, supervision):
-        assert one.soft is not None, "by_part passes it on"
-        keep = loss_mask(one.targets, one.ignore, one.counts)  # (B, n)
-        both = [one.soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit]
-        if one.ignore is not None:
-            both = [torch.cat([x[..., : one.ignore], x[..., one.ignore + 1 :]], -1) for x in both]  # (B, n, C - 1)
-        teacher, student = ((x / temperature).log_softmax(dim=-1) for x in both)
+    for part, logit, labels in by_part(logits, outputs, supervision):
+        assert labels.soft is not None, "by_part passes it on"
+        keep = loss_mask(labels.targets, labels.ignore, labels.counts)  # (B, n)
+        both = labels.soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit
+        teacher, student = ((without(x, labels.ignore) / temperature).log_softmax(dim=-1) for x in both)
         each = (teacher.exp() * (teacher - student)).sum(dim=-1)
-        told = torch.where(one.soft.any(dim=-1), each, 0)
-        total = total + part.weight * temperature**2 * mean_of_kept(told, keep, one.totals)
+        losses = torch.where(labels.soft.any(dim=-1), each, 0)
+        total = total + part.weight * temperature**2 * mean_of_kept(losses, keep, labels.totals)
     return total
 
 
@@ -115,8 +118,7 @@ def multi_hot_cross_entropy(
     logits = logits.reshape(-1, n_classes)  # (N, C)
     targets = targets.reshape(-1, n_classes).to(logits.dtype)
     keep = loss_mask(targets, ignore, None if valid is None else valid.reshape(-1))
-    if ignore is not None:
-        logits, targets = (torch.cat([x[:, :ignore], x[:, ignore + 1 :]], 1) for x in (logits, targets))  # (N, C - 1)
+    logits, targets = without(logits, ignore), without(targets, ignore)  # (N, C - 1)
     if total is not None and logits.device.type != "cpu":  # how many are kept would have to be waited for
         losses = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)  # (N,)
         return torch.where(keep, losses, 0).sum() / total
@@ -125,6 +127,11 @@ def multi_hot_cross_entropy(
         return logits.sum()
     losses = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)  # (N,)
     return losses.mean() if total is None else losses.sum() / total
+
+
+def without(x: Tensor, ignore: int | None) -> Tensor:
+    """Logits or targets (..., C) without the column of the ambiguous class, where there is one."""
+    return x if ignore is None else torch.cat([x[..., :ignore], x[..., ignore + 1 :]], dim=-1)
 
 
 def mean_of_kept(losses: Tensor, keep: Tensor, totals: Sequence[float] | None) -> Tensor:

@@ -63,11 +63,11 @@ class ModelFile:
     def checkpoint(self, device: str | None = None, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
         """Its checkpoint, the model on `device` (the CPU without one). Raises CheckpointError."""
         from lstr.checkpoints import checkpoint
-        from lstr.pipelines.model_files.model_size import check_size
+        from lstr.kinds import from_json
 
         content = self.content()
         with refusals(self.path):
-            check_size(self.path, content, len(self.classes))
+            from_json(content["config"])
         loaded = checkpoint.interpret(self.path, content, overrides)
         loaded.model.to(device or "cpu")
         return replace(loaded, about=self.about)

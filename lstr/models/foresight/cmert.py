@@ -15,22 +15,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lstr.layers.transformer import DecoderLayer, Stack, causal_mask
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.foresight.foresight import Foresight, ForesightConfig, PublishedForesight, newest
+from lstr.models.foresight.foresight import Foresight, ForesightConfig, PublishedForesight
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
 from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
-from lstr.models.published import Tables
-from lstr.models.stream import Tensors
-from lstr.windows.windows import Outputs, Part
+from lstr.models.stream import Tensors, newest
+from lstr.windows.windows import Outputs
 
 WEIGHTS = (0.1, 1.0, 0.5)
-"""Of the losses of the first work tokens and those between, the last ones and the generated future (published)."""
+"""Weights of the losses of the first and the middle work tokens, the last ones, the generated future (published)."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class CMeRTConfig(ForesightConfig):
 
     @property
     def following(self) -> int:
-        """As `WindowConfig.following`: the tokens to come, and as many chunks more (published code)."""
+        """Like `WindowConfig.following`: the tokens to come, and as many chunks more (published code)."""
         return 2 * self.anticipation
 
 
@@ -70,20 +68,11 @@ class CMeRT(Foresight):
 
         That begins at the first work slot.
         """
-        W, ahead, future = self.config.work_length, self.config.anticipation, np.arange(self.config.future)
-        slots = np.concatenate([np.arange(W), np.full(ahead, -1)])
-        later = np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)])
-        n, (early, refined, generated) = self.config.refine_times, WEIGHTS
-        works = np.arange((1 + n) * (W + ahead)).reshape(1 + n, -1)
-        parts = [Part(rows, early if i < n else refined) for i, rows in enumerate(works)]
-        return Outputs(
-            np.concatenate([*([slots] * (1 + n)), np.zeros_like(future)]),
-            np.concatenate([*([later] * (1 + n)), future]),
-            (*parts, Part(works.size + future, generated, repeats_last=True)),
-        )
+        early, refined, generated = WEIGHTS
+        return self.staged([early] * self.config.refine_times + [refined], [generated], slot=0, first=0)
 
     def learned(self, n_windows: int = 1) -> Tensors:
-        """As `Foresight.learned`."""
+        """Like `Foresight.learned`."""
         stacks = (*self.enc_modules, self.gen_layer)
         queries = (*self.enc_queries, self.gen_query)
         names = ("stage1", "stage2", "future")
@@ -108,7 +97,7 @@ class CMeRT(Foresight):
     def remember(
         self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
     ) -> Tensors:
-        """As `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
+        """Like `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
         stack = self.enc_modules[0]
         layer = stack.layers[0]
         cross = layer.multihead_attn
@@ -129,7 +118,7 @@ class CMeRT(Foresight):
     def decide(
         self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
-        """As `Foresight.decide`."""
+        """Like `Foresight.decide`."""
         K, W = self.config.context, self.config.work_length
         x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
         x = self.with_coming(x, W)  # (B, K + W + A, d_model)
@@ -200,6 +189,7 @@ class PublishedCMeRT(PublishedForesight):
     """The published code of CMeRT."""
 
     config = PUBLISHED
+    marks = ("gen_query.weight enc_queries.1.weight",)  # a MAT has one table of queries
     sizes = {**PublishedForesight.sizes, "n1": ("enc_queries.1.weight", 0)}
     unknown = (*PublishedForesight.unknown, "context")
     refused = {
@@ -207,10 +197,6 @@ class PublishedCMeRT(PublishedForesight):
         "enc_modules.0.layers.1.": "several layers in stage 1 of its encoder (ENC_MODULE)",
     }
     layers = {**PublishedForesight.layers, "refine_times": "work_fusions."}
-
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`; a MAT has one table of queries."""
-        return "gen_query.weight" in tensors and "enc_queries.1.weight" in tensors
 
 
 KIND = Kind(

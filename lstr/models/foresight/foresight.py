@@ -27,7 +27,7 @@ from lstr.models.lstr.network import table_length
 from lstr.models.published import Published, Tables
 from lstr.models.stream import CHANGES, Plan, Tensors, put, replace, take
 from lstr.windows import indices as index
-from lstr.windows.windows import Windows
+from lstr.windows.windows import Outputs, Part, Windows
 
 KEYS, VALUES = "long_keys", "long_values"
 
@@ -46,7 +46,7 @@ class ForesightConfig(WindowConfig):
     """Layers that generate those."""
 
     def check(self) -> None:
-        """As `WindowConfig.check`."""
+        """Like `WindowConfig.check`."""
         super().check()
         if not self.long_length:
             raise ConfigError(
@@ -169,6 +169,24 @@ class Foresight(Model):
         work = self.feature_head_work(torch.cat([windows.context, windows.work], dim=1))  # (B, K + W, d_model)
         return self.decide(learned, work, windows.work_mask, past, whole=True)
 
+    def staged(self, works: Sequence[float], futures: Sequence[float], slot: int, first: int) -> Outputs:
+        """Work slots and the chunks that follow, for each stage of weight `works`; then generated futures, likewise.
+
+        Those begin `first` chunks after the one of work slot `slot`.
+        """
+        W, ahead, n_future = self.config.work_length, self.config.anticipation, self.config.future
+        slots = np.concatenate([np.arange(W), np.full(ahead, -1)])
+        later = np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)])
+        at_work = np.arange(len(works) * len(slots)).reshape(len(works), -1)
+        generated = at_work.size + np.arange(len(futures) * n_future).reshape(-1, n_future)
+        parts = [Part(rows, weight) for rows, weight in zip(at_work, works, strict=True)]
+        parts += [Part(rows, weight, repeats_last=True) for rows, weight in zip(generated, futures, strict=True)]
+        return Outputs(
+            np.concatenate([np.tile(slots, len(works)), np.full(generated.size, slot)]),
+            np.concatenate([np.tile(later, len(works)), np.tile(first + np.arange(n_future), len(futures))]),
+            tuple(parts),
+        )
+
     def stored(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of all layers of stage 1, each (..., layers * d_model), of long tokens (..., d_model)."""
         layers = (layer.multihead_attn.project(tokens, 1, 3).chunk(2, dim=-1) for layer in self.enc_modules[0].layers)
@@ -191,12 +209,12 @@ class Foresight(Model):
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + anticipation, C) of a video's features (L, D): chunk T has the newest output of its window."""
-        return torch.cat(self._of_windows(self.plain_constants(), features, _blocks(len(features), batch_size)))
+        return torch.cat(self._of_windows(self.plain_constants(), features, index.in_pieces(len(features), batch_size)))
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
-        """As `video_logits`, with packed weights."""
+        """Like `video_logits`, with packed weights."""
         prepared = constants or self.constants()
-        return torch.cat(self._of_windows(prepared, features, _blocks(len(features), batch_size)))
+        return torch.cat(self._of_windows(prepared, features, index.in_pieces(len(features), batch_size)))
 
     def _of_windows(
         self, prepared: Prepared, features: Tensor, batches: Sequence[NDArray[np.int64]], together: bool = False
@@ -225,7 +243,7 @@ class Foresight(Model):
         return Prepared(packed, self.learned())
 
     def plain_constants(self) -> Prepared:
-        """As `constants`, with the weights as they are."""
+        """Like `constants`, with the weights as they are."""
         return Prepared(self, self.learned())
 
     def begin(self, n_streams: int) -> Tensors:
@@ -238,7 +256,7 @@ class Foresight(Model):
         return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `Model.plan`, by the names of `lstr.models.lstr.stream_plan`, but that `rows` are of the rings of all."""
+        """Like `Model.plan`, by the names of `lstr.models.lstr.stream_plan`; but `rows` are of the rings of all."""
         config = self.config
         ring, rows, apart = config.context + config.work_length, index.long_rows(config), index.spacing(config)
         streams = np.arange(len(chunks))
@@ -260,7 +278,7 @@ class Foresight(Model):
     def step(
         self, constants: Prepared, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         model, config, after = constants.model, self.config, dict(tensors)
         after["work"] = put(tensors["work"], plan["work_row"], model.feature_head_work(features), donate)
         if "stores.row" in plan:
@@ -307,22 +325,9 @@ class PublishedForesight(Published):
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride", "anticipation")
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """As `Published.shapes`; a stream without a branch is not there."""
+        """Like `Published.shapes`; a stream without a branch is not there."""
         found = {"rgb_dim": 0, "flow_dim": 0, **super().shapes(tensors)}
         return {**found, "input_dim": found["rgb_dim"] + found["flow_dim"]}
-
-
-def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
-    """Of x (B, W + anticipation, ...) the newest work slot that is present and those of the future."""
-    if present is None:
-        return x[:, W - 1 :]
-    streams = torch.arange(len(x), device=x.device)
-    return torch.cat([x[streams, present.sum(dim=1) - 1, None], x[:, W:]], dim=1)
-
-
-def _blocks(n_chunks: int, batch_size: int) -> list[NDArray[np.int64]]:
-    """The windows of a video by where they end, batch_size at a time."""
-    return [np.arange(at, min(at + batch_size, n_chunks)) for at in range(0, n_chunks, batch_size)]
 
 
 def _short_memory(ends: NDArray[np.int64], config: ForesightConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -28,16 +28,15 @@ from torch import Tensor
 from lstr.errors import ConfigError
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight, newest
+from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
 from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, Publication, Result, detection
-from lstr.models.published import Tables
-from lstr.models.stream import Tensors
-from lstr.windows.windows import Outputs, Part
+from lstr.models.stream import Tensors, newest
+from lstr.windows.windows import Outputs
 
 FUTURE_WEIGHT = 0.1
-"""Of the loss of each generation of future tokens (published code)."""
+"""Weight of the loss of each generation of future tokens (published code)."""
 PUBLISHED_BATCH = 16
 """Windows that the published evaluation computes together."""
 
@@ -57,7 +56,7 @@ def attend_to_best(
 def attend_to_best_of(
     attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, counted: Tensor | None
 ) -> Tensor:
-    """As `attend_to_best`, of what is projected: queries (..., n_heads, N, D / n_heads), keys and values likewise."""
+    """Like `attend_to_best`, of what is projected: queries (..., n_heads, N, D / n_heads), keys and values likewise."""
     scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)  # (..., n_heads, N, M)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -81,7 +80,7 @@ class BestLayer(DecoderLayer):
     """A decoder layer whose attention is `attend_to_best`, with GELU in its feed-forward."""
 
     def after_cross(self, x: Tensor, attended: Tensor) -> Tensor:
-        """As `DecoderLayer.after_cross`."""
+        """Like `DecoderLayer.after_cross`."""
         x = self.norm2(x + self.dropout(attended))
         return self.norm3(x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x))))))
 
@@ -114,11 +113,11 @@ class MATConfig(ForesightConfig):
     groups: int = 0
     """Runs that it sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
     grouping: str = "window"
-    """Whose hidden slots are counted for `groups`. window: those of each window; batch (published code): those of all
-    windows of a batch, in training and for whole videos, where batches are of 16; a stream has windows."""
+    """Where hidden slots are counted for `groups`. window: in each window; batch (published code): in all windows of a
+    batch, in training and for whole videos, where batches are of 16; a stream has windows."""
 
     def check(self) -> None:
-        """As `WindowConfig.check`."""
+        """Like `WindowConfig.check`."""
         super().check()
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
@@ -133,7 +132,7 @@ class MATConfig(ForesightConfig):
 
     @property
     def offsets(self) -> int:
-        """Those of the work memory alone."""
+        """The work memory has so many."""
         return self.work_length
 
 
@@ -158,24 +157,12 @@ class MAT(Foresight):
 
         A future begins at the second chunk after the work memory (published code, which leaves one out).
         """
-        W, ahead, n_future, n = (
-            self.config.work_length, self.config.anticipation, self.config.future, self.config.refinements
-        )  # fmt: skip
-        slots = np.concatenate([np.arange(W), np.full(ahead, -1)])
-        later = np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)])
-        works = np.arange((1 + n) * len(slots)).reshape(1 + n, -1)
-        futures = works.size + np.arange(n * n_future).reshape(n, -1)
+        n = self.config.refinements
         weights = [0.2, *(round(0.8 * i - 0.6, 1) for i in range(1, 1 + n))]  # published code: 0.2, 0.2, 1
-        parts = [Part(rows, weight) for rows, weight in zip(works, weights, strict=True)]
-        parts += [Part(rows, FUTURE_WEIGHT, repeats_last=True) for rows in futures]
-        return Outputs(
-            np.concatenate([np.tile(slots, 1 + n), np.full(n * n_future, -1)]),
-            np.concatenate([np.tile(later, 1 + n), np.tile(2 + np.arange(n_future), n)]),
-            tuple(parts),
-        )
+        return self.staged(weights, [FUTURE_WEIGHT] * n, slot=-1, first=2)
 
     def learned(self, n_windows: int = 1) -> Tensors:
-        """As `Foresight.learned`."""
+        """Like `Foresight.learned`."""
         stacks = {"stage1": self.enc_modules[0], "generated": self.gen_layer, "future": self.fut_fusions[0]}
         queries = self.enc_queries[0], self.gen_query, self.final_query
         made = {}
@@ -190,7 +177,7 @@ class MAT(Foresight):
         return {"memory": (n, self.config.d_model), "counted": (n,)}
 
     def begin(self, n_streams: int) -> Tensors:
-        """As `Foresight.begin`."""
+        """Like `Foresight.begin`."""
         tensors = super().begin(n_streams)
         return tensors | {"counted": torch.ones_like(tensors["counted"], dtype=torch.bool)}
 
@@ -207,7 +194,7 @@ class MAT(Foresight):
     def remember(
         self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
     ) -> Tensors:
-        """As `Foresight.remember`."""
+        """Like `Foresight.remember`."""
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
         grouped = torch.full((len(keys),), float(n_groups), device=keys.device) > 0
         if mask is not None:
@@ -252,7 +239,7 @@ class MAT(Foresight):
     def decide(
         self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
-        """As `Foresight.decide`."""
+        """Like `Foresight.decide`."""
         W, ahead = self.config.work_length, self.config.anticipation
         x = self.with_coming(self.pos_encoding(work, torch.arange(W, device=work.device)), W)  # (B, N, d_model)
         B, N, _ = x.shape
@@ -290,7 +277,7 @@ class MAT(Foresight):
         return self.classifier(torch.cat([*stages, self.stretched(futures[0]), *futures[1:]], dim=1))
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
-        """As `video_logits`; with grouping "batch", from the first full window on in batches of 16, as published."""
+        """Like `video_logits`; with grouping "batch", from the first full window on in batches of 16, as published."""
         if self.config.grouping == "window":
             return super().dense_logits(features, batch_size, constants)
         L, W = len(features), self.config.work_length
@@ -323,12 +310,10 @@ class PublishedMAT(PublishedForesight):
     """The published code of MAT."""
 
     config = PUBLISHED
+    marks = ("gen_query.weight",)
+    absent = ("enc_queries.1.weight",)  # a CMeRT has two tables of queries
     unknown = (*PublishedForesight.unknown, "groups")
     layers = {**PublishedForesight.layers, "refinements": "work_fusions.", "l_stage1": "enc_modules.0.layers."}
-
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`; a CMeRT has two tables of queries."""
-        return "gen_query.weight" in tensors and "enc_queries.1.weight" not in tensors
 
 
 KIND = Kind(

@@ -36,7 +36,7 @@ from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network, mean_token
 from lstr.models.lstr.precomputed import Constants, Stage1, has_stage1, sees_work
 from lstr.models.lstr.stream_plan import waiting_rows
-from lstr.models.stream import Tensors, begun, put, replace, take
+from lstr.models.stream import Tensors, begun, newest, put, replace, take
 from lstr.windows import indices as index
 
 
@@ -71,7 +71,7 @@ def begin(model: Network, n_streams: int) -> Tensors:
 def step(
     constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
 ) -> tuple[Tensor, Tensors]:
-    """As `Model.step`, by the plan of `stream_plan.make_plan`."""
+    """Like `Model.step`, by the plan of `stream_plan.make_plan`."""
     model, config = constants.model, constants.model.config
     after = dict(tensors)
     for name, kept in of_work(model, model.feature_head_work(features)).items():  # (B, ...)
@@ -258,14 +258,14 @@ def decode(constants: Constants, work: Tensors, past: Tensors, absent: Tensor | 
     model, W = constants.model, constants.model.config.work_length
     memory, memory_mask = past.get("memory"), past.get("memory_mask")
     x = work["work"]
+    present = None if absent is None else ~absent
     if constants.work_qkv is None:
-        present = None if absent is None else ~absent
-        return _pick(model.decode(x[:, :W], present, memory, memory_mask), absent, W)
+        return newest(model.decode(x[:, :W], present, memory, memory_mask), present, W)
     B, N, _ = x.shape
     x += constants.work
     qkv = work["work_qkv"]
     qkv += constants.work_qkv
-    mask = causal_mask(N, None if absent is None else F.pad(~absent, (0, N - W), value=True), x.device)
+    mask = causal_mask(N, None if present is None else F.pad(present, (0, N - W), value=True), x.device)
     mask = mask.expand(B, 1, N, N)
     allowed = None if memory_mask is None else memory_mask[:, None, None, :]
     layers = model.dec_modules.layers
@@ -273,11 +273,11 @@ def decode(constants: Constants, work: Tensors, past: Tensors, absent: Tensor | 
     for i, layer in enumerate(layers):
         last = i == len(layers) - 1
         attention = layer.self_attn
-        asking = _pick(x, absent, W) if last else x
-        seen = _pick(mask.transpose(1, 2), absent, W).transpose(1, 2) if last else mask
+        asking = newest(x, present, W) if last else x
+        seen = newest(mask.transpose(1, 2), present, W).transpose(1, 2) if last else mask
         if i == 0:
             queries, keys, values = (attention.split(part) for part in qkv.chunk(3, dim=-1))
-            queries = _pick(queries.transpose(1, 2), absent, W).transpose(1, 2) if last else queries
+            queries = newest(queries.transpose(1, 2), present, W).transpose(1, 2) if last else queries
             attended = attention.attend(queries, keys, values, seen)
         elif last:
             attended = attention.attend_few(asking, x, seen)
@@ -308,12 +308,3 @@ def _seen_work(constants: Constants, work: Tensors) -> list[tuple[Tensor, Tensor
     split = constants.model.dec_modules.layers[0].multihead_attn.split
     parts = [split(part) for part in both.chunk(2 * constants.model.config.l_dec, dim=-1)]
     return list(zip(parts[::2], parts[1::2], strict=True))
-
-
-def _pick(x: Tensor, absent: Tensor | None, W: int) -> Tensor:
-    """Of x (B, W + anticipation, ...) the newest slot and those of the future: (B, 1 + anticipation, ...)."""
-    if absent is None:
-        return x[:, W - 1 :]
-    newest = W - 1 - absent.sum(dim=1)  # (B,)
-    streams = torch.arange(len(x), device=x.device)
-    return torch.cat([x[streams, newest, None], x[:, W:]], dim=1)

@@ -45,7 +45,7 @@ class LSTRConfig(WindowConfig):
     """Let a GRU sum up everything older than the memories, as one more token for the decoder (paper, figure 3)."""
 
     def check(self) -> None:
-        """As `WindowConfig.check`."""
+        """Like `WindowConfig.check`."""
         super().check()
         if self.encoder == "joined" and self.integration != "cross-attention":
             raise ConfigError(
@@ -73,7 +73,7 @@ PUBLISHED_TRAINING: dict[str, Any] = {
     "tails": False,
     "long_sampling": "stretched",
 }
-"""Of the published code, which that of TeSTra, MAT and CMeRT grew from."""
+"""The published code has these, which that of TeSTra, MAT and CMeRT grew from."""
 SMALL_TRAINING: dict[str, Any] = {"epochs": 40, "lr": 5e-4, "weight_decay": 1e-4, "warmup": 0.1, "standardise": True}
 """For minutes of video; as of the preset `small`."""
 SMALL = LSTRConfig(

@@ -70,7 +70,7 @@ def _blocks(n_chunks: int, batch_size: int, config: LSTRConfig) -> Iterator[NDAr
         full = min(n_chunks, config.work_length)
     runs = [np.arange(full), *(np.arange(full + i, n_chunks, config.long_stride) for i in range(config.long_stride))]
     for run in runs:
-        yield from (run[i : i + batch_size] for i in range(0, len(run), batch_size))
+        yield from (run[rows] for rows in index.in_pieces(len(run), batch_size))
 
 
 def _long_memory(constants: Constants, features: Tensor) -> Tensors:

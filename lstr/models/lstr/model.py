@@ -29,7 +29,7 @@ class LSTR(Network):
     scoring_rule = LSTR_RULE
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
-        """As `video_logits`, computing what windows have in common once (`lstr.models.lstr.dense`)."""
+        """Like `video_logits`, computing what windows have in common once (`lstr.models.lstr.dense`)."""
         return dense.video_logits(constants or self.constants(), features, batch_size)
 
     def constants(self, precision: str = "float32") -> Constants:
@@ -37,7 +37,7 @@ class LSTR(Network):
         return precomputed.constants(self, pack(self, precision))
 
     def plain_constants(self) -> Constants:
-        """As `constants`, with the weights as they are."""
+        """Like `constants`, with the weights as they are."""
         return precomputed.constants(self, self)
 
     def begin(self, n_streams: int) -> Tensors:
@@ -45,13 +45,13 @@ class LSTR(Network):
         return caches.begin(self, n_streams)
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `Model.plan`: `lstr.models.lstr.stream_plan` states it."""
+        """Like `Model.plan`: `lstr.models.lstr.stream_plan` states it."""
         return make_plan(self.config, chunks)
 
     def step(
         self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         return caches.step(constants, tensors, plan, features, donate)
 
 
@@ -59,6 +59,9 @@ class PublishedLSTR(Published):
     """The published code of LSTR, which that of others began as."""
 
     config: WindowConfig = PUBLISHED
+    # a file of TeSTra's code fits too, unless it anticipates
+    marks = ("dec_modules.layers.0.linear1.weight",)
+    absent: tuple[str, ...] = ("gen_query.weight", "dec_query.weight")
     sizes = {
         "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),
         "n0": ("enc_queries.0.weight", 0),
@@ -75,17 +78,12 @@ class PublishedLSTR(Published):
     }
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride")
 
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`; a file of TeSTra's code fits too, unless it anticipates."""
-        others = "gen_query.weight" in tensors or "dec_query.weight" in tensors
-        return "dec_modules.layers.0.linear1.weight" in tensors and not others
-
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """As `Published.shapes`, with `long_memory`, 1 or 0."""
+        """Like `Published.shapes`, with `long_memory`, 1 or 0."""
         return {**super().shapes(tensors), "long_memory": int("enc_queries.0.weight" in tensors)}
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """As `Published.settings`."""
+        """Like `Published.settings`."""
         known = super().settings(found, tensors, changes)
         return known if known.pop("long_memory") else {**known, "long_length": 0}
 

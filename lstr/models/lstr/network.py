@@ -13,6 +13,7 @@ from lstr.layers.heads import FeatureHead, PositionalEncoding
 from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, causal_mask, module_list
 from lstr.models.kind import Model
 from lstr.models.lstr.config import LSTRConfig
+from lstr.models.stream import newest
 from lstr.windows import indices as index
 from lstr.windows.windows import Outputs, Windows
 
@@ -202,7 +203,7 @@ class Network(Model):
 
     @property
     def first_position(self) -> int:
-        """That of the first work slot, where positions are slots."""
+        """The position of the first work slot, where positions are slots."""
         return self.config.n_long
 
     def work_positions(self) -> Tensor:
@@ -231,8 +232,7 @@ class Network(Model):
         if long is not None and config.gru:
             histories = torch.cat([long.new_zeros(1, config.d_model), self.gru(long[None])[0][0]])  # (L + 1, d_model)
         rows = []
-        for start in range(0, len(features), batch_size):
-            ends = np.arange(start, min(start + batch_size, len(features)))
+        for ends in index.in_pieces(len(features), batch_size):
             encoded: tuple[Tensor | None, Tensor | None] = (None, None)
             if long is not None:
                 indices, mask = index.long_indices(ends, config)
@@ -242,8 +242,7 @@ class Network(Model):
                 encoded = self.encode(long[indices], visible, apart, history)
             seen, present = (torch.from_numpy(a).to(features.device) for a in index.work_indices(ends, config))
             decoded = self.decode(work[seen], present, *encoded)  # (B, W + anticipation, ...)
-            newest = decoded[torch.arange(len(ends)), present.sum(dim=1) - 1, None]
-            rows.append(self.classifier(torch.cat([newest, decoded[:, config.work_length :]], dim=1)))
+            rows.append(self.classifier(newest(decoded, present, config.work_length)))
         return torch.cat(rows)
 
 
@@ -279,6 +278,5 @@ def _join_masks(memory: Tensor, memory_mask: Tensor | None, mask: Tensor) -> Ten
     N = mask.shape[-1]
     if memory_mask is None:
         memory_mask = torch.ones(B, M, dtype=torch.bool, device=memory.device)
-    before = memory_mask[:, None, None, :].expand(B, 1, M + N, M)
-    above = mask.new_zeros(B, 1, M, N)
-    return torch.cat([before, torch.cat([above, mask.expand(B, 1, N, N)], dim=2)], dim=3)
+    pad = nn.functional.pad
+    return pad(mask.expand(B, 1, N, N), (M, 0, M, 0)) | pad(memory_mask, (0, N))[:, None, None, :]

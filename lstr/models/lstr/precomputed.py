@@ -75,7 +75,11 @@ def constants(model: Network, packed: Network) -> Constants:
         work_seen = F.linear(work, torch.cat([layer.in_proj_weight[config.d_model :] for layer in layers]))
         work_seen[W:] += torch.cat([layer.in_proj_bias[config.d_model :] for layer in layers])
     stage1 = _stage1_constants(model) if has_stage1(config) else None
-    stage2 = _stage2_constants(model) if stage1 and config.encoder == "two-stage" else None
+    stage2 = None
+    if stage1 and config.encoder == "two-stage":
+        layer, query = model.enc_modules[1].layers[0], model.enc_queries[1].weight
+        tokens = layer.after_self(query, layer.self_attn(query, query))  # (n1, D)
+        stage2 = Stage2(tokens, layer.multihead_attn.queries(tokens))
     return Constants(packed, work, work_qkv, work_seen, stage1, stage2)
 
 
@@ -99,13 +103,6 @@ def _stage1_constants(model: Network) -> Stage1:
     else:
         scores, values = kernel[:, None], value_bias.detach()[None]
     return Stage1(score_weight, value_weight.detach(), scores, values, tokens)
-
-
-def _stage2_constants(model: Network) -> Stage2:
-    layer = model.enc_modules[1].layers[0]
-    query = model.enc_queries[1].weight
-    tokens = layer.after_self(query, layer.self_attn(query, query))  # (n1, D)
-    return Stage2(tokens, layer.multihead_attn.queries(tokens))
 
 
 def sees_work(model: Network) -> bool:

@@ -23,7 +23,6 @@ from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING, LSTRConfig
 from lstr.models.lstr.model import LSTR, PublishedLSTR
 from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
-from lstr.models.published import Tables
 from lstr.windows.windows import Outputs, Part
 
 
@@ -37,7 +36,7 @@ class TeSTraConfig(LSTRConfig):
     than 1 a Laplace kernel."""
 
     def check(self) -> None:
-        """As `WindowConfig.check`."""
+        """Like `WindowConfig.check`."""
         super().check()
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
@@ -74,7 +73,7 @@ class TeSTra(LSTR):
 
     @property
     def first_position(self) -> int:
-        """That of the first work slot; the long slots take none."""
+        """The position of the first work slot; the long slots take none."""
         return 0
 
     def kernel(self) -> Tensor:
@@ -95,11 +94,8 @@ class PublishedTeSTra(PublishedLSTR):
 
     config = PUBLISHED
     names = {"dec_query.": "future_tokens."}
+    absent = ("gen_query.weight",)  # a file of LSTR's code fits too
     unknown = (*PublishedLSTR.unknown, "decay")
-
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`; a file of LSTR's code fits too."""
-        return "dec_modules.layers.0.linear1.weight" in tensors and "gen_query.weight" not in tensors
 
 
 KIND = Kind(

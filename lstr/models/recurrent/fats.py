@@ -27,13 +27,12 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import Head
-from lstr.layers.renaming import with_prefixes
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.publication import OLD_ANET, Publication, detection
-from lstr.models.published import Published, Tables
+from lstr.models.published import Published, Tables, with_prefixes
 from lstr.models.stream import Plan, Tensors, begun
-from lstr.windows.loss import Supervision, loss_mask
+from lstr.windows.loss import Supervision, loss_mask, without
 from lstr.windows.windows import Windows
 
 PUBLISHED_NAMES = {
@@ -175,7 +174,7 @@ class FATS(Model):
         return {**states, "previous": weight.new_zeros(n_streams, self.n_classes)}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `Model.plan`: which runs (B, R) begin, which have not yet begun, and where (B,) all are mixed anew."""
+        """Like `Model.plan`: which runs (B, R) begin, which have not yet begun, and where (B,) all are mixed anew."""
         W = self.config.work_length
         waiting = ~self.active(chunks)
         place = (chunks[:, None] - self.beginnings) % W  # (B, R) chunks since the run began
@@ -184,7 +183,7 @@ class FATS(Model):
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         R, before = self.config.runs, dict(tensors)
         if "fresh" in plan:
             before |= {name: tensors[name].masked_fill(plan["fresh"][..., None], 0) for name in ("ahead", "action")}
@@ -200,7 +199,7 @@ class FATS(Model):
         return logits[:, None], after | {"previous": previous}
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a prefix of windows, drawn from 1 chunk to half of them: logits (B, C) and both cycles (B, n, D)."""
+        """Logits (B, C) and both cycles (B, n, D) of a prefix of windows, drawn from 1 chunk to half of them."""
         n = int(torch.randint(1, max(2, self.config.work_length // 2), ()))
         return self.prefix(self.wrapped(windows), n)
 
@@ -254,8 +253,7 @@ class FATS(Model):
         for recalled, true in zip(cycles, (rows[:, :n], rows[:, rows.shape[1] - n :]), strict=True):
             loss = loss + ((recalled - true).square().mean(-1).sum(1) * counted).sum() / total
         keep = loss_mask(targets, ignore, counted)
-        if ignore is not None:
-            logits, targets = (torch.cat([x[:, :ignore], x[:, ignore + 1 :]], 1) for x in (logits, targets))
+        logits, targets = without(logits, ignore), without(targets, ignore)
         each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)  # (B,)
         return loss + torch.where(keep, each, 0).sum() / total
 
@@ -269,7 +267,7 @@ class PublishedFATS(Published):
     unknown = ("work_length", "generated", "runs")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """As `Published.renamed`, with the scale that leaves features as they are."""
+        """Like `Published.renamed`, with the scale that leaves features as they are."""
         scale = Scaled(tensors["fc_feature.weight"].shape[0]).state_dict(prefix="feature_head_work.input_linear.0.")
         return {**with_prefixes(tensors, PUBLISHED_NAMES), **scale}
 

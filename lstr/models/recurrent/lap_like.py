@@ -20,7 +20,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import Publication
 from lstr.models.recurrent.recurrent import Recurrent
-from lstr.models.recurrent.trn import TRAINING
+from lstr.models.recurrent.trn import TRAINING, decoded
 from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Windows, in_order
@@ -89,32 +89,21 @@ class LapLike(Recurrent):
         return logits, after
 
     def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """As `run`, with the logits of the tenths (B, T, TENTHS + 1) between the two."""
+        """Like `run`, with the logits of the tenths (B, T, TENTHS + 1) between the two."""
         hidden, cell, future, *older = (state[name] for name in self.state_names)  # (B, d_model) each
         ranges, logits, told = self.ranges.softmax(dim=-1), [], []
         for token in tokens.unbind(dim=1):
             older = [hidden, *older][: self.config.n_ahead - 1]
             hidden, cell = self.accumulator(self.dropout(torch.cat([token, future], dim=-1)), (hidden, cell))
             progress = self.progress(self.dropout(hidden))  # (B, TENTHS + 1)
-            ahead, imagined = self.look_ahead(hidden, cell)
-            states = torch.cat([torch.stack([hidden, *older], dim=1), imagined], dim=1)  # (B, 2 * n_ahead, d_model)
+            ahead, imagined = decoded(self, hidden, cell, self.future_classifier, self.config.n_ahead)
+            states = torch.stack([hidden, *older, *imagined], dim=1)  # (B, 2 * n_ahead, d_model)
             weights = progress.softmax(dim=-1) @ ranges  # (B, 2 * n_ahead)
             future = self.future_gate((weights[..., None] * states).sum(dim=1))
-            logits.append(torch.cat([self.classifier(self.dropout(hidden))[:, None], ahead], dim=1))
+            logits.append(torch.stack([self.classifier(self.dropout(hidden)), *ahead], dim=1))
             told.append(progress)
         after = dict(zip(self.state_names, (hidden, cell, future, *older), strict=True))
         return torch.stack(logits, dim=1), torch.stack(told, dim=1), after
-
-    def look_ahead(self, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """From two states (B, d_model): logits (B, n_ahead, C) of the chunks ahead, and the states (B, n_ahead, d)."""
-        hidden, cell = self.decoder_hidden(hidden), self.decoder_cell(cell)
-        seen, logits, states = torch.zeros_like(hidden), [], []
-        for _ in range(self.config.n_ahead):
-            hidden, cell = self.decoder(self.dropout(seen), (hidden, cell))
-            states.append(hidden)
-            logits.append(self.future_classifier(self.dropout(hidden)))
-            seen = self.decoder_input(logits[-1])
-        return torch.stack(logits, dim=1), torch.stack(states, dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Cross entropy now, ahead, and of the tenth of the action that each chunk is in, where that is known."""

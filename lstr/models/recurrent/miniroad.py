@@ -55,7 +55,7 @@ class MiniROADConfig(WindowConfig):
 
     kind: str = "miniroad"
     n_layers: int = 1
-    """Of the GRU."""
+    """Layers of the GRU."""
 
 
 class MiniROAD(Recurrent):
@@ -115,7 +115,7 @@ class MiniROAD(Recurrent):
     def step(
         self, constants: FewerBits | None, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Recurrent.step`, by layers with weights of fewer bits where `constants` are those."""
+        """Like `Recurrent.step`, by layers with weights of fewer bits where `constants` are those."""
         if constants is None:
             return super().step(None, tensors, plan, features)
         hidden = begun(tensors["hidden"], plan.get("fresh"))
@@ -153,19 +153,14 @@ class PublishedMiniROAD(Published):
     """The published code of MiniROAD."""
 
     config = PUBLISHED
+    marks = ("layer1.0.weight gru.weight_ih_l0", "feature_head_work.input_linear.1.weight recurrent.weight_ih_l0")
     names = PUBLISHED_NAMES
     sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
     layers = {"n_layers": "recurrent.weight_ih_l"}
     needed = ("d_feedforward",)
 
-    def fits(self, tensors: Tables) -> bool:
-        """As `Published.fits`."""
-        theirs = {"layer1.0.weight", "gru.weight_ih_l0"}
-        ours = {"feature_head_work.input_linear.1.weight", "recurrent.weight_ih_l0"}
-        return theirs <= tensors.keys() or ours <= tensors.keys()
-
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """As `Published.shapes`, with `anticipation`."""
+        """Like `Published.shapes`, with `anticipation`."""
         found = super().shapes(tensors)
         ahead = len(tensors["anticipate.weight"]) if "anticipate.weight" in tensors else 0
         return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}

@@ -58,13 +58,13 @@ class Recurrent(Model):
         return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `Model.plan`: which streams (B,) begin."""
+        """Like `Model.plan`: which streams (B,) begin."""
         return {"fresh": chunks == 0}
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         state = {name: begun(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
         logits, after = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
         return logits[:, 0], after

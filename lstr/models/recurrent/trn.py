@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -114,7 +114,7 @@ class TRN(Recurrent):
         return logits, after
 
     def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """As `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
+        """Like `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
         hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) twice, (B, d_token)
         logits = []
         for token in tokens.unbind(dim=1):
@@ -128,15 +128,23 @@ class TRN(Recurrent):
     def look_ahead(self, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """From an accumulator's state, (B, d_model) twice, logits (B, steps, C) and the future token (B, d_token)."""
         classifier = self.classifier if self.config.shared_classifier else self.future_classifier
-        hidden, cell = self.decoder_hidden(hidden), self.decoder_cell(cell)
-        logits: list[Tensor] = []
-        futures = []
-        for _ in range(self.config.n_ahead + 1 - self.config.decoder_from):
-            seen = self.decoder_input(logits[-1]) if logits else torch.zeros_like(hidden)  # (B, d_model)
-            hidden, cell = self.decoder(self.dropout(seen), (hidden, cell))
-            logits.append(classifier(self.dropout(hidden)))
-            futures.append(self.future_gate(hidden))
-        return torch.stack(logits, dim=1), torch.stack(futures).mean(dim=0)
+        logits, states = decoded(self, hidden, cell, classifier, self.config.n_ahead + 1 - self.config.decoder_from)
+        return torch.stack(logits, dim=1), torch.stack([self.future_gate(state) for state in states]).mean(dim=0)
+
+
+def decoded(
+    model: Any, hidden: Tensor, cell: Tensor, classifier: nn.Module, steps: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Logits (B, C) and states (B, d_model) of each step of a decoder, from states (B, d_model) of an accumulator."""
+    hidden, cell = model.decoder_hidden(hidden), model.decoder_cell(cell)
+    logits: list[Tensor] = []
+    states: list[Tensor] = []
+    for _ in range(steps):
+        seen = model.decoder_input(logits[-1]) if logits else torch.zeros_like(hidden)  # (B, d_model)
+        hidden, cell = model.decoder(model.dropout(seen), (hidden, cell))
+        logits.append(classifier(model.dropout(hidden)))
+        states.append(hidden)
+    return logits, states
 
 
 PUBLISHED = TRNConfig(

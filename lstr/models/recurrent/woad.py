@@ -28,13 +28,12 @@ from lstr.models.kind import Kind, Preset
 from lstr.models.publication import Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
-from lstr.models.recurrent.woad_labels import pseudo_targets
 from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
 from lstr.windows.windows import Windows
 
 STATES = 4
-"""Whose largest values tell whether an action starts."""
+"""The last states whose largest values tell whether an action starts."""
 SHARED_DROPOUT = 0.7
 TOP_SHARE = 8
 """A video's score of a class is the mean of its highest eighth of chunks, rounded up."""
@@ -45,6 +44,11 @@ NEGATIVES, NEGATIVES_ALONE = 3, 100
 """Chunks without a start that are drawn for each with one, and where there is none."""
 WARM_UP = 100
 """Batches before pseudo-labels are made."""
+PEAK_SHARE = 0.7
+"""What the class's own score adds to the peak of a run that is labelled by it"""
+CONFIDENCE = 0.7
+SHORTEST = 2
+"""What the peak of such a run, and its chunks, are at least"""
 
 PUBLISHED_NAMES = {
     "enc_lstm.": "unit.",
@@ -101,7 +105,7 @@ class WOAD(Recurrent):
         return logits[:, :, None], {**after, "start": starts[:, -1].softmax(dim=-1)[:, 1:]}
 
     def unrolled(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """As `run`, logits (B, T, C) and those of no start and of a start (B, T, 2), and the state after them."""
+        """Like `run`, logits (B, T, C) and those of no start and of a start (B, T, 2), and the state after them."""
         hidden, cell, *older = (state[name] for name in self.state_names)
         hiddens, largest = [], []
         for token in self.dropout(tokens).unbind(dim=1):
@@ -153,9 +157,7 @@ class WOAD(Recurrent):
         labels = (targets * present[..., None])[..., columns].amax(dim=1)  # (B, K) classes of each window
         activity = activity[..., [c - 1 for c in columns]]
         whole = video_loss(activity, labels, present) + likeness_loss(tokens, activity, labels, present)
-        share = 1.0
-        if supervision.n_windows is not None:
-            share = float(present.any(dim=1).sum()) / supervision.n_windows
+        share = supervision.share
         if self.config.supervision == "video":
             self.batches += int(self.training)
             if self.batches <= WARM_UP:
@@ -244,6 +246,46 @@ def focal_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return -((1 - likely.exp()).square() * likely).mean()
 
 
+def runs_of(activity: Tensor) -> list[list[tuple[int, int, float]]]:
+    """The runs (first chunk, end, score) of each class in a video whose chunks are as active as (L, K) says.
+
+    A class has runs where the mean of its highest eighth is above 0: where it is above the middle of its range.
+    """
+    found: list[list[tuple[int, int, float]]] = []
+    length = len(activity)
+    for values in activity.T:
+        runs = []
+        score = float(values.topk(max(1, length // TOP_SHARE)).values.mean())
+        if score > 0:
+            above = values > (values.max() - values.min()) / 2 + values.min()
+            edges = F.pad(above.int(), (1, 1)).diff()
+            for first, end in zip((edges == 1).nonzero()[:, 0], (edges == -1).nonzero()[:, 0], strict=True):
+                if end - first >= SHORTEST:
+                    runs.append((int(first), int(end), float(values[first:end].max()) + PEAK_SHARE * score))
+        found.append(runs)
+    return found
+
+
+def pseudo_targets(activity: Tensor, labels: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which classes (B, L, K) chunks of videos are taken for, which of them are starts (B, L), and which videos to use.
+
+    activity (B, L, K), classes of the videos (B, K), present (B, L). Runs of at least `CONFIDENCE` of a video's own
+    classes count, one chunk past their end too, as published; a video to use (B,) has one of each of its classes.
+    """
+    targets, starts = torch.zeros_like(activity), torch.zeros_like(present)
+    usable = labels.any(dim=1)
+    for b, (one, those, chunks) in enumerate(zip(activity, labels, present, strict=True)):
+        length = int(chunks.sum())
+        for k, runs in enumerate(runs_of(one[:length]) if length else []):
+            kept = [run for run in runs if run[2] >= CONFIDENCE and those[k] > 0]
+            if those[k] > 0 and not kept:
+                usable[b] = False
+            for first, end, _ in kept:
+                targets[b, first : min(end + 1, length), k] = 1
+                starts[b, first] = True
+    return targets, starts, usable
+
+
 PUBLISHED = WOADConfig(rgb_dim=1024, d_model=4096, d_feedforward=2048, dropout=0.1, work_length=750)
 TRAINING = {
     "epochs": 1000,
@@ -265,7 +307,7 @@ class PublishedWOAD(Published):
     needed = ("d_feedforward",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """As `Published.renamed`; what is to learn from videos begins to count again."""
+        """Like `Published.renamed`; what is to learn from videos begins to count again."""
         return {**super().renamed(tensors), "batches": torch.zeros((), dtype=torch.int64)}
 
 

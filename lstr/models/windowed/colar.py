@@ -35,8 +35,8 @@ from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors, put, take
-from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.models.windowed.oadtr import TRAINING
+from lstr.models.windowed.windowed import FixedWindow
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Windows
 
@@ -68,7 +68,6 @@ class Colar(FixedWindow):
     def __init__(self, config: ColarConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
-        self.kept_width = 4 * d_model
         self.feature_head_work = Head(nn.Linear(config.input_dim, 4 * d_model))
         self.feature_head_long = Head(nn.Linear(config.input_dim, 2 * d_model))
         # drawn like weights until training chooses them; zeros for a class that has none
@@ -83,7 +82,7 @@ class Colar(FixedWindow):
 
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
-        """As `Model.absorb`; the exemplars become raw too, but those of a class that has none stay zeros."""
+        """Like `Model.absorb`; the exemplars become raw too, but those of a class that has none stay zeros."""
         super().absorb(mean, std)
         known = self.exemplars.any(dim=2, keepdim=True).any(dim=1, keepdim=True)
         self.exemplars.copy_(torch.where(known, self.exemplars * std + mean, 0))
@@ -92,10 +91,6 @@ class Colar(FixedWindow):
         """Choose the exemplars of each class from its training chunks."""
         for label in range(self.n_classes):
             self.exemplars[label] = choose_exemplars(features_of(label), self.config.exemplars, seed).to(self.exemplars)
-
-    def of_chunk(self, features: Tensor) -> Tensor:
-        """Keys and values (..., 4 * d_model) of chunks: of the static branch, then of the dynamic."""
-        return self.feature_head_work(features)
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (B, C) of the static and of the dynamic branch."""
@@ -108,13 +103,13 @@ class Colar(FixedWindow):
         return (STATIC * static + DYNAMIC * self.dynamic(kept))[:, None]
 
     def logits_of(self, forwarded: tuple[Tensor, Tensor]) -> Tensor:
-        """As `Model.logits_of`, of both branches together; a class without exemplars has a low one that is finite."""
+        """Like `Model.logits_of`, of both branches together; a class without exemplars has a low one that is finite."""
         static, dynamic = forwarded
         return (STATIC * static + DYNAMIC * dynamic).clamp(min=LOWEST)[:, None]
 
     @torch.no_grad()
     def constants(self, precision: str = "float32") -> Tensors:
-        """As `Model.constants`."""
+        """Like `Model.constants`."""
         super().constants(precision)
         weight = torch.cat([self.keys.weight, self.values.weight])  # (2 * d_model, d_model, 3)
         bias = torch.cat([self.keys.bias, self.values.bias])  # type: ignore[list-item]
@@ -148,7 +143,7 @@ class Colar(FixedWindow):
         return self.config.work_length > 4
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Tensors | None = None) -> Tensor:
-        """As `video_logits`: every chunk is convolved with its neighbours once."""
+        """Like `video_logits`: every chunk is convolved with its neighbours once."""
         if not self.keeps_convolved:
             return self.video_logits(features, batch_size)
         constants = constants or self.constants()
@@ -167,7 +162,7 @@ class Colar(FixedWindow):
         return tensors
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `FixedWindow.plan`; also the row (B,) of the chunk two before the newest, and those of all up to it."""
+        """Like `FixedWindow.plan`; also the row (B,) of the chunk two before the newest, and those of all up to it."""
         plan = super().plan(chunks)
         if not self.keeps_convolved:
             return plan
@@ -177,7 +172,7 @@ class Colar(FixedWindow):
     def step(
         self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         if not self.keeps_convolved:
             return super().step(constants, tensors, plan, features, donate)
         ring, window = self.take_in(tensors["window"], plan, features, donate)
@@ -269,7 +264,7 @@ class PublishedColar(Published):
     unknown = ("work_length",)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
-        """As `Published.tables`: the two of its branches, to which somebody has added `exemplars`."""
+        """Like `Published.tables`: the two of its branches, to which somebody has added `exemplars`."""
         parts = {name: content[name] for name in BRANCHES if isinstance(content.get(name), dict)}
         if len(parts) < len(BRANCHES):
             return None
@@ -277,7 +272,7 @@ class PublishedColar(Published):
         return {**found, **({"exemplars": content["exemplars"]} if "exemplars" in content else {})}
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """As `Published.renamed`.
+        """Like `Published.renamed`.
 
         Raises CheckpointError where there are no exemplars, (classes of the static branch, any, D).
         """

@@ -19,7 +19,7 @@ from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.publication import Publication
 from lstr.models.windowed.encoder_decoder import TRAINING
-from lstr.models.windowed.fixed_window import FixedWindow
+from lstr.models.windowed.windowed import FixedWindow
 from lstr.windows.windows import Outputs, Windows
 
 HALVED = 4
@@ -41,17 +41,12 @@ class ConvDeconv(FixedWindow):
     def __init__(self, config: ConvDeconvConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
-        self.kept_width = d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
         shape = (d_model, d_model, 4, 2, 1)  # kernel, stride and padding after the widths
         self.down = nn.Sequential(nn.Conv1d(*shape), nn.ReLU(), nn.Conv1d(*shape), nn.ReLU())
         self.up = nn.Sequential(nn.ConvTranspose1d(*shape), nn.ReLU(), nn.ConvTranspose1d(*shape), nn.ReLU())
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
-
-    def of_chunk(self, features: Tensor) -> Tensor:
-        """Tokens (..., d_model) of chunks with features (..., D)."""
-        return self.feature_head_work(features)
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
         """Logits (B, 1, C) of the newest chunk, from the tokens (B, W, d_model) of a window."""

@@ -36,7 +36,7 @@ from lstr.windows.windows import Windows, in_order
 REWARD = 0.1
 """What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate."""
 FORGETTING = 0.99
-"""Of the running mean that a reward is compared with."""
+"""What a step leaves of the running mean that a reward is compared with."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Looking(Windowed):
 
     @abstractmethod
     def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Of tokens (B, W, E): logits (B, W, 1 + n_ahead, C) at every slot, and the tokens ahead (B, W, n_ahead, d)."""
+        """Logits (B, W, 1 + n_ahead, C) and tokens ahead (B, W, n_ahead, d) at every slot of tokens (B, W, E)."""
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Tokens (..., d_model), of a chunk or imagined, to logits (..., C)."""
@@ -94,16 +94,13 @@ class Looking(Windowed):
         """
         logits, features = forwarded
         W, A = features.shape[1:3]
-        share = 1.0
-        if supervision.n_windows is not None:
-            share = float(supervision.counts.any(dim=1).sum()) / supervision.n_windows
         chunks = torch.arange(W, device=features.device)[:, None] + torch.arange(1, A + 1, device=features.device)
         inside = chunks.clamp(max=W - 1)  # (W, A)
         seen = windows.work_mask & supervision.counts.any(dim=1, keepdim=True)
         known = seen[:, inside] & (chunks < W)  # (B, W, A)
         errors = (features - windows.work[:, inside]).square().mean(-1)
         regression = torch.where(known, errors, 0).sum() / known.sum().clamp(min=1)
-        return loss_of(logits, self.outputs(), supervision) + share * regression
+        return loss_of(logits, self.outputs(), supervision) + supervision.share * regression
 
 
 class EncoderDecoder(Looking):
@@ -140,7 +137,7 @@ class EncoderDecoder(Looking):
         return self.classify(torch.cat([own[:, None], self.look_ahead(own, *states)], dim=1))
 
     def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Looking.imagine`."""
+        """Like `Looking.imagine`."""
         own = tokens[..., : self.config.d_model]  # (B, W, d_model)
         states = [state.flatten(0, 1) for state in self.read(tokens)] if self.reads else []
         ahead = self.look_ahead(own.flatten(0, 1), *states).unflatten(0, own.shape[:2])
@@ -170,7 +167,7 @@ class EncoderDecoder(Looking):
         return torch.stack(ahead[1:], dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """That of `Looking`; of kind red also its reward, for labels drawn from the scores ahead."""
+        """The loss of `Looking`; of kind red also its reward, for labels drawn from the scores ahead."""
         loss = super().loss(forwarded, windows, supervision)
         if self.config.kind != "red":
             return loss
@@ -182,16 +179,13 @@ class EncoderDecoder(Looking):
         logits = _by_slot(forwarded[0], W, A)[:, :, 1:]
         drawn = torch.distributions.Categorical(logits=logits.detach()).sample()  # (B, W, A)
         total = rewards(targets, drawn).sum(-1)  # (B, W)
-        share = 1.0
-        if supervision.n_windows is not None:
-            share = float(supervision.counts.any(dim=1).sum()) / supervision.n_windows
         chosen = logits.log_softmax(-1).gather(-1, drawn[..., None])[..., 0].sum(-1)  # (B, W)
         each = torch.where(counts, chosen * (total - self.mean_reward), 0)
         number = counts.sum().clamp(min=1)
         if self.training and counts.any():
             now = torch.where(counts, total, 0).sum() / number
             self.mean_reward.lerp_(now, 1 - FORGETTING)
-        return loss - REWARD * share * each.sum() / number
+        return loss - REWARD * supervision.share * each.sum() / number
 
 
 def _by_slot(tensor: Tensor, W: int, A: int) -> Tensor:

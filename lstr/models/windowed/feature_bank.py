@@ -102,8 +102,7 @@ class LFB(Model):
         """Logits (L, 1, C) of a video's features (L, D): chunk T has the newest output of its window."""
         bank = self.keys_values(features)  # (L, d_model) each
         rows = []
-        for start in range(0, len(features), batch_size):
-            ends = np.arange(start, min(start + batch_size, len(features)))
+        for ends in memory.in_pieces(len(features), batch_size):
             chunks, mask = _bank_chunks(ends, self.config)  # (B, n_long + W)
             seen = ((keys[chunks], values[chunks]) for keys, values in bank)  # (B, n_long + W, d_model), block by block
             visible = torch.from_numpy(mask).to(features.device)[:, None]  # (B, 1, n_long + W)
@@ -121,7 +120,7 @@ class LFB(Model):
         return {name: self.classifier.weight.new_zeros(shape) for name in names}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `Model.plan`: which streams (B,) begin, rows of the newest chunk in both rings, and rows to leave out."""
+        """Like `Model.plan`: which streams (B,) begin, rows of the newest chunk in both rings, rows to leave out."""
         streams = np.arange(len(chunks)) * (self.config.work_length + memory.long_rows(self.config))
         plan = {
             "fresh": chunks == 0,
@@ -137,7 +136,7 @@ class LFB(Model):
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         after, bank = {}, []
         for i, pair in enumerate(self.keys_values(features)):
             for name, new in zip((f"keys.{i}", f"values.{i}"), pair, strict=True):

@@ -17,7 +17,7 @@ chunk; this has none either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,14 +35,14 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Plan, Tensors, begun, put, take
 from lstr.windows import indices as memory
-from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
+from lstr.windows.loss import Supervision, loss_mask, mean_of_kept, without
 from lstr.windows.windows import Windows
 
 AT_ONCE = 8
 """Windows whose history is gathered together: enough to be quick, few enough for little memory."""
 ALPHA = 0.75
 SMALL = 1e-12
-"""That 1 - p is at least: of an exponent below 1 the slope at 0 has no bound."""
+"""1 - p is at least this: of an exponent below 1 the slope at 0 has no bound."""
 ANEW = 2**20
 """Multiply-adds of a history's projections up to which a stream computes them anew with every chunk."""
 
@@ -128,10 +128,8 @@ class GateHUB(Model):
         """
         targets, ignore = supervision.targets, supervision.ignore
         keep = loss_mask(targets, ignore, supervision.counts)  # (B, W)
-        if ignore is not None:
-            forwarded = torch.cat([forwarded[..., :ignore], forwarded[..., ignore + 1 :]], dim=-1)
-            targets = torch.cat([targets[..., :ignore], targets[..., ignore + 1 :]], dim=-1)
-        log = forwarded.log_softmax(dim=-1)  # (B, W, C)
+        targets = without(targets, ignore)
+        log = without(forwarded, ignore).log_softmax(dim=-1)  # (B, W, C)
         gamma = torch.where(targets[..., :1] > 0, self.config.gamma_background, self.config.gamma)
         losses = -ALPHA * (targets * (1 - log.exp()).clamp(min=SMALL) ** gamma * log).sum(dim=-1)  # (B, W)
         return mean_of_kept(losses, keep, supervision.totals)
@@ -151,9 +149,8 @@ class GateHUB(Model):
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1, C) of a video's features (L, D): chunk T has the newest output of its window."""
         tokens = self.feature_head_work(features)  # (L, d_model)
-        return torch.cat(
-            [self.score(self._histories(tokens, ends))[:, -1:] for ends in _pieces(len(tokens), batch_size)]
-        )
+        pieces = memory.in_pieces(len(tokens), min(batch_size, AT_ONCE))
+        return torch.cat([self.score(self._histories(tokens, ends))[:, -1:] for ends in pieces])
 
     def _histories(self, tokens: Tensor, ends: NDArray[np.int64]) -> Tensor:
         """Tokens (B, n_long + W, d_model) of the histories at ends (B,), of a video's (L, d_model)."""
@@ -170,13 +167,13 @@ class GateHUB(Model):
         return self.feature_head_work.input_linear[0]  # type: ignore[return-value]
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Gates | None = None) -> Tensor:
-        """As `video_logits`: every chunk goes through its part of the gate once."""
+        """Like `video_logits`: every chunk goes through its part of the gate once."""
         if not self.keeps_parts:
             return self.video_logits(features, batch_size)
         constants = constants or self.constants()
         parts = self._parts(constants, F.linear(features, self.head.weight))  # (L, ...) each
         rows = []
-        for ends in _pieces(len(features), batch_size):
+        for ends in memory.in_pieces(len(features), min(batch_size, AT_ONCE)):
             chunks, exist = (torch.from_numpy(a).to(features.device) for a in history_chunks(ends, self.config))
             kept = {}
             for name, part in parts.items():
@@ -187,7 +184,7 @@ class GateHUB(Model):
 
     @torch.no_grad()
     def constants(self, precision: str = "float32") -> Gates:
-        """As `Model.constants`."""
+        """Like `Model.constants`."""
         super().constants(precision)
         attention = self.gated.attention
         d_model, n_heads = self.config.d_model, self.config.n_heads
@@ -212,7 +209,7 @@ class GateHUB(Model):
         return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """As `Model.plan`: which streams (B,) begin, rows of the newest chunk (B,), of the history, and what is not.
+        """Like `Model.plan`: which streams (B,) begin, rows of the newest chunk (B,), of the history, and what is not.
 
         `work_row` and `work_rows` are of the rings that are as long as the work memory.
         """
@@ -227,7 +224,7 @@ class GateHUB(Model):
     def step(
         self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """As `Model.step`."""
+        """Like `Model.step`."""
         W, n_long = self.config.work_length, self.config.n_long
         if self.keeps_parts:
             parts = self._parts(constants, F.linear(features, self.head.weight))
@@ -295,9 +292,3 @@ def history_chunks(ends: NDArray[np.int64], config: GateHUBConfig) -> tuple[NDAr
 def _ring_rows(config: GateHUBConfig) -> int:
     """Chunks that a stream keeps: those that any slot of the history can hold."""
     return config.work_length + (config.long_length if config.n_long else 0)
-
-
-def _pieces(length: int, batch_size: int) -> Iterator[NDArray[np.int64]]:
-    """The chunks of a video in pieces of at most `batch_size` and `AT_ONCE`."""
-    size = min(batch_size, AT_ONCE)
-    return (np.arange(at, min(at + size, length)) for at in range(0, length, size))

@@ -164,7 +164,7 @@ class PublishedIDN(Published):
     unknown = ("work_length",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """Of a TensorFlow checkpoint by its variable names, whose matrices are (in, out)."""
+        """From a TensorFlow checkpoint by its variable names, whose matrices are (in, out)."""
         found = {f"{name}.weight": tensors[KERNEL][..., i].T.float() for i, name in enumerate(MAPS)}
         for theirs, ours in DENSE.items():
             found[f"{ours}.weight"] = tensors[f"{theirs}/kernel"].T.float()

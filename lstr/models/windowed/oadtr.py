@@ -20,15 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.layers.blocks import CausalBlock
+from lstr.layers.blocks import CausalBlock, packed_blocks
 from lstr.layers.heads import Head
-from lstr.layers.renaming import packed_blocks, with_prefixes
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import ANET, KINETICS, Publication, Result, detection
-from lstr.models.published import Published, Tables
-from lstr.models.windowed.fixed_window import FixedWindow
+from lstr.models.published import Published, Tables, with_prefixes
+from lstr.models.windowed.windowed import FixedWindow
 from lstr.windows.windows import Outputs
 
 PUBLISHED_NAMES = {
@@ -81,7 +80,7 @@ class OadTRConfig(WindowConfig):
     """Width inside the feed-forward layers of the decoder; 0 is d_feedforward."""
 
     def check(self) -> None:
-        """As `WindowConfig.check`."""
+        """Like `WindowConfig.check`."""
         super().check()
         self.check_heads("decoder_heads")
 
@@ -95,7 +94,6 @@ class OadTR(FixedWindow):
         super().__init__(config, n_classes)
         d_model, dropout = config.d_model, config.dropout
         asking = (d_model, config.decoder_heads or config.n_heads, config.decoder_feedforward or config.d_feedforward)
-        self.kept_width = d_model
         self.feature_head_work = Head(nn.Linear(config.input_dim, d_model))
         self.class_token = nn.Parameter(torch.zeros(d_model))
         self.positions = nn.Embedding(config.work_length + 1, d_model)
@@ -116,10 +114,6 @@ class OadTR(FixedWindow):
         """The newest chunk and the chunks after it, whose mean weighs half as much in the loss."""
         outputs = super().outputs()
         return replace(outputs, parts=(outputs.parts[0], replace(outputs.parts[1], weight=0.5)))
-
-    def of_chunk(self, features: Tensor) -> Tensor:
-        """Tokens (..., d_model) of chunks with features (..., D), without positions."""
-        return self.feature_head_work(features)
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
         """Logits (B, 1 + n_ahead, C) from the tokens (B, W, d_model) of a window."""
@@ -161,7 +155,7 @@ class PublishedOadTR(Published):
     unknown = ("n_heads", "decoder_heads")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """As `Published.renamed`."""
+        """Like `Published.renamed`."""
         names, alone = dict(PUBLISHED_NAMES), {"cls_token": "class_token", "decoder_cls_token": "queries"}
         numbers = {name.split(".")[2] for name in tensors if name.startswith("encoder.net.")}
         for number in numbers:
@@ -180,14 +174,14 @@ class PublishedOadTR(Published):
         return packed_blocks(with_prefixes(found, names))
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """As `Published.shapes`, with `work_length`."""
+        """Like `Published.shapes`, with `work_length`."""
         found = super().shapes(tensors)
         if "positions.weight" in tensors:
             found["work_length"] = len(tensors["positions.weight"]) - 1
         return found
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """As `Published.settings`."""
+        """Like `Published.settings`."""
         known = super().settings(found, tensors, changes)
         asked = tensors.get("decoder.0.linear1.weight")
         feedforward = 0 if asked is None else len(asked)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lstr.layers.renaming import packed_blocks
+from lstr.layers.blocks import packed_blocks
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, Publication, Result, detection
 from lstr.models.published import Published, Tables
@@ -61,7 +61,7 @@ class PublishedGateHUB(Published):
     unknown = ("n_heads",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """As `Published.renamed`."""
+        """Like `Published.renamed`."""
         found = super().renamed(tensors)
         for name in LATENTS:
             if name in found:
@@ -69,14 +69,14 @@ class PublishedGateHUB(Published):
         return packed_blocks(found)
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """As `Published.shapes`, with `n_long`."""
+        """Like `Published.shapes`, with `n_long`."""
         found = super().shapes(tensors)
         if "history_positions.weight" in tensors:
             found["n_long"] = len(tensors["history_positions.weight"]) - found.get("work_length", 0)
         return found
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """As `Published.settings`."""
+        """Like `Published.settings`."""
         known = super().settings(found, tensors, changes)
         stride = override(
             PUBLISHED, {name: value for name, value in changes.items() if name == "long_stride"}

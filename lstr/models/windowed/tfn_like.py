@@ -19,8 +19,8 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import Publication
-from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.models.windowed.idn import TRAINING
+from lstr.models.windowed.windowed import FixedWindow
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
 
@@ -40,7 +40,6 @@ class TfnLike(FixedWindow):
     def __init__(self, config: TfnLikeConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
-        self.kept_width = d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
         down, up = (3, 2, 1), (3, 2, 1, 1)  # kernel, stride and padding; what is half as long or twice as long
         self.filter = nn.Sequential(
@@ -53,10 +52,6 @@ class TfnLike(FixedWindow):
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
 
-    def of_chunk(self, features: Tensor) -> Tensor:
-        """Embeddings (..., d_model) of chunks with features (..., D)."""
-        return self.feature_head_work(features)
-
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
         """Logits (B, 1, C) of the newest chunk, from the embeddings (B, W, d_model) of a window."""
         return self.classified(kept, self.relevance(kept))
@@ -66,7 +61,7 @@ class TfnLike(FixedWindow):
         return self.filter(kept.transpose(1, 2))[:, 0, : kept.shape[1]]
 
     def classified(self, kept: Tensor, relevance: Tensor) -> Tensor:
-        """As `score`, with the relevance (B, W)."""
+        """Like `score`, with the relevance (B, W)."""
         mean = (relevance.sigmoid()[..., None] * kept).mean(dim=1)  # (B, d_model)
         both = torch.cat([mean, kept[:, -1]], dim=-1)
         return self.classifier(self.dropout(self.hidden_layer(both)))[:, None]

@@ -70,7 +70,7 @@ class TTPP(Looking):
         return self.progressed(own, self.looked(own, tokens, newest[:, None], constants))[0][:, 0]
 
     def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Looking.imagine`."""
+        """Like `Looking.imagine`."""
         own = tokens[..., : self.config.d_model]
         slots = torch.arange(own.shape[1], device=own.device).expand(len(own), -1)
         return self.progressed(own, self.looked(own, tokens, slots, self.constants()))

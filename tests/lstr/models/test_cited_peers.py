@@ -14,7 +14,7 @@ from lstr.checkpoints import checkpoint
 from lstr.errors import ConfigError
 from lstr.kinds import configure
 from lstr.models.recurrent import woad
-from lstr.models.recurrent.woad_labels import CONFIDENCE, pseudo_targets, runs_of
+from lstr.models.recurrent.woad import CONFIDENCE, pseudo_targets, runs_of
 from lstr.windows.loss import Supervision, multi_hot_cross_entropy
 from lstr.windows.windows import gather
 from tests.support.tiny_models import tiny, video

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lstr import batch, streaming
 from lstr.checkpoints import checkpoint
 from lstr.kinds import configure, make_model, presets
-from lstr.layers.renaming import with_prefixes
+from lstr.models.published import with_prefixes
 from lstr.models.recurrent.recurrent import RNN
 from lstr.models.recurrent.trn import PUBLISHED_NAMES, TRN
 from lstr.windows.loss import Supervision
