@@ -28,7 +28,7 @@ from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import Failed

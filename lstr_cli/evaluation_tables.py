@@ -3,13 +3,7 @@
 from collections.abc import Sequence
 
 from lstr.metrics.actions import sentence
-from lstr.pipelines.evaluation.event_rows import (
-    convention_text,
-    event_tables,
-    figure_text,
-    interval_text,
-    videos_text,
-)
+from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr_cli import console
 
@@ -83,18 +77,8 @@ def _show_classes(judged: Sequence[Judged]) -> None:
 
 
 def _show_means(judged: Sequence[Judged]) -> None:
-    rows = []
-    for entry in judged:
-        edges = entry.document["interval"] or {}
-        for convention, found in entry.document["conventions"].items():
-            used = convention == entry.document["convention"]
-            means = [
-                f"{figure_text(found[m])} {interval_text(edges.get(m)) if used else ''}".rstrip()
-                for m in ("mAP", "mcAP")
-            ]
-            named = [entry.name] if len(judged) > 1 else []
-            chosen = convention_text(convention, entry.document)
-            rows.append([*named, chosen, *means, videos_text(found), found["chunks"]])
+    names = len(judged) > 1
+    rows = [[*([entry.name] * names), *map(str.rstrip, cells)] for entry, cells in mean_rows(judged)]
     columns = [*(["checkpoint"] if len(judged) > 1 else []), "convention", "mAP", "mcAP", "videos", "chunks"]
     interval = judged[0].document["interval"]
     title = "means"

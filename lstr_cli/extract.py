@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # they bring torch
 
     from lstr.pipelines.extraction.job import Event
     from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.extraction.outcome import Summary
     from lstr.pipelines.extraction.plan import Plan
+    from lstr.pipelines.extraction.resume import Summary
 
 SOME_FAILED = 3
 
@@ -203,13 +203,14 @@ def _show_plan(plan: "Plan", as_json: bool) -> None:
 
 
 def _line(plan: "Plan") -> str:
-    states = {"done": len(plan.of("done")), "to do": len(plan.of("to do")), "unreadable": len(plan.of("unreadable"))}
-    counts = ", ".join(f"{n} {state}" for state, n in states.items() if n or state != "unreadable")
-    before = f" ({plan.failed_before} failed before)" if plan.failed_before else ""
-    line = f"plan: {len(plan.videos)} files, {console.clock(plan.hours * 3600)} of video: {counts}{before}"
+    told = plan.to_dict()
+    counts = f"{told['done']} done, {told['to_do']} to do"
+    counts += f", {told['unreadable']} unreadable" if told["unreadable"] else ""
+    before = f" ({told['failed_before']} failed before)" if told["failed_before"] else ""
+    line = f"plan: {told['files']} files, {console.clock(told['hours'] * 3600)} of video: {counts}{before}"
     if plan.chunks:
         time = "time" if plan.seconds is None else f"about {console.clock(plan.seconds)}"
-        line += f"; to do: {console.clock(plan.hours_to_do * 3600)} of video, {console.size(plan.bytes)} of disk, "
+        line += f"; to do: {console.clock(told['hours_to_do'] * 3600)} of video, {console.size(plan.bytes)} of disk, "
         line += f"{time} with {plan.share} ({plan.rate.origin})"
     return line
 

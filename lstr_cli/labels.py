@@ -79,8 +79,8 @@ def convert(sources, to, output, **options):
       lstr labels convert labels.json --to perframe --features features -o features
       lstr labels convert timeline/game.scores.npy --to csv --set on=0.3 --set off=0.2
     """
-    from lstr.pipelines.annotations.convert import convert as job
     from lstr.pipelines.annotations.format import ConvertOptions
+    from lstr.pipelines.annotations.formats import convert as job
     from lstr.pipelines.reports.fonts import illegible_warning
     from lstr.timeline import changed
 

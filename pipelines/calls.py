@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
-from lstr.pipelines.annotations.convert import Conversion
-from lstr.pipelines.annotations.convert import convert as convert_all
 from lstr.pipelines.annotations.format import ConvertOptions
+from lstr.pipelines.annotations.formats import Conversion
+from lstr.pipelines.annotations.formats import convert as convert_all
 from lstr.pipelines.evaluation.job import EvaluateOptions, EvaluateResult
 from lstr.pipelines.evaluation.job import evaluate as evaluation
 from lstr.pipelines.extraction import job as extraction
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.outcome import Summary
+from lstr.pipelines.extraction.resume import Summary
 from lstr.pipelines.files.remote import Place, place
 from lstr.pipelines.files.videos import find_sources
 from lstr.pipelines.finetuning.finetune import Finetuned, FinetuneOptions

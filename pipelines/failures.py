@@ -18,10 +18,9 @@ from lstr.extractors.stages import WRITE, stage_of
 from lstr.hints import in_file
 from lstr.pipelines.files.atomic import write_bytes
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
-from lstr.pipelines.files.remote import Place
+from lstr.pipelines.files.remote import Place, has_no_room
 from lstr.pipelines.progress import Failed
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Insufficient memory")
 """In what torch and OpenCV raise, which is no MemoryError."""
 LOST_DEVICE = "CUDA error"  # after one every later use of the GPU fails
@@ -92,7 +91,7 @@ def _raise_if_exhausted(error: Exception, subject: object) -> None:
         raise error
     if isinstance(error, ExtractorError | LstrError):
         return
-    if isinstance(error, OSError) and (stage_of(error) is WRITE or error.errno in FULL):
+    if isinstance(error, OSError) and (stage_of(error) is WRITE or has_no_room(error)):
         if isinstance(error, BrokenPipeError):
             raise error
         raise OutputError(

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.errors import MissingPathError, WeightsError
@@ -15,9 +14,6 @@ from lstr.extractors.video.probe import probe
 from lstr.pipelines.annotations.formats import recognise
 from lstr.pipelines.annotations.label_file import describe_labels, is_label_file
 from lstr.pipelines.progress import Tell
-
-if TYPE_CHECKING:
-    from lstr.extractors.weights.model_card import ModelCard
 
 ZIP = b"PK\x03\x04"
 RECIPES = ("faithful", "fast", "kinetics", "kinetics-fast", "activitynet", "activitynet-fast")
@@ -37,16 +33,20 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if path.is_dir():
         return _folder(path, progress)
-    if _is_zip(path):
+    with path.open("rb") as file:
+        is_zip = file.read(len(ZIP)) == ZIP
+    if is_zip or path.suffix == ".lstr":
         from lstr.pipelines.model_files.model_file import is_meant_as_model
 
         if is_meant_as_model(path):
             return _model_file(path)
     if path.suffix in CHECKPOINTS:
         return _network(path, settings)
-    if path.suffix == ".json" and not _is_labels(path):
+    labels = is_label_file(path)
+    form = recognise(path) if labels and path.suffix == ".json" else None
+    if path.suffix == ".json" and (not labels or (form and form.name == "json")):  # a timeline can be taken as labels
         return _recipe(str(path)) if _is_recipe(path) else _timeline(path)
-    return describe_labels(path) if is_label_file(path) else _video(path)
+    return describe_labels(path) if labels else _video(path)
 
 
 def _folder(path: Path, progress: Tell) -> dict:
@@ -66,20 +66,12 @@ def _folder(path: Path, progress: Tell) -> dict:
     return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
 
 
-def _is_labels(path: Path) -> bool:
-    """Whether a JSON file holds labels, and not one of our timelines."""
-    if not is_label_file(path):
-        return False
-    form = recognise(path)
-    return form is None or form.name != "json"
-
-
 def _network(path: Path, settings: Mapping[str, str]) -> dict:
     from lstr.extractors.weights.model_card import read_card
 
     with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
         if path.is_file() and (card := read_card(path)):
-            return _weights_file(path, card)
+            return {"kind": "weights file", **asdict(card), "seen": list(card.seen)}
     return _checkpoint(path, settings)
 
 
@@ -183,12 +175,6 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
     }
 
 
-def _is_zip(path: Path) -> bool:
-    """Whether a file begins as a model file does, or has the name of one."""
-    with path.open("rb") as file:
-        return file.read(len(ZIP)) == ZIP or path.suffix == ".lstr"
-
-
 def _model_file(path: Path) -> dict:
     from lstr.extractors.recipe import INT8
     from lstr.pipelines.model_files.description import actions_of, is_demo, network_of
@@ -239,10 +225,6 @@ def _weights_folder(path: Path) -> dict:
         "recipe_id": folder.recipe.id,
         "recipe": folder.recipe.to_dict(),
     }
-
-
-def _weights_file(path: Path, card: "ModelCard") -> dict:
-    return {"kind": "weights file", **asdict(card), "seen": list(card.seen)}
 
 
 def _timeline(path: Path) -> dict:

@@ -87,7 +87,7 @@ def write_small_set(root: Path) -> None:
     from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
     from lstr.pipelines.extraction.job import extract
     from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.extraction.outcome import Outcome
+    from lstr.pipelines.extraction.resume import Outcome
     from lstr.pipelines.progress import Failed
     from lstr.pipelines.training.config import resolve
     from lstr.pipelines.training.run import Task, train_model

@@ -1,11 +1,15 @@
-"""All formats of annotations, and reading a file or a folder of any of them.
+"""All formats of annotations: a file or a folder of any of them is read, and converted to any other.
 
 A new format is a class of `lstr.pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 
 from lstr.extractors.errors import MissingPathError
+from lstr.labels.video_ids import fault_of
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.elan import EAF
@@ -94,28 +98,22 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
 
     Raises AnnotationError and MissingPathError.
     """
-    annotated = _read(path, options)
+    chosen = format_named(options.source_format) if options.source_format else None
+    if path.is_dir():
+        annotated = _read_folder(path, chosen, options)
+    elif not path.exists():
+        raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
+    elif form := chosen or recognise(path):
+        annotated = _read_as(form, path, _stem(path), options)
+    else:
+        hint = f"name it with [[source_format]]: {', '.join(readable())}."
+        raise AnnotationError(f"The format of {path} cannot be recognised.", hint)
     if options.frames:
         annotated = annotated.in_seconds(options.frames)
     try:
         return annotated if options.lenient else annotated.checked()
     except AnnotationError as error:
         raise AnnotationError(f"{path}: {error}", error.hint) from error
-
-
-def _read(path: Path, options: ConvertOptions) -> AnnotationSet:
-    if not path.exists():
-        raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
-    chosen = format_named(options.source_format) if options.source_format else None
-    if path.is_dir():
-        return _read_folder(path, chosen, options)
-    form = chosen or recognise(path)
-    if form is None:
-        known = ", ".join(readable())
-        raise AnnotationError(
-            f"The format of {path} cannot be recognised.", f"name it with [[source_format]]: {known}."
-        )
-    return _read_as(form, path, _stem(path), options)
 
 
 def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
@@ -154,3 +152,57 @@ def _stem(path: Path) -> str:
     """A file's name without what its format adds."""
     suffixes = sorted((form.suffix for form in FORMATS.values() if form.reads and form.suffix), key=len, reverse=True)
     return next((path.name.removesuffix(s) for s in suffixes if path.name.endswith(s)), path.stem)
+
+
+@dataclass
+class Conversion:
+    """What came of it: the files written or the text, and what the new form has no place for."""
+
+    annotated: AnnotationSet
+    form: Format
+    """What it was written in."""
+    files: list[Path] = field(default_factory=list)
+    text: str | None = None
+    lost: set[str] = field(default_factory=set)
+    left_out: list[str] = field(default_factory=list)
+    """Videos that the features do not have."""
+
+
+def convert(
+    sources: Iterable[str | Path], to: str | None, output: Path | None = None, options: ConvertOptions = DEFAULTS
+) -> Conversion:
+    """Read every source, apply the changes of `options`, and write all of it in the format `to`.
+
+    Where `to` is None, the ending of `output` tells it. Without `output` the result is the text, where one text holds
+    it. Raises AnnotationError, MissingPathError,
+    OutputError, and for `mp4` VideoError.
+    """
+    form = format_for(output) if to is None else format_named(to)
+    annotated = AnnotationSet({})
+    for source in sources:
+        annotated = annotated.merged(read_annotations(Path(source), options))
+    if options.as_labels:
+        annotated = annotated.without_scores()
+    annotated = annotated.with_subsets(options.subsets)
+    if options.classes:
+        annotated = replace(annotated, classes=options.classes)
+    if folder := options.video:
+        annotated = annotated.each(lambda video_id, video: replace(video, media=_media(folder, video_id)))
+    for video_id in annotated.videos:
+        if fault := fault_of(video_id):
+            raise AnnotationError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
+    result = Conversion(annotated, form, lost=form.lost(annotated))
+    if output is None:
+        result.text = form.render(annotated, options)
+    else:
+        written = form.write(Path(output), annotated, options)
+        result.files, result.left_out = written.files, written.left_out
+    return result
+
+
+def _media(path: Path, video_id: str) -> str:
+    """The video in a folder that has this id, or the file itself."""
+    if not path.is_dir():
+        return str(path)
+    found = sorted(p for p in path.glob(f"{escape(video_id)}.*") if p.is_file())
+    return str(found[0] if found else path / video_id)

@@ -36,17 +36,12 @@ class PerFrame(Format):
         return read_perframe(folder)
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
-        lengths = lengths_of(options.features) if options.features else None
+        lengths = None
+        if options.features:  # which brings torch, that labels alone do not need
+            from lstr.pipelines.features.folder import open_features
+
+            lengths = open_features(options.features).lengths()
         return Written([output / INFO], write_perframe(output, annotated, options.name, lengths))
-
-
-def lengths_of(features: Path) -> dict[str, int]:
-    """Chunks of each video of a feature folder. Raises RecipeError or MissingPathError."""
-    # Here, because it brings torch, which labels alone do not need.
-    from lstr.pipelines.features.folder import open_features
-
-    folder = open_features(features)
-    return {video_id: len(folder.load(video_id)[0]) for video_id in folder.ids()}
 
 
 def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None) -> NDArray[np.float32]:

@@ -166,15 +166,17 @@ def number_of(text: str, line: int) -> float:
     return number
 
 
-def is_label_track(file: File) -> bool:
-    """Whether a file looks like a label track of Audacity."""
-    return file.ending == ".txt" and bool(TIMES.match(first_line(file.text)))
-
-
 def seconds_of(text: str, line: int, scale: float = 1) -> float:
     """The seconds of a cell: h:mm:ss, or a number of which a second has `scale`. Raises AnnotationError."""
     seconds = clock_seconds(text)
     return number_of(text, line) / scale if seconds is None else seconds
 
 
-AUDACITY = VideoText("audacity", ".audacity.txt", FILES, from_audacity, to_audacity, is_label_track)
+AUDACITY = VideoText(
+    "audacity",
+    ".audacity.txt",
+    FILES,
+    from_audacity,
+    to_audacity,
+    lambda file: file.ending == ".txt" and bool(TIMES.match(first_line(file.text))),
+)

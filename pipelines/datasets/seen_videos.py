@@ -24,12 +24,8 @@ class SeenError(LstrError):
 
 def seen_in(split: Split, config: WindowConfig) -> Seen:
     """The videos of a split that networks have seen whose streams a model takes."""
-    found = {}
-    for video in split.videos:
-        streams = [stream for stream in config.streams if stream in video.seen]
-        if streams:
-            found[video.id] = streams
-    return found
+    found = {video.id: [stream for stream in config.streams if stream in video.seen] for video in split.videos}
+    return {video_id: streams for video_id, streams in found.items() if streams}
 
 
 def check_unseen(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:

@@ -27,7 +27,7 @@ from lstr.pipelines.failures import FAILED, FailureLog, UnforeseenError
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.pipelines.reports.fonts import illegible_warning
-from lstr.pipelines.reports.index_page import write_index
+from lstr.pipelines.reports.timeline_page import write_index
 from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.timeline import Thresholds
 

@@ -116,11 +116,16 @@ def interval_text(edges: Sequence[float] | None, sign: str = "", digits: int = 3
     return f"[{edges[0]:{sign}.{digits}f}, {edges[1]:{sign}.{digits}f}]"
 
 
-def videos_text(found: dict[str, Any]) -> str:
-    """How many videos a mean is of, and how many of them networks of their features have seen."""
-    return f"{found['videos']}, {found['seen']} seen" if "seen" in found else str(found["videos"])
+def mean_rows(judged: Sequence[Judged]) -> Iterator[tuple[Judged, list[str]]]:
+    """Each checkpoint with a convention, mAP, mcAP, videos and chunks as text; intervals where the means have them.
 
-
-def convention_text(name: str, document: dict[str, Any]) -> str:
-    """The name of a convention in a document of `analyse`; of the published one also whose code chooses the chunks."""
-    return f"{name} ({document['published_rule']})" if name == "published" else name
+    The published convention names the code that chooses its chunks; of videos it is told how many networks have seen.
+    """
+    for entry in judged:
+        document = entry.document
+        for name, found in document["conventions"].items():
+            edges = (document["interval"] or {}) if name == document["convention"] else {}
+            means = [f"{figure_text(found[mean])} {interval_text(edges.get(mean))}" for mean in ("mAP", "mcAP")]
+            code = f" ({document['published_rule']})" if name == "published" else ""
+            seen = f", {found['seen']} seen" if "seen" in found else ""
+            yield entry, [f"{name}{code}", *means, f"{found['videos']}{seen}", str(found["chunks"])]

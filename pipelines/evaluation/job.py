@@ -29,7 +29,7 @@ from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_chunks import choose_thresholds, scores_by_class
-from lstr.pipelines.thresholds.stored import write_thresholds
+from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."

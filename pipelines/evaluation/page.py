@@ -8,13 +8,7 @@ from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, sentence
-from lstr.pipelines.evaluation.event_rows import (
-    convention_text,
-    event_tables,
-    figure_text,
-    interval_text,
-    videos_text,
-)
+from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.reports.page import build_page
 
@@ -77,14 +71,7 @@ def _about(document: dict[str, Any]) -> str:
 
 
 def _means(judged: Sequence[Judged]) -> str:
-    rows = []
-    for entry in judged:
-        document = entry.document
-        for convention, found in document["conventions"].items():
-            edges = (document["interval"] or {}) if convention == document["convention"] else {}
-            means = [f"{figure_text(found[mean])} {interval_text(edges.get(mean))}" for mean in ("mAP", "mcAP")]
-            name = f"{entry.name}, {convention_text(convention, document)}"
-            rows.append([name, *means, videos_text(found), str(found["chunks"])])
+    rows = [[f"{entry.name}, {convention}", *cells] for entry, (convention, *cells) in mean_rows(judged)]
     for system in ("chance", "time_prior"):
         if system in judged[0].document:
             means = [figure_text(judged[0].document[system][mean]) for mean in ("mAP", "mcAP")]

@@ -175,8 +175,7 @@ def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list
 def pooled_metrics(split: Split, systems: dict[str, list[Scores]], rule: ScoringRule = EVERY_CHUNK) -> dict[str, Any]:
     """{system: {mAP, mcAP, per_class}} over the chunks of all videos that a rule chooses, the two baselines added."""
     systems = systems | baseline_scores(split.labels, [len(video.features) for video in split.videos])
-    found = {name: counted(split, scores, rule) for name, scores in systems.items()}
-    return {name: means_of(*of, split.labels.classes) for name, of in found.items()}
+    return {name: means_of(*counted(split, rows, rule), split.labels.classes) for name, rows in systems.items()}
 
 
 def means_of(scores: list[Scores], targets: list[NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:

@@ -10,17 +10,14 @@ from lstr.extractors.devices import choose_device, release_memory, videos_at_onc
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.run import TwoStream
 from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.outcome import Outcome, Summary
 from lstr.pipelines.extraction.plan import Plan, Share, make_plan, share, this_machine
-from lstr.pipelines.extraction.prepare import as_begun, prepare, training_ids
+from lstr.pipelines.extraction.prepare import as_begun, prepare
 from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from lstr.pipelines.extraction.resume import Engine, resume
+from lstr.pipelines.extraction.resume import Engine, Outcome, Summary, resume
 from lstr.pipelines.extraction.video import VideoExtractor
-from lstr.pipelines.features.folder import Features
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.converted import run_on
@@ -61,7 +58,7 @@ class _Site:
 def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
     """What `extract` would do with videos {id: source}; makes nothing. Raises as `extract` does before its work."""
     with _site(options) as site:
-        _begun(videos, site.options)
+        as_begun(videos, site.options)
         return _plan(videos, site)
 
 
@@ -74,7 +71,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
     MissingPathError, NetworkRuntimeError, OutputError, RecipeError or WeightsError for what concerns all videos.
     """
     with _site(options) as site:
-        begun = _begun(videos, site.options)
+        begun = as_begun(videos, site.options)
         planned = _plan(videos, site)
         yield planned
         with flow_workers(options.recipe.algorithm, options.threads, *site.flow) as flow:
@@ -91,14 +88,18 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
                 state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see [[calibrate]])"
                 text = f"{random} networks carry random weights{state}; bring published ones with [[weights=kinetics]]."
                 yield Notice(text)
-            engine = _engine(planned, options, site)
-            if engine is None:
+            config = options.for_workers(site.device, planned.share.threads)
+            to_do: Mapping[str, Place] = planned.longest_first()
+            if site.portion:
+                engine: Engine = partial(over_cluster, config=config, portion=site.portion, most=options.workers)
+            elif planned.share.processes > 1:
+                gpus = this_machine(site.device).gpus
+                engine = partial(over_processes, config=config, processes=planned.share.processes, gpus=gpus)
+            else:
                 caches = caches_of(options.cache, twostream.recipe) if options.cache else []
                 damaged, at_once = options.allow_damaged, videos_at_once(site.device)
                 extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, damaged, at_once)
                 engine, to_do = extractor.engine, videos
-            else:
-                to_do = planned.longest_first()
             del twostream  # each process has its own
             release_memory()
             summary = Summary()
@@ -126,13 +127,6 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
     yield _Site(replace(options, device=device), device, sharing)
 
 
-def _begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, Features] | None:
-    """The options as `as_begun` has them. What the job cannot do is refused here, before any video is looked at."""
-    if options.calibrate:
-        training_ids(options.calibrate, videos)
-    return as_begun(videos, options)
-
-
 def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
     """The plan. Raises OutputError where something is to be done and the output cannot be written."""
     recipe = site.options.recipe
@@ -141,14 +135,3 @@ def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
     if isinstance(planned.output, Path) and len(planned.of("done")) < len(planned.videos):
         check_writable(planned.output)
     return planned
-
-
-def _engine(planned: Plan, options: ExtractOptions, site: _Site) -> Engine | None:
-    """What extracts in other processes; None where this one does."""
-    config = options.for_workers(site.device, planned.share.threads)
-    if site.portion:
-        return partial(over_cluster, config=config, portion=site.portion, most=options.workers)
-    if planned.share.processes == 1:
-        return None
-    gpus = this_machine(site.device).gpus
-    return partial(over_processes, config=config, processes=planned.share.processes, gpus=gpus)

@@ -41,9 +41,8 @@ FLOW_SECONDS = {
     "farneback": 0.1,
     "difference": 0.002,
 }
-# Processes: their threads share one lock of Python; chosen so that two cores, where a second process was measured to
-# gain nothing, get one, and not measured on more
-CORES = 4  # per process
+CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
+# measured to gain nothing, get one, and not measured on more
 MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 DOCUMENTED = "an estimate by the documentation's table of speed"
@@ -108,21 +107,6 @@ class Plan:
         return [video for video in self.videos if video.state == state]
 
     @property
-    def failed_before(self) -> int:
-        """How many of the videos that are not done have failed in a run before."""
-        return sum(bool(video.failed_before) for video in self.videos if video.state != "done")
-
-    @property
-    def hours(self) -> float:
-        """Hours of video, in all."""
-        return sum(video.seconds for video in self.videos) / 3600
-
-    @property
-    def hours_to_do(self) -> float:
-        """Hours of video that are not yet done."""
-        return sum(video.seconds for video in self.of("to do")) / 3600
-
-    @property
     def chunks(self) -> int:
         """To do."""
         return sum(video.chunks for video in self.of("to do"))
@@ -151,16 +135,16 @@ class Plan:
         return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as a JSON object."""
+        """The plan as a JSON object; hours are of video, and what failed before is of the videos that are not done."""
         return {
             "output": str(self.output),
             "files": len(self.videos),
-            "hours": self.hours,
+            "hours": sum(video.seconds for video in self.videos) / 3600,
             "done": len(self.of("done")),
             "to_do": len(self.of("to do")),
             "unreadable": len(self.of("unreadable")),
-            "failed_before": self.failed_before,
-            "hours_to_do": self.hours_to_do,
+            "failed_before": sum(bool(video.failed_before) for video in self.videos if video.state != "done"),
+            "hours_to_do": sum(video.seconds for video in self.of("to do")) / 3600,
             "chunks_to_do": self.chunks,
             "seconds": self.seconds,
             "seconds_from": self.rate.origin,

@@ -117,11 +117,12 @@ def calibrate_twostream(
 
 
 def as_begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, Features] | None:
-    """The networks and the folder as it was begun; None where it is new. Writes nothing.
+    """The networks and the folder as it was begun; None where it is new. Writes nothing, and looks into no video.
 
-    Raises RecipeError when its recipe is not what the options request.
+    Raises RecipeError when its recipe is not what the options request, and MissingPathError as `training_ids`.
     """
-    output, recipe, calibrate = options.output, options.recipe, options.calibrate
+    output, recipe = options.output, options.recipe
+    ids = tuple(training_ids(options.calibrate, videos)) if options.calibrate else ()
     existing = open_folder(output)
     begun = existing.recipe if existing else None
     if existing is None or begun is None:
@@ -132,9 +133,10 @@ def as_begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoS
     kept = replace(options.sources, calibration=existing.calibration(), calibrated_on=begun.calibrated_on)
     twostream = build_twostream(recipe, kept, device, options.precision or begun.precision)
     folder = create_folder(output, twostream.recipe, {})
-    if calibrate and begun.is_random and tuple(training_ids(calibrate, videos)) != begun.calibrated_on:
+    if ids and begun.is_random and ids != begun.calibrated_on:
         raise RecipeError(
-            f"{output} was calibrated on other videos than {calibrate} names.", "choose another folder with [[output]]."
+            f"{output} was calibrated on other videos than {options.calibrate} names.",
+            "choose another folder with [[output]].",
         )
     return twostream, folder
 
@@ -148,17 +150,17 @@ def prepare(
     """
     if begun := as_begun(videos, options):
         return begun
-    output, recipe, sources, calibrate = options.output, options.recipe, options.sources, options.calibrate
+    recipe, sources = options.recipe, options.sources
     device = choose_device(options.device)
     if isinstance(recipe, StoredRecipe):
         return _as_stored(recipe, options, device)
     twostream = build_twostream(recipe, sources, device, options.precision)
-    if calibrate and twostream.recipe.is_random:
-        ids = training_ids(calibrate, videos)
+    if options.calibrate and twostream.recipe.is_random:
+        ids = training_ids(options.calibrate, videos)
         statistics = yield from calibrate_twostream(twostream, {i: videos[i] for i in ids}, workers)
         calibrated = replace(sources, calibration=statistics, calibrated_on=tuple(ids))
         twostream = build_twostream(recipe, calibrated, device, options.precision)
-    return twostream, create_folder(output, twostream.recipe, calibration_of(twostream))
+    return twostream, create_folder(options.output, twostream.recipe, calibration_of(twostream))
 
 
 def _as_stored(stored: StoredRecipe, options: ExtractOptions, device: str) -> tuple[TwoStream, Features]:

@@ -22,7 +22,7 @@ import lstr.pipelines
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.flow.workers import default_workers
 from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.outcome import Outcome, failed
+from lstr.pipelines.extraction.resume import Outcome, failed
 from lstr.pipelines.extraction.video import open_worker
 from lstr.pipelines.failures import Failure, described
 from lstr.pipelines.files.atomic import sweep

@@ -27,9 +27,8 @@ from lstr.extractors.weights.archive import is_member
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_files
 from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.outcome import Outcome, failed
 from lstr.pipelines.extraction.plan import Share
-from lstr.pipelines.extraction.resume import chunks_done
+from lstr.pipelines.extraction.resume import Outcome, chunks_done, failed
 from lstr.pipelines.extraction.video import VideoExtractor, open_worker
 from lstr.pipelines.failures import Failure
 from lstr.pipelines.files.atomic import scratch

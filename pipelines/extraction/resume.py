@@ -1,18 +1,97 @@
-"""Videos to a feature folder, resumable by running again: only what is not done is given to an engine."""
+"""Videos to a feature folder, resumable by running again: only what is not done is given to an engine.
 
+And how it went: what became of each video, and how fast each stage was.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from time import perf_counter
+from typing import Any, TypeVar
 
 from lstr.extractors.prefetch import closed_after
-from lstr.pipelines.extraction.outcome import Outcome
-from lstr.pipelines.failures import FailureLog
+from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.pipelines.failures import Failure, FailureLog
 from lstr.pipelines.features.folder import Features
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.progress import Notice, Progress
 
 LOOKS = 32  # at videos and their features at a time; those may be far away
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one video: `done`, `kept` (finished before) or `failed` with a reason and a hint.
+
+    The reason of a done one says what of a damaged file was kept; otherwise it is empty.
+    """
+
+    id: str
+    source: Place
+    state: str
+    chunks: int = 0
+    seconds: float = 0.0
+    """It took, from opening the video to its record."""
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds each stage worked, as in the record."""
+    reason: str = ""
+    hint: str = ""
+    note: str = ""
+    """A sentence to warn with."""
+    traceback: str = ""
+    """The traceback of an error that nobody foresaw."""
+
+    @property
+    def failure(self) -> Failure:
+        """Why it has failed."""
+        return Failure(self.reason, self.hint, self.traceback)
+
+
+def failed(video_id: str, source: Place, failure: Failure) -> Outcome:
+    """The Outcome of a video that cannot be extracted."""
+    return Outcome(video_id, source, "failed", **asdict(failure))
+
+
+@dataclass
+class Summary:
+    """Counts the outcomes of a run as they come."""
+
+    started: float = field(default_factory=perf_counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    chunks: int = 0
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds each stage worked, in all threads and processes together."""
+    failed: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one video."""
+        self.counts[outcome.state] += 1
+        if outcome.state == "failed":
+            self.failed.append(outcome)
+        elif outcome.state == "done":
+            self.chunks += outcome.chunks
+            for name, seconds in outcome.stages.items():
+                self.stages[name] = self.stages.get(name, 0.0) + seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """The outcome as a JSON object; speeds only of what was done in this run."""
+        seconds = perf_counter() - self.started
+        return {
+            **{state: self.counts[state] for state in ("done", "kept", "failed")},
+            "chunks": self.chunks,
+            "seconds": round(seconds, 3),
+            "chunks_per_second": round(self.chunks / seconds, 3),
+            "realtime_factor": round(self.chunks * CHUNK_SECONDS / seconds, 3),
+            "stages": {
+                name: {"thread_seconds": round(spent, 3), "chunks_per_thread_second": round(self.chunks / spent, 2)}
+                for name, spent in self.stages.items()
+                if spent > 0
+            },
+            "failures": [{"id": o.id, "source": str(o.source), "reason": o.reason} for o in self.failed],
+        }
+
+
 Engine = Callable[[Mapping[str, Place]], Iterator[Progress | Notice | Outcome]]
 """Extracts videos {id: source}, in any order and anywhere, with an Outcome of each as it ends.
 

@@ -29,8 +29,8 @@ from lstr.pipelines.extraction.chunk_cache import (
     decoded_facts,
 )
 from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.outcome import Outcome, failed
-from lstr.pipelines.failures import Failure, failure_of
+from lstr.pipelines.extraction.resume import Outcome, failed
+from lstr.pipelines.failures import failure_of
 from lstr.pipelines.features.folder import FeatureFolder, Features
 from lstr.pipelines.features.remote_folder import open_folder
 from lstr.pipelines.files.atomic import replacing
@@ -82,10 +82,9 @@ class VideoExtractor:
         Raises what would stop every other video too, as `failure_of`.
         """
         start = perf_counter()
-        if len(os.fsencode(PurePath(video_id).name)) > LONGEST:
-            too_long = Failure(f"{source} has a name too long for its features.", "rename or link it.")
-            return failed(video_id, source, too_long)
         try:
+            if len(os.fsencode(PurePath(video_id).name)) > LONGEST:
+                raise VideoError(f"{source} has a name too long for its features.", "rename or link it.")
             with self.folder.staged(video_id) as target, at_hand(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
         except Exception as error:

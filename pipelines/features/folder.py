@@ -156,6 +156,10 @@ class FeatureFolder(Features[Path]):
             and (self.recipe is None or self.record(i).exists())
         )
 
+    def lengths(self) -> dict[str, int]:
+        """Chunks of each video. Raises as `load`."""
+        return {video_id: len(self.load(video_id)[0]) for video_id in self.ids()}
+
     def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
         """RGB (L, D) and flow (L, D), memory-mapped; a stream that the folder lacks is (L, 0).
 

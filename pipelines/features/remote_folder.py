@@ -37,11 +37,6 @@ class RemoteFeatures(Features[RemoteFile]):
     def array(self, stream: str, video_id: str) -> RemoteFile:
         return self.path.joinpath(self.recipe.parts[stream].folder(stream), f"{video_id}.npy")
 
-    def ids(self) -> list[str]:
-        """Videos that have a record, sorted."""
-        found = self.path.joinpath("records").below()
-        return sorted(name.removesuffix(".json") for name in found if name.endswith(".json"))
-
     def records(self) -> list[dict[str, Any]]:
         """The records that can be read, by id."""
         found = []

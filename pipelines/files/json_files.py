@@ -1,6 +1,7 @@
 """JSON and JSONL files."""
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -9,19 +10,13 @@ from typing import Any
 from lstr.pipelines.files.atomic import unwritable, write_text
 from lstr.pipelines.files.remote import Place, content_of
 
+SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def to_json(value: object, indent: int | None = None) -> str:
     """JSON that can be written as UTF-8, also where a file name is no Unicode (Python then has surrogates in it)."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return text if _is_unicode(text) else json.dumps(value, indent=indent)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return json.dumps(value, indent=indent) if SURROGATE.search(text) else text
 
 
 def write_json(path: Path, value: object) -> None:

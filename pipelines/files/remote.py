@@ -55,8 +55,7 @@ class RemoteFile:
     url: str
     """It may hold a password; `str` is for people and records."""
 
-    @property
-    def shown(self) -> str:
+    def __str__(self) -> str:
         """The URL without user, password and, where it is the web's, query."""
         scheme, _, rest = self.url.partition("://")
         if scheme in PACKAGES:  # it begins with a bucket, and after that anything is a name
@@ -64,15 +63,12 @@ class RemoteFile:
             return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
         return re.sub(r"[?#].*", "", shown(self.url)) if scheme in ("http", "https") else shown(self.url)
 
-    def __str__(self) -> str:
-        return self.shown
-
     __repr__ = __str__
 
     @property
     def name(self) -> str:
         """The last part of the path."""
-        return PurePosixPath(unquote(self.shown) if self.url.startswith("http") else self.shown).name
+        return PurePosixPath(unquote(str(self)) if self.url.startswith("http") else str(self)).name
 
     def joinpath(self, *parts: str) -> "RemoteFile":
         """A file below this folder."""

@@ -14,8 +14,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
-from lstr.pipelines.extraction.outcome import Outcome
-from lstr.pipelines.extraction.resume import together
+from lstr.pipelines.extraction.resume import Outcome, together
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand

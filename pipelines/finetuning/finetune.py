@@ -17,7 +17,7 @@ from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
-from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import find_sources

@@ -14,8 +14,8 @@ from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.plan import Plan as ExtractPlan
+from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.files.remote import place
 from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, finetune
 from lstr.pipelines.finetuning.run_folder import SETTINGS
@@ -27,7 +27,7 @@ from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Rule, Scored, by_class, choose_rule
-from lstr.pipelines.thresholds.stored import write_thresholds
+from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
 

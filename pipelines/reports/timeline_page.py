@@ -1,8 +1,8 @@
-"""The HTML report of one video: the player beside a lane of scores and segments for each class."""
+"""The HTML report of one video, the player beside a lane of scores and segments for each class; and their index."""
 
 import base64
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ SCRIPTS = (
     "rules.js", "verdict.js", "files.js", "scores.js", "thresholds.js", "lanes.js", "segments.js", "review.js",
     "filters.js", "player.js", "report.js",
 )  # fmt: skip
+INDEX_SCRIPTS = ("rules.js", "verdict.js", "files.js", "index.js")
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5
 NO_SCORE = 65535  # the code of a chunk without a score (NaN)
 AT_ONCE = 1 << 16  # scores that are encoded together: those of a camera after days are never in memory as a whole
@@ -130,3 +131,52 @@ def video_url(video: Path, folder: Path) -> str:
     if climbs > MAX_UP or (climbs and shared == Path(shared.anchor)):
         return video.as_uri()
     return quote(os.fsencode(relative.as_posix()))
+
+
+def write_index(
+    folder: Path,
+    timelines: Mapping[str, Mapping[str, Any]],
+    *,
+    truth: Mapping[str, Sequence[Segment] | None] | None = None,
+    failed: Sequence[str] = (),
+) -> Path:
+    """Write the index of the reports FOLDER/ID.html; returns its path, index.html (_index.html where an id is that).
+
+    timelines: video id to its lstr-timeline/1 dict, in the order to show. truth: video id to its labelled segments,
+    None where it has none. failed: a sentence for each source that came to nothing.
+
+    Raises OutputError where the folder cannot be written.
+    """
+    classes: dict[str, int] = {}
+    for timeline in timelines.values():
+        for label in timeline["classes"]:
+            classes.setdefault(label, len(classes))
+    labelled = {video_id: segments for video_id, segments in (truth or {}).items() if segments is not None}
+    for segments in labelled.values():
+        for segment in segments:
+            classes.setdefault(segment.label, len(classes))
+
+    def spans(segments: Iterable[Segment]) -> list[tuple[int, float, float, float | None]]:
+        return [(classes[segment.label], segment.start, segment.end, segment.score) for segment in segments]
+
+    document = {
+        "classes": list(classes),
+        "colours": colours_of(classes),
+        "warnings": sorted({text for timeline in timelines.values() for text in timeline.get("warnings") or ()}),
+        "failed": list(failed),
+        "videos": [
+            {
+                "id": video_id,
+                # a leading ./ keeps a name like javascript:x.html from being read as a scheme
+                "page": f"./{quote(os.fsencode(video_id))}.html",
+                "duration": timeline["duration"],
+                "segments": spans(map(Segment.from_dict, timeline["segments"])),
+                "truth": spans(labelled[video_id]) if video_id in labelled else None,
+            }
+            for video_id, timeline in timelines.items()
+        ],
+    }
+    path = Path(folder) / ("_index.html" if "index" in timelines else "index.html")
+    script = Script(INDEX_SCRIPTS, document)
+    write_text(path, build_page("Action timelines", read_part("index.html"), ("index.css",), script))
+    return path

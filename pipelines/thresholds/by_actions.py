@@ -56,14 +56,14 @@ def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = F
         padded = np.pad(scores, 1, mode="edge")
         smooth = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
         found += [(float(s), float(exact), rule) for s, exact, rule in zip(smooth, scores, rules, strict=True)]
+
+    def cost(rule: Thresholds) -> tuple[float, float]:
+        return -rule.min_length if seen else 0.0, rule.delays()["started"] + rule.delays()["ended"] / 2
+
     best = max(score for score, _, _ in found)
     fitting = [entry for entry in found if entry[0] >= best - (SEEN_AS_GOOD if seen else AS_GOOD)]
-    _, exact, rule = min(fitting, key=lambda entry: (_cost(entry[2], seen), abs(entry[2].on - DEFAULT.on), -entry[0]))
+    _, exact, rule = min(fitting, key=lambda entry: (cost(entry[2]), abs(entry[2].on - DEFAULT.on), -entry[0]))
     return Rule(rule, exact)
-
-
-def _cost(rule: Thresholds, seen: bool) -> tuple[float, float]:
-    return -rule.min_length if seen else 0.0, rule.delays()["started"] + rule.delays()["ended"] / 2
 
 
 def f1_of(videos: Iterable[Scored], classes: Sequence[str], rule: Thresholds) -> float:

@@ -1,6 +1,6 @@
 """Which chunks and segments a score curve has by its thresholds, and those of the highest F1 over chunks by class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,21 +45,49 @@ def choose_thresholds(
     Lengths and gaps stay at their defaults, for they cost delay.
     """
     found = {}
-    mask = metrics.counted(np.concatenate(targets) > 0, classes)
-    starts = _starts_of(scores)
-    for c, label in enumerate(classes):
-        truth = np.concatenate([t[:, c] for t in targets])[mask] > 0
-        if label in (BACKGROUND, AMBIGUOUS) or not truth.any():
-            continue
-        curve = np.concatenate([s[:, c] for s in scores])
+    for label, curve, f1_of in _judges(scores, targets, classes):
         best = (-1.0, DEFAULT)
         for on in levels(curve):
             for share in OFF_SHARES:
-                value = f1(hysteresis(curve, starts, on, on * share)[mask], truth)
+                value = f1_of(on, on * share)
                 if value > best[0]:
                     best = value, Thresholds(on, on * share)
         found[label] = best[1]
     return found
+
+
+def scores_by_class(
+    found: Mapping[str, Thresholds], scores: Sequence[np.ndarray], targets: Sequence[np.ndarray], classes: Sequence[str]
+) -> dict[str, dict[str, float | None]]:
+    """The thresholds of each class with their F1 over chunks, and that of the default ones."""
+    judges = {label: f1_of for label, _, f1_of in _judges(scores, targets, classes)}
+    return {
+        label: {
+            "on": rules.on,
+            "off": rules.off,
+            "F1": judges[label](rules.on, rules.off) if label in judges else None,
+            "before": judges[label](DEFAULT.on, DEFAULT.off) if label in judges else None,
+        }
+        for label, rules in found.items()
+    }
+
+
+def _judges(
+    scores: Sequence[np.ndarray], targets: Sequence[np.ndarray], classes: Sequence[str]
+) -> Iterator[tuple[str, np.ndarray, Callable[[float, float], float]]]:
+    """Each action that happens, its score curve of all videos joined, and its F1 over chunks by `on` and `off`."""
+    joined, labelled = np.concatenate(scores), np.concatenate(targets) > 0
+    mask = metrics.counted(labelled, classes)
+    starts = np.cumsum([0, *map(len, scores)])
+    starts = np.unique(starts[starts < starts[-1]])  # of each video; an empty one has none
+    for c, label in enumerate(classes):
+        curve, truth = joined[:, c], labelled[mask, c]
+
+        def f1_of(on: float, off: float, curve: np.ndarray = curve, truth: np.ndarray = truth) -> float:
+            return f1(hysteresis(curve, starts, on, off)[mask], truth)
+
+        if label not in (BACKGROUND, AMBIGUOUS) and truth.any():
+            yield label, curve, f1_of
 
 
 def levels(curve: np.ndarray) -> list[float]:
@@ -80,26 +108,3 @@ def f1(decided: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
     """Harmonic mean of precision and recall."""
     right = np.count_nonzero(decided & truth)
     return 2 * right / (np.count_nonzero(decided) + np.count_nonzero(truth))
-
-
-def scores_by_class(
-    found: Mapping[str, Thresholds], scores: Sequence[np.ndarray], targets: Sequence[np.ndarray], classes: Sequence[str]
-) -> dict[str, dict[str, float | None]]:
-    """The thresholds of each class with their F1 over chunks, and that of the default ones."""
-    starts, mask = _starts_of(scores), metrics.counted(np.concatenate(targets) > 0, classes)
-    rows, on = np.concatenate(scores), np.concatenate(targets) > 0
-    by_class = {}
-    for label, rules in found.items():
-        c = classes.index(label)
-        by, before = (
-            f1(hysteresis(rows[:, c], starts, used.on, used.off)[mask], on[mask, c]) if on[mask, c].any() else None
-            for used in (rules, DEFAULT)
-        )
-        by_class[label] = {"on": rules.on, "off": rules.off, "F1": by, "before": before}
-    return by_class
-
-
-def _starts_of(scores: Sequence[np.ndarray]) -> np.ndarray:
-    """The first chunk of each video in all of them joined; an empty one has none."""
-    starts = np.cumsum([0, *map(len, scores)])
-    return np.unique(starts[starts < starts[-1]])

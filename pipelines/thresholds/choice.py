@@ -1,9 +1,13 @@
-"""The thresholds of a detection: the checkpoint's own, and what a caller puts over them."""
+"""The thresholds of a detection: the checkpoint's own, which it carries, and what a caller puts over them."""
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.pipelines.model_files.model_file import is_model
 from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
 
 NAMES = ("on", "off", "min_length", "merge_gap")
@@ -31,7 +35,15 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
                 f"{label!r} is no class of {loaded.path}, and no threshold.",
                 f"its classes are {', '.join(loaded.classes)}; thresholds are {', '.join(NAMES)}.",
             )
-        chosen[label] = values if isinstance(values, Thresholds) else changed(stored.get(label, {}), checked(values))
+        if isinstance(values, Thresholds):
+            chosen[label] = values
+        elif isinstance(values, Mapping) and is_values(values):
+            chosen[label] = changed(stored.get(label, {}), values)
+        else:
+            raise ThresholdError(
+                f"{values!r} are no thresholds of a class.",
+                f"use a Thresholds, or values of {', '.join(NAMES)} by name.",
+            )
     return chosen
 
 
@@ -40,17 +52,30 @@ def is_values(choice: Mapping[str, Any]) -> bool:
     return all(name in NAMES and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
 
 
-def checked(values: Any) -> Mapping[str, Any]:
-    """One class's values by name. Raises ThresholdError for anything else."""
-    if not isinstance(values, Mapping) or not is_values(values):
-        raise ThresholdError(
-            f"{values!r} are no thresholds of a class.", f"use a Thresholds, or values of {', '.join(NAMES)} by name."
-        )
-    return values
-
-
 def delay_of(choice: ThresholdChoice) -> dict[str, float]:
     """Seconds that a choice for all classes adds to `started` and `ended`; none where it is by class."""
     if isinstance(choice, Mapping) and is_values(choice):
         return changed({}, choice).delays()
     return choice.delays() if isinstance(choice, Thresholds) else {"started": 0.0, "ended": 0.0}
+
+
+def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
+    """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
+
+    A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError.
+    """
+    # Here, because they bring torch, which a detection may not need.
+    from lstr.checkpoints import checkpoint
+    from lstr.pipelines.model_files.packing import change_thresholds
+
+    stored = {label: asdict(rules) for label, rules in thresholds.items()}
+    if is_model(loaded.path):
+        return change_thresholds(loaded.path, stored)
+    extra = {**loaded.extra, "thresholds": stored}
+    if loaded.format == checkpoint.FORMAT:
+        content = checkpoint.read(loaded.path)
+        checkpoint.write_atomically(loaded.path, {**content, "extra": json.dumps(extra)})
+        return loaded.path
+    path = loaded.path.with_name(f"{loaded.path.stem}.thresholds.pt")
+    checkpoint.save(path, loaded.model, loaded.classes, loaded.recipe, loaded.metrics, extra, loaded.calibration)
+    return path

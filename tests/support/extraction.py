@@ -7,8 +7,7 @@ from typing import Any
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.run import TwoStream
 from lstr.pipelines.extraction.chunk_cache import caches_of
-from lstr.pipelines.extraction.outcome import Outcome
-from lstr.pipelines.extraction.resume import resume
+from lstr.pipelines.extraction.resume import Outcome, resume
 from lstr.pipelines.extraction.video import VideoExtractor
 from lstr.pipelines.features.folder import Features
 from lstr.pipelines.files.remote import Place

@@ -23,9 +23,8 @@ from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.extractors.weights.model_card import FORMAT, ModelCard
 from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.annotations.formats import FORMATS
+from lstr.pipelines.annotations.formats import FORMATS, convert
 from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.weights.published import fetch

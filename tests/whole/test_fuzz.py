@@ -30,7 +30,7 @@ from lstr.extractors.weights.archive import write_archive
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import ModelCard, read_card
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.convert import convert
+from lstr.pipelines.annotations.formats import convert
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.features.folder import open_features

@@ -11,9 +11,16 @@ from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions, File, TextFormat
-from lstr.pipelines.annotations.formats import FORMATS, format_for, read_annotations, readable, recognise, writable
+from lstr.pipelines.annotations.formats import (
+    FORMATS,
+    convert,
+    format_for,
+    read_annotations,
+    readable,
+    recognise,
+    writable,
+)
 from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.annotations.timeline_json import to_text
 from lstr.timeline import Thresholds

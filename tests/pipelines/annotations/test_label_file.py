@@ -12,10 +12,9 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.labels.check import check
 from lstr.labels.label_set import Labels, VideoLabels, read_labels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.footage import footage_at, footage_of_files, videos_among
 from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.annotations.formats import FORMATS
+from lstr.pipelines.annotations.formats import FORMATS, convert
 from lstr.pipelines.annotations.label_file import read_label_file
 
 VIDEOS = {

@@ -16,10 +16,9 @@ from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction import ray_cluster
 from lstr.pipelines.extraction.job import plan
 from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
-from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.prepare import sampled_inputs
 from lstr.pipelines.extraction.processes import over_processes
-from lstr.pipelines.extraction.resume import resume
+from lstr.pipelines.extraction.resume import Outcome, resume
 from lstr.pipelines.failures import ExhaustedError, read_failures
 from lstr.pipelines.features.remote_folder import create_folder
 from tests.support.extraction import extracted, returned

@@ -7,8 +7,8 @@ import pytest
 from lstr.extractors.presets import PRESETS
 from lstr.pipelines.extraction.job import Prepared, extract, plan
 from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.plan import Plan
+from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.atomic import leftovers

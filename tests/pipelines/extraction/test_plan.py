@@ -7,7 +7,6 @@ import pytest
 
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.inputs import find_videos
-from lstr.pipelines.extraction.outcome import Outcome, Summary
 from lstr.pipelines.extraction.plan import (
     Plan,
     Planned,
@@ -18,6 +17,7 @@ from lstr.pipelines.extraction.plan import (
     measured_rate,
     row_bytes,
 )
+from lstr.pipelines.extraction.resume import Outcome, Summary
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl
 
@@ -49,8 +49,8 @@ def test_the_plan_of_a_job_half_done(half_done):
         "scene_02": "done",
         "scene_03": "done",
     }
-    assert plan.hours == 20 / 3600 and plan.hours_to_do == 10 / 3600 and plan.chunks == 40
-    assert plan.failed_before == 1 and plan.share == Share(2, 3), "of what is not done"
+    assert plan.to_dict()["hours"] == 20 / 3600 and plan.to_dict()["hours_to_do"] == 10 / 3600 and plan.chunks == 40
+    assert plan.to_dict()["failed_before"] == 1 and plan.share == Share(2, 3), "of what is not done"
     assert 40 * 4 * (2048 + 1024) < plan.bytes < 41 * 4 * (2048 + 1024) < plan.free_bytes
     spent = sum(plan_record["seconds"]["total"] * plan_record["threads"] for plan_record in records(half_done[1]))
     assert plan.seconds == pytest.approx(40 * spent / 40 / 6) and "by the 2 done here" in plan.rate.origin

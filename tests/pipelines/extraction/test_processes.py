@@ -9,9 +9,8 @@ import pytest
 
 from lstr.extractors.errors import ExtractorError, WeightsError
 from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.processes import WorkerProcess, over_processes
-from lstr.pipelines.extraction.resume import resume
+from lstr.pipelines.extraction.resume import Outcome, resume
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.atomic import leftovers, write_text
 from lstr.pipelines.files.json_files import read_jsonl

@@ -13,7 +13,7 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
-from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import ExhaustedError, Failure, FailureLog
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.npy_rows import RowFile

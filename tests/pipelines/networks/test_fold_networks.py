@@ -20,7 +20,7 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
-from lstr.pipelines.extraction.outcome import Outcome
+from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.extraction.video import open_worker
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import create_folder

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.reports.index_page import write_index
+from lstr.pipelines.reports.timeline_page import write_index
 from tests.support.pages import HOSTILE, Page, make_timeline
 
 

@@ -7,7 +7,7 @@ import pytest
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.subtitles import from_vtt
 from lstr.pipelines.annotations.tables import from_csv
-from lstr.pipelines.reports.index_page import write_index
+from lstr.pipelines.reports.timeline_page import write_index
 from tests.support.browser import CLASSES, HOSTILE, SEGMENTS, ink
 
 

@@ -10,14 +10,13 @@ import pytest
 from PIL import Image
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions
+from lstr.pipelines.annotations.formats import convert
 from lstr.pipelines.annotations.subtitles import to_ass
 from lstr.pipelines.reports.figure import write_figure
-from lstr.pipelines.reports.index_page import write_index
 from lstr.pipelines.reports.overlay import Lanes, Panel, draw_badges
 from lstr.pipelines.reports.palette import CLASSES, NO_ACTION, TRUTH, colours_of, css_variables, dark, light, rgb_of
-from lstr.pipelines.reports.timeline_page import write_report
+from lstr.pipelines.reports.timeline_page import write_index, write_report
 from tests.support.annotated import AWKWARD
 from tests.support.pages import Page, make_scores, make_timeline
 
