@@ -241,5 +241,5 @@ def _plan(labels: Labels, pairs: Sequence[Pair], networks: Networks, init: str |
         if init not in (None, RANDOM) and not begins.path:
             yield Notice(f"{init} does not fit the {stream} network, which begins with random weights.")
     for pair in pairs[1:]:
-        if missing := unlearnt(pair, labels):
+        if missing := unlearnt(pair.training, labels):
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")

@@ -137,9 +137,9 @@ def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> No
             )
 
 
-def unlearnt(pair: Pair, labels: Labels) -> list[str]:
-    """The classes of which a pair sees no sample."""
-    shown = set().union(*(actions_of(labels, video_id) for video_id in pair.training))
+def unlearnt(training: Collection[str], labels: Labels) -> list[str]:
+    """The classes of which some videos show no sample."""
+    shown = set().union(*(actions_of(labels, video_id) for video_id in training))
     return [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS) and name not in shown]
 
 
@@ -150,7 +150,7 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
             f"There is one training video, {training[0]!r}, and what is learnt from one is of that video alone.",
             "use two or more; [[folds]] keeps some unseen.",
         )
-    missing = unlearnt(Pair(None, tuple(training), ()), labels)
+    missing = unlearnt(training, labels)
     known = [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS)]
     if missing == known:
         raise LabelsError(

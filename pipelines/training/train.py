@@ -8,7 +8,7 @@ from pathlib import Path
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.devices import choose_device
 from lstr.labels.check import Finding, stop_at_errors
-from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
+from lstr.pipelines.datasets.dataset import read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
 from lstr.pipelines.progress import Finished, Notice
 from lstr.pipelines.provenance import make_reproducible
@@ -176,12 +176,9 @@ def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
     split = data.split(options.subset, options.skip_missing)
     preset = (file["preset"] if file else None) or options.preset or preset_for(split.n_chunks, options.settings)
     model, config = resolve(preset, options.changes(), split.dims, file)
-    validation = _validation(data, options) if config.eval_every else None
+    held_out = (options.eval_subset, options.skip_missing, "[[eval_subset]]")
+    validation = data.split(*held_out) if config.eval_every else None
     return Task(split, model, config, validation, preset)
-
-
-def _validation(data: Dataset, options: TrainOptions) -> Split:
-    return data.split(options.eval_subset, options.skip_missing, "[[eval_subset]]")
 
 
 def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
