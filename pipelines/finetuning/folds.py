@@ -78,8 +78,8 @@ def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: 
     subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
     if subset == eval_subset:
         raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another [[eval_subset]], or none.")
-    of = {name: {i for i, v in labels.videos.items() if v.subset == name} for name in (subset, eval_subset or DEFAULT)}
-    training, validation = (of[name] for name in (subset, eval_subset or DEFAULT))
+    names = subset, eval_subset or DEFAULT
+    training, validation = ({i for i, video in labels.videos.items() if video.subset == name} for name in names)
     for name, ids, option in ((subset, training, "[[subset]]"), (eval_subset, validation, "[[eval_subset]]")):
         if name and not ids & set(videos):
             present = sorted({video.subset for video in labels.videos.values()})

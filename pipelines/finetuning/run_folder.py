@@ -119,16 +119,6 @@ class Network:
         """Whether it is trained and written."""
         return network_file(self.folder, self.stream, self.fold).is_file() and self.result_file.is_file()
 
-    def write_result(self, position: "NetworkPosition") -> None:
-        """Keep what finetune.json will hold of it."""
-        epoch = position.best_epoch or position.epoch
-        result = {"mAP": position.best, "epoch": epoch, "epochs": position.epoch}
-        write_json(self.result_file, result | {"seconds": round(position.seconds, 2)})
-
-    def read_result(self) -> dict:
-        """The mAP of the finished network, the epoch it is of, epochs trained, seconds."""
-        return json.loads(self.result_file.read_text(encoding="utf-8"))
-
 
 @dataclass
 class NetworkPosition(Position):
