@@ -64,11 +64,8 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if self.partial_bn not in (None, True, False):
             raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
-        least = dict.fromkeys(("epochs", "batch_size", "segments", "eval_every"), 1)
-        least |= dict.fromkeys(("draws", "weight_decay", "warmup", "clip", "dropout", "mixup", "colour"), 0)
-        least |= dict.fromkeys(("patience", "seed"), 0)
-        below = dict.fromkeys(("warmup", "dropout", "colour"), 1)
-        check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES)
+        below = {"warmup": 1, "dropout": 1, "colour": 1}
+        check_range(self, above={"lr": 0}, below=below, choices=CHOICES)
         if not SMALLEST <= self.crop <= self.short_side:
             raise ConfigError(
                 f"crop is {self.crop} of a short side of {self.short_side}.", f"use {SMALLEST} up to short_side."
