@@ -42,7 +42,7 @@ DEVICE = "cpu"  # int8 is for processors
 
 Features = NDArray[np.float32]
 Images = Mapping[str, Sequence[NDArray[np.uint8]]]
-"""Of the sampled chunks by stream, each (segments, H, W, C)."""
+"""Images of the sampled chunks by stream, each (segments, H, W, C)."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class QuantiseOptions:
     model: str | Path
     output: str | Path
     labels: str | Path | None = None
-    """Of the videos, in any form; with them the mAP of both is measured, over all of their length."""
+    """Labels of the videos, in any form; with them the mAP of both is measured, over all of their length."""
     subset: str | None = None
-    """Of the labels; None is testing, else validation, else all where they name no subsets."""
+    """Subset of the labels; None is testing, else validation, else all where they name no subsets."""
     chunks: int = CHUNKS
     """Spread evenly over the videos."""
     flow_threads: int | None = None

@@ -1,9 +1,9 @@
 """The job of training: feature folders and labels to a checkpoint, on one process or on those that torchrun started."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.devices import choose_device
@@ -19,6 +19,7 @@ from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.teacher import lessons
 from lstr.settings import override
 
+Made = TypeVar("Made")
 HELD_OUT = ("testing", "validation")
 
 
@@ -111,22 +112,19 @@ def train(options: TrainOptions) -> Iterator[Event]:
     Yields Findings, Notices and Started before the first step, a Step after each logged interval, at last Finished.
     Raises LabelsError, RecipeError or ConfigError for what does not fit together, and whatever `train_model` raises.
     """
-    with _joined(options) as (ranks, device):
-        yield from ranks.only_first(_events(options, ranks, device))
+    return _joined(options, _events)
 
 
 def planned_settings(options: TrainOptions) -> Iterator[Findings | Finished[dict]]:
     """All settings of the run that `train` would begin, in Finished, as its config.json would hold them."""
-    with _joined(options) as (ranks, device):
-        yield from ranks.only_first(_settings(options, ranks, device))
+    return _joined(options, _settings)
 
 
-@contextmanager
-def _joined(options: TrainOptions) -> Iterator[tuple[Ranks, str]]:
+def _joined(options: TrainOptions, events: Callable[[TrainOptions, Ranks, str], Iterator[Made]]) -> Iterator[Made]:
     if options.repeats:
         make_reproducible()  # before anything of CUDA begins
-    with join_ranks(choose_device(options.device)) as place:
-        yield place
+    with join_ranks(choose_device(options.device)) as (ranks, device):
+        yield from ranks.only_first(events(options, ranks, device))
 
 
 def _settings(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Findings | Finished[dict]]:
