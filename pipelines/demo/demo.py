@@ -1,6 +1,6 @@
 """The whole chain on videos made on the spot: render them, learn from most, detect on the others."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -45,6 +45,7 @@ class Demo:
 def demo(output: Path, scenes: SceneConfig = SCENES) -> Iterator[Event | Finished[Demo]]:
     """Run everything in `output`; what is there from an earlier run is kept, but the detection is made again.
 
+    The held-out videos are watched one after the other, as `lstr detect -m` does.
     Raises OutputError for a folder with other things in it, LstrError where one of its own videos cannot be read, and
     what the jobs raise.
     """
@@ -54,39 +55,26 @@ def demo(output: Path, scenes: SceneConfig = SCENES) -> Iterator[Event | Finishe
         raise OutputError(f"{output} holds something else than a demo.", "name a new folder: lstr demo -o DIR.")
     yield from rendering(output, scenes)
     videos, labels = output / "videos", output / "labels.json"
-    learnt = yield from _learn(
-        LearnOptions([str(videos)], str(labels), output / "demo.lstr", settings=SETTINGS, about=ABOUT)
-    )
-    index, pages = yield from _detect(videos, labels, learnt, output / "timeline")
-    yield Finished(Demo(learnt, index, pages, perf_counter() - start))
-
-
-def _learn(options: LearnOptions) -> Generator[LearnEvent, None, Learnt]:
-    for event in learn(options):
-        if isinstance(event, Finished):
-            return event.result
-        if isinstance(event, Failed):
-            raise LstrError(f"{event.id} of the demo cannot be read: {event.reason}", event.hint)
-        yield event
-    raise AssertionError("learning ended without its result")
-
-
-def _detect(
-    videos: Path, labels: Path, learnt: Learnt, output: Path
-) -> Generator[Event, None, tuple[Path, dict[str, Path]]]:
-    """Watch the held-out videos one after the other, as `lstr detect -m` does."""
-    held_out = [i for i, subset in learnt.about["videos"].items() if subset == "testing"]
-    options = DetectOptions(learnt.model, output=OutputOptions(output, labels=read_labels(labels)), keep_going=False)
-    chunks, pages = 0, {}
-    for event in detect_sources([videos / f"{video_id}.mp4" for video_id in held_out], options):
+    model = output / "demo.lstr"
+    for event in learn(LearnOptions([str(videos)], str(labels), model, settings=SETTINGS, about=ABOUT)):
         match event:
+            case Failed():
+                raise LstrError(f"{event.id} of the demo cannot be read: {event.reason}", event.hint)
+            case Finished(learnt):
+                pass
+            case _:
+                yield event
+    held_out = [videos / f"{i}.mp4" for i, subset in learnt.about["videos"].items() if subset == "testing"]
+    files = OutputOptions(output / "timeline", labels=read_labels(labels))
+    chunks, pages = 0, dict[str, Path]()
+    for seen in detect_sources(held_out, DetectOptions(model, output=files, keep_going=False)):
+        match seen:
             case Opened():
-                chunks = event.status.total or 0
+                chunks = seen.status.total or 0
             case Decided():
-                yield Progress(f"detect {event.id}", event.decision.chunk + 1, chunks)
+                yield Progress(f"detect {seen.id}", seen.decision.chunk + 1, chunks)
             case Ended(id=video_id, page=Path() as page):
                 pages[video_id] = page
-            case Finished(result):
-                assert result.index, "several videos have an index"
-                return result.index.resolve(), pages
-    raise AssertionError("detection ended without its result")
+            case Finished(detected):
+                assert detected.index, "several videos have an index"
+                yield Finished(Demo(learnt, detected.index.resolve(), pages, perf_counter() - start))

@@ -89,7 +89,7 @@ def schedule(config: SceneConfig = SceneConfig()) -> dict[str, tuple[str, list[S
 
 
 def render_scenes(folder: Path, config: SceneConfig = SceneConfig()) -> Path:
-    """As `rendering`, to its end; returns the path of `folder/labels.json`."""
+    """Run `rendering` to its end; returns the path of `folder/labels.json`."""
     list(rendering(folder, config))
     return Path(folder) / "labels.json"
 

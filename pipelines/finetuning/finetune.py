@@ -32,7 +32,7 @@ from lstr.pipelines.finetuning.cached_videos import (
     look_at,
 )
 from lstr.pipelines.finetuning.config import Networks, settle
-from lstr.pipelines.finetuning.folds import Pair, Parts, check_blind, check_labels, make_pairs, parts_of, unlearnt
+from lstr.pipelines.finetuning.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from lstr.pipelines.finetuning.initial_weights import RANDOM
 from lstr.pipelines.finetuning.run_folder import Epoch, check_output
 from lstr.pipelines.progress import Failed, Findings, Finished, Notice, Progress
@@ -41,27 +41,70 @@ from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 
 
 @dataclass(frozen=True)
-class FinetuneOptions:
-    """Which networks to train on which videos; `lstr finetune` has an option for each."""
+class VideoOptions:
+    """What every job takes that learns from labelled videos."""
 
     videos: Sequence[str]
     """Files, folders, patterns, URLs."""
     labels: str
     """Labels of any form, see `read_label_file`."""
     output: str | Path
-    """Folder for the weights."""
+    """Folder for weights, or a model file; what that is made of is kept in a folder beside it."""
     lists: Sequence[str] = ()
     """Files that name more videos."""
     endings: Sequence[str] = ()
     """Endings of video files in folders; none for the usual ones."""
     root: str | None = None
     """The folder that ids are relative to."""
+    init: str | None = None
+    """First weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
+    cache: str | Path | None = None
+    """Where frames and flow are kept; None for the usual folder."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
+    seed: int | None = None
+    seconds: float | None = None
+    """Seconds that all of it may take; None for as long as it takes."""
+    device: str | None = None
+    """`cpu` or `cuda`; None for the GPU where the machine has one."""
+
+    def read(self, dataset: str | None = None) -> tuple[dict[str, Place], Labels]:
+        """The videos by id, and their labels; `dataset` is which of a data_info.json."""
+        found = find_sources([*self.videos, *self.lists], self.endings or VIDEO_SUFFIXES, self.root)
+        roots = [video for video in self.videos if Path(video).is_dir()]
+        return found, read_label_file(self.labels, roots, dataset, lenient=True, skip_missing=True, present=found)
+
+    def check(self, labels: Labels, found: Mapping[str, Place], answered: str = "") -> Iterator[Findings]:
+        """What is wrong or odd in the labels of videos, but for a kind of finding that the job itself answers.
+
+        Raises LabelsError for what is wrong.
+        """
+        footage = footage_of_files({name: found[name] for name in labels.videos if name in found})
+        findings = [finding for finding in check(labels, footage=footage) if finding.kind != answered]
+        if findings:
+            yield Findings(self.labels, findings)
+        stop_at_errors(findings, self.labels)
+
+
+def not_learnt(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]:
+    """The videos of each group (ids, what they are, whether to warn) that has some."""
+    for ids, what, warning in groups:
+        if ids:
+            some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
+            yield Notice(f"{what}: {some} ({len(ids)} in all).", warning=warning)
+
+
+@dataclass(frozen=True)
+class FinetuneOptions(VideoOptions):
+    """Which networks to train on which videos; `lstr finetune` has an option for each.
+
+    Where `seconds` are given, a network ends with the epoch that reaches its part of what the chunks left.
+    """
+
     dataset: str | None = None
     """Which data set of a data_info.json."""
     stream: str = "both"
     """`rgb`, `flow` or `both`"""
-    init: str | None = None
-    """First weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
     rgb_init: str | None = None
     """Initial weights of the RGB network alone."""
     flow_init: str | None = None
@@ -77,27 +120,14 @@ class FinetuneOptions:
     flow_network: str | None = None
     algorithm: str | None = None
     """Algorithm of optical flow; None for that of the recipe."""
-    cache: str | Path | None = None
-    """Where frames and flow are kept; None for the usual folder."""
     cache_size: int = DEFAULT_SIZE
     """Bytes that the cache may take in all."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
-    seed: int | None = None
-    seconds: float | None = None
-    """Seconds that all of it may take; a network ends with the epoch that reaches its part of what the chunks left."""
     resume: bool = False
     loaders: int | None = None
     """Threads that load samples ahead; 0 for none."""
     flow_threads: int | None = None
     """Threads that compute flow; None for one per core."""
     flow_backend: str = "auto"
-    device: str | None = None
-    """`cpu` or `cuda`; None for the GPU where the machine has one."""
-
-    def all_settings(self) -> dict[str, str]:
-        """The settings that are set, with the seed."""
-        return dict(self.settings) | ({"seed": str(self.seed)} if self.seed is not None else {})
 
 
 @dataclass(frozen=True)
@@ -139,17 +169,24 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         return
     networks = settle(
         (options.recipe, options.stream, options.algorithm),
-        options.all_settings(),
+        {**options.settings, **({"seed": str(options.seed)} if options.seed is not None else {})},
         options.init,
         device,
         {"rgb": options.rgb_network, "flow": options.flow_network},
         {"rgb": options.rgb_init, "flow": options.flow_init},
         options.flow_backend,
     )
-    found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
-    labels = yield from _labels(options, found)
+    found, labels = options.read(options.dataset)
+    yield from options.check(labels, found)
     parts = parts_of(labels, found, options.subset, options.eval_subset)
-    yield from _left_out(parts, labels, options)
+    others = [i for i in parts.unlabelled if i in labels.videos]  # kept unseen on purpose, so nobody is warned
+    subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
+    unlabelled = [i for i in parts.unlabelled if i not in labels.videos]
+    yield from not_learnt(
+        (parts.absent, f"labelled in {options.labels}, but not among the videos", True),
+        (unlabelled, f"left out, having no label in {options.labels}", True),
+        (others, f"kept unseen, being labelled as {subsets}", False),
+    )
     used = {i: found[i] for i in (*parts.training, *parts.validation)}
 
     def pairs_of(present: Mapping[str, SoundVideo | Cached]) -> tuple[list[Pair], dict[str, int], str]:
@@ -187,36 +224,6 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event
 
 
-def _labels(options: FinetuneOptions, found: Mapping[str, Place]) -> Generator[Findings, None, Labels]:
-    """The labels, once they have no errors."""
-    roots = [video for video in options.videos if Path(video).is_dir()]
-    labels = read_label_file(options.labels, roots, options.dataset, lenient=True, skip_missing=True, present=found)
-    footage = footage_of_files({name: found[name] for name in labels.videos if name in found})
-    findings = check(labels, footage=footage)
-    if findings:
-        yield Findings(options.labels, findings)
-    stop_at_errors(findings, options.labels)
-    return labels
-
-
-def _left_out(parts: Parts, labels: Labels, options: FinetuneOptions) -> Iterator[Notice]:
-    """The videos that are not learnt from. Those of other subsets are kept unseen on purpose, so nobody is warned."""
-    others = [i for i in parts.unlabelled if i in labels.videos]
-    subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
-    for ids, what, warning in (
-        (parts.absent, f"labelled in {options.labels}, but not among the videos", True),
-        (
-            [i for i in parts.unlabelled if i not in labels.videos],
-            f"left out, having no label in {options.labels}",
-            True,
-        ),
-        (others, f"kept unseen, being labelled as {subsets}", False),
-    ):
-        if ids:
-            some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
-            yield Notice(f"{what}: {some} ({len(ids)} in all).", warning=warning)
-
-
 def _plan(labels: Labels, pairs: Sequence[Pair], networks: Networks, init: str | None) -> Iterator[Notice]:
     """What is to be trained, and what of it a person should know."""
     whole = pairs[0]
@@ -233,5 +240,5 @@ def _plan(labels: Labels, pairs: Sequence[Pair], networks: Networks, init: str |
         if init not in (None, RANDOM) and not begins.path:
             yield Notice(f"{init} does not fit the {stream} network, which begins with random weights.")
     for pair in pairs[1:]:
-        if missing := unlearnt(pair, labels):
+        if missing := unlearnt(pair.training, labels):
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")

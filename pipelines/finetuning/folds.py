@@ -78,8 +78,8 @@ def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: 
     subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
     if subset == eval_subset:
         raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another [[eval_subset]], or none.")
-    of = {name: {i for i, v in labels.videos.items() if v.subset == name} for name in (subset, eval_subset or DEFAULT)}
-    training, validation = (of[name] for name in (subset, eval_subset or DEFAULT))
+    names = subset, eval_subset or DEFAULT
+    training, validation = ({i for i, video in labels.videos.items() if video.subset == name} for name in names)
     for name, ids, option in ((subset, training, "[[subset]]"), (eval_subset, validation, "[[eval_subset]]")):
         if name and not ids & set(videos):
             present = sorted({video.subset for video in labels.videos.values()})
@@ -137,9 +137,9 @@ def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> No
             )
 
 
-def unlearnt(pair: Pair, labels: Labels) -> list[str]:
-    """The classes of which a pair sees no sample."""
-    shown = set().union(*(actions_of(labels, video_id) for video_id in pair.training))
+def unlearnt(training: Collection[str], labels: Labels) -> list[str]:
+    """The classes of which some videos show no sample."""
+    shown = set().union(*(actions_of(labels, video_id) for video_id in training))
     return [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS) and name not in shown]
 
 
@@ -150,7 +150,7 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
             f"There is one training video, {training[0]!r}, and what is learnt from one is of that video alone.",
             "use two or more; [[folds]] keeps some unseen.",
         )
-    missing = unlearnt(Pair(None, tuple(training), ()), labels)
+    missing = unlearnt(training, labels)
     known = [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS)]
     if missing == known:
         raise LabelsError(

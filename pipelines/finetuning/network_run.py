@@ -78,7 +78,10 @@ class NetworkRun:
         self.best: dict[str, torch.Tensor] = {}
         self.position = NetworkPosition()
         if network.state_file.exists():
-            self._restore()
+            content = torch.load(network.state_file, map_location="cpu", weights_only=True)
+            model.load_state_dict(content["state_dict"])
+            self.optimiser.load_state_dict(content["optimiser"])
+            self.best, self.position = content["best"], NetworkPosition(**json.loads(content["progress"]))
         self._saved_epoch, self._saves = self.position.epoch, Saves(grace=GRACE)
         if ranks.first:
             done, own = self.position.epoch, (network.stream, network.fold)
@@ -88,14 +91,6 @@ class NetworkRun:
         self.seconds = seconds
         self._since = perf_counter()
         self._batches: Iterator[Images] = iter(())
-
-    def _restore(self) -> None:
-        """Bring weights, optimiser and best weights back as they were saved."""
-        content = torch.load(self.network.state_file, map_location="cpu", weights_only=True)
-        self.model.load_state_dict(content["state_dict"])
-        self.optimiser.load_state_dict(content["optimiser"])
-        self.best = content["best"]
-        self.position = NetworkPosition(**json.loads(content["progress"]))
 
     def plan(self) -> Plan:
         """Its steps, and when it is evaluated."""

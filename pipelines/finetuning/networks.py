@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.model_card import ModelCard, is_weights_folder
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.extraction.plan import cost_of
+from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.finetuning.cached_videos import Cached
 from lstr.pipelines.finetuning.config import Networks, trainable_network
 from lstr.pipelines.finetuning.fold_alignment import align
@@ -111,13 +113,16 @@ def _finish(training: Training, folder: Path, streams: list[str], settings: dict
     chunks = {video_id: video.chunks for video_id, video in training.videos.items()}
     for stream in streams if blind else ():
         align(folder, training.networks.preset, stream, blind, chunks, device)
-    results = {s: {pair.name: Network(folder, s, pair.fold).read_result() for pair in training.pairs} for s in streams}
+    results: dict[str, dict[str, dict]] = {stream: {} for stream in streams}
+    for stream, pair in product(streams, training.pairs):
+        file = Network(folder, stream, pair.fold).result_file
+        results[stream][pair.name] = json.loads(file.read_text(encoding="utf-8"))
     whole = training.pairs[0]
     details = {
         "validation": {i: training.videos[i].sha256 for i in whole.validation},
         "metrics": results,
         "config": {stream: asdict(config) for stream, config in training.networks.configs.items()},
-        "seconds": round(sum(result["seconds"] for of in results.values() for result in of.values()), 2),
+        "seconds": round(sum(result["seconds"] for pairs in results.values() for result in pairs.values()), 2),
         "versions": settings["made_by"]["versions"],
     }
     seen = {i: training.videos[i].sha256 for i in whole.training}
@@ -155,7 +160,9 @@ def _train(
     run = NetworkRun(network, card.to_json(), model, data, loaders, ranks, chosen_by, labels, seconds)
     yield from run.train()
     if ranks.first:
-        network.write_result(run.position)
-        write_network(network.folder, model.state_dict(), replace(card, mAP=run.position.best))
+        position = run.position
+        result = {"mAP": position.best, "epoch": position.best_epoch or position.epoch, "epochs": position.epoch}
+        write_json(network.result_file, result | {"seconds": round(position.seconds, 2)})
+        write_network(network.folder, model.state_dict(), replace(card, mAP=position.best))
         network.state_file.unlink(missing_ok=True)
     ranks.wait()

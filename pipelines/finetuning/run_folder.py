@@ -76,17 +76,14 @@ def differences(before: Mapping, now: Mapping) -> list[str]:
     if before["classes"] != now["classes"]:
         changed.append(f"the classes were {', '.join(before['classes'])}")
     old, new = before["videos"], now["videos"]
-    kinds = {
-        "more": sorted(new.keys() - old.keys()),
-        "fewer": sorted(old.keys() - new.keys()),
-        "with other content": [i for i in sorted(old.keys() & new.keys()) if old[i]["sha256"] != new[i]["sha256"]],
-        "with other labels": [i for i in sorted(old.keys() & new.keys()) if old[i]["labels"] != new[i]["labels"]],
-        "with another part": [i for i in sorted(old.keys() & new.keys()) if old[i]["part"] != new[i]["part"]],
-    }
+    kinds = {"more": new.keys() - old.keys(), "fewer": old.keys() - new.keys()}
+    for key, name in (("sha256", "content"), ("labels", "labels")):
+        kinds[f"with other {name}"] = {i for i in old.keys() & new.keys() if old[i][key] != new[i][key]}
+    kinds["with another part"] = {i for i in old.keys() & new.keys() if old[i]["part"] != new[i]["part"]}
     for what, ids in kinds.items():
         if ids:
-            videos = "video" if len(ids) == 1 else "videos"
-            changed.append(f"{len(ids)} {videos} {what}: {', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}")
+            some = ", ".join(sorted(ids)[:3]) + (" …" if len(ids) > 3 else "")
+            changed.append(f"{len(ids)} {'video' if len(ids) == 1 else 'videos'} {what}: {some}")
     return changed
 
 
@@ -121,16 +118,6 @@ class Network:
     def is_finished(self) -> bool:
         """Whether it is trained and written."""
         return network_file(self.folder, self.stream, self.fold).is_file() and self.result_file.is_file()
-
-    def write_result(self, position: "NetworkPosition") -> None:
-        """Keep what finetune.json will hold of it."""
-        epoch = position.best_epoch or position.epoch
-        result = {"mAP": position.best, "epoch": epoch, "epochs": position.epoch}
-        write_json(self.result_file, result | {"seconds": round(position.seconds, 2)})
-
-    def read_result(self) -> dict:
-        """The mAP of the finished network, the epoch it is of, epochs trained, seconds."""
-        return json.loads(self.result_file.read_text(encoding="utf-8"))
 
 
 @dataclass

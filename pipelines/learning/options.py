@@ -1,6 +1,6 @@
 """What `lstr learn` takes, typed, and how its parts are set, also where networks begin with what was learnt before."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from lstr.extractors.presets import Preset, preset_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.kinds import KINDS
+from lstr.pipelines.finetuning.finetune import VideoOptions
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.folder import open_weights
 
@@ -19,23 +20,12 @@ Features = tuple[str | Preset, str, str | None]
 
 
 @dataclass(frozen=True)
-class LearnOptions:
-    """Which actions to learn from which videos; `lstr learn` has an option for each."""
+class LearnOptions(VideoOptions):
+    """Which actions to learn from which videos; `lstr learn` has an option for each.
 
-    videos: Sequence[str]
-    """Files, folders, patterns, URLs."""
-    labels: str
-    """A label file of any form that `lstr labels convert` reads."""
-    output: str | Path
-    """The model file; what it is made of is kept in a folder beside it."""
-    lists: Sequence[str] = ()
-    """Files that name more videos."""
-    endings: Sequence[str] = ()
-    """Endings of video files in folders; none for the usual ones."""
-    root: str | None = None
-    """The folder that ids are relative to."""
-    seconds: float | None = None
-    """All that learning may take; None for as long as the plan takes."""
+    settings: also `model.NAME` and `train.NAME` of the model that sees the features.
+    """
+
     recipe: str | None = None
     """How features are made; None for DIS flow alone."""
     stream: str | None = None
@@ -44,14 +34,6 @@ class LearnOptions:
     """Algorithm of optical flow; None for that of a named recipe."""
     kind: str | None = None
     """Kind of the model that sees the features, one of `lstr.kinds.KINDS`; None for that of the preset."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """`model.NAME` and `train.NAME` of that model; NAME, rgb.NAME and flow.NAME of the feature networks."""
-    init: str | None = None
-    """A model file or weights that the networks begin with."""
-    seed: int | None = None
-    cache: str | Path | None = None
-    """Where frames and flow are kept; None for the usual folder."""
-    device: str | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     """What else the model file is to state about itself."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
@@ -88,6 +88,18 @@ def measure_training(
     return seconds, threads
 
 
+def _fastest(step: Callable[[], object]) -> float:
+    """Seconds that a step takes, the first of which warms up."""
+    seconds = math.inf
+    for _ in range(1 + STEPS):
+        start = perf_counter()
+        step()
+        seconds = min(seconds, perf_counter() - start)
+        if seconds > LONG_STEP:
+            break
+    return seconds
+
+
 def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes: int, device: str) -> float:
     with torch.random.fork_rng(devices=[]):
         model = recogniser(stream, preset.parts[stream], n_classes, config)
@@ -96,9 +108,8 @@ def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes
         channels = 3 if stream == "rgb" else 10
         images = torch.zeros(config.batch_size, config.segments, channels, config.crop, config.crop, dtype=torch.uint8)
         labels = torch.zeros(config.batch_size, dtype=torch.long)
-        seconds = math.inf
-        for _ in range(1 + STEPS):
-            start = perf_counter()
+
+        def step() -> None:
             with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=config.precision == "bf16"):
                 loss = model(*model.prepare(images, labels))
             loss.backward()
@@ -106,7 +117,8 @@ def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes
             optimiser.zero_grad()
             if device.startswith("cuda"):
                 torch.cuda.synchronize()
-            seconds = min(seconds, perf_counter() - start)
+
+        seconds = _fastest(step)
     return seconds / (config.batch_size * config.segments)
 
 
@@ -123,13 +135,7 @@ def measure_model(
         learner = Learner(model, config, classes, (torch.zeros(1), torch.ones(1)), device, ALONE)
         make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
-        seconds = math.inf
-        for number in range(1 + STEPS):
-            start = perf_counter()
-            learner.step(make(drawn), number, lr=0.0)  # waits for its loss
-            seconds = min(seconds, perf_counter() - start)
-            if seconds > LONG_STEP:
-                break
+        seconds = _fastest(lambda: learner.step(make(drawn), 0, lr=0.0))  # waits for its loss
     teachers = config.teacher_stages if config.teacher else 0
     return (1 + teachers) * steps * seconds
 

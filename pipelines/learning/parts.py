@@ -41,30 +41,31 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ())
         )
     subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
     if TRAINING in subsets and subsets & {TESTING, VALIDATION}:
-        of = {i: video.subset for i, video in videos.items()}
+        divided = {i: video.subset for i, video in videos.items()}
         if TESTING not in subsets:
-            of = {i: TESTING if subset == VALIDATION else subset for i, subset in of.items()}
-        n_testing = sum(subset == TESTING for subset in of.values())
-        _check_unseen([i for i, subset in of.items() if subset == TESTING and i in seen])
-        sentence = f"measured on the {n_testing} {'video' if n_testing == 1 else 'videos'} that the labels hold out"
+            divided = {i: TESTING if subset == VALIDATION else subset for i, subset in divided.items()}
+        testing = [i for i, subset in divided.items() if subset == TESTING]
+        if unfit := [i for i in testing if i in seen]:
+            raise LabelsError(
+                f"What the networks begin with has seen {len(unfit)} of the testing videos, first {unfit[0]!r}.",
+                "hold out other videos, or leave out [[init]].",
+            )
+        what = "video" if len(testing) == 1 else "videos"
+        sentence = f"measured on the {len(testing)} {what} that the labels hold out"
     else:
-        of, sentence = _by_recording(labels, sorted(videos), seen)
+        divided, sentence = _by_recording(labels, sorted(videos), seen)
     kept = {TRAINING, VALIDATION, TESTING}
-    divided = {i: replace(video, subset=of[i]) for i, video in videos.items() if of[i] in kept}
-    return Parts(replace(labels, videos=divided, has_subsets=True), sentence)
-
-
-def _check_unseen(seen: Sequence[str]) -> None:
-    if seen:
-        raise LabelsError(
-            f"What the networks begin with has seen {len(seen)} of the testing videos, first {seen[0]!r}.",
-            "hold out other videos, or leave out [[init]].",
-        )
+    parts = {i: replace(video, subset=divided[i]) for i, video in videos.items() if divided[i] in kept}
+    return Parts(replace(labels, videos=parts, has_subsets=True), sentence)
 
 
 def _by_recording(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> tuple[dict[str, str], str]:
     """The subset of each id, whole recordings held out, and a sentence that states it."""
-    shows = _shown(labels, ids)
+    found: dict[str, set[str]] = {}
+    for video_id in ids:
+        classes = {segment.label for segment in labels.videos[video_id].segments} - {BACKGROUND, AMBIGUOUS}
+        found.setdefault(recording_of(video_id), set()).update(classes)
+    shows = dict(sorted(found.items()))  # the classes that each recording shows
     if len(shows) < 2:
         raise LabelsError(
             f"All labelled videos are of one recording, {next(iter(shows))!r}: none is left to measure on.",
@@ -75,19 +76,10 @@ def _by_recording(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> 
     left = {recording: classes for recording, classes in shows.items() if recording not in testing}
     choosing = _held_out(left, len(left) // CHOOSING_ONE_IN, known) if len(left) >= CHOOSING_FROM else set()
     subset = {TESTING: testing, VALIDATION: choosing}
-    of = {i: next((name for name, held in subset.items() if recording_of(i) in held), TRAINING) for i in ids}
+    divided = {i: next((name for name, held in subset.items() if recording_of(i) in held), TRAINING) for i in ids}
     some = ", ".join(sorted(testing)[:3]) + (" …" if len(testing) > 3 else "")
     what = "recording" if len(testing) == 1 else "recordings"
-    return of, f"measured on {len(testing)} of {len(shows)} {what} held out here ({some})"
-
-
-def _shown(labels: Labels, ids: Sequence[str]) -> dict[str, set[str]]:
-    """The classes that each recording shows."""
-    shows: dict[str, set[str]] = {}
-    for video_id in ids:
-        classes = {segment.label for segment in labels.videos[video_id].segments} - {BACKGROUND, AMBIGUOUS}
-        shows.setdefault(recording_of(video_id), set()).update(classes)
-    return dict(sorted(shows.items()))
+    return divided, f"measured on {len(testing)} of {len(shows)} {what} held out here ({some})"
 
 
 def _held_out(shows: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:

@@ -9,18 +9,15 @@ from pathlib import Path
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import OutputError, VideoError
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.published_files import sha256_of
-from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
-from lstr.pipelines.annotations.footage import footage_of_files
-from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place, RemoteFile
-from lstr.pipelines.files.videos import announced_seconds, find_sources
+from lstr.pipelines.files.videos import announced_seconds
 from lstr.pipelines.finetuning.config import settle
+from lstr.pipelines.finetuning.finetune import not_learnt
 from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.learning.options import Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Looked, measured_plan
@@ -60,17 +57,20 @@ class Planned:
 def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Planned]:
     """Look at everything, and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
     model = checked_output(options.output)
-    found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
-    roots = [video for video in options.videos if Path(video).is_dir()]
-    labels = read_label_file(options.labels, roots, None, lenient=True, skip_missing=True, present=found)
+    found, labels = options.read()
     device, begun_with = choose_device(options.device), recipe_of(options.init)
     features, settings = features_of(options, begun_with), settings_of(options, begun_with)
     networks = settle(features, settings, options.init, device)
     preset, initial = networks.preset, networks.initial
     labelled = {name: source for name, source in found.items() if name in labels.videos}
     parts = divide(labels, found, _seen(labelled, initial))
-    yield from _checked(options.labels, parts.labels, found)
-    yield from _left_out(labels, found, parts)
+    yield from options.check(parts.labels, found, answered=DIVIDED)
+    others = (labels.videos.keys() & found.keys()) - parts.labels.videos.keys()
+    yield from not_learnt(
+        (sorted(labels.videos.keys() - found.keys()), "left out, for labelled and not among these videos", True),
+        (sorted(found.keys() - labels.videos.keys()), "left out, for without labels", True),
+        (sorted(others), "left out, for in other subsets", True),
+    )
     videos = {i: found[i] for i in sorted(parts.labels.videos)}
     looked = _look(videos, preset.long_side, parts.of(TRAINING))
     request = _request(options, features, initial, parts.labels, videos)
@@ -111,26 +111,6 @@ def _seen(videos: Mapping[str, Place], initial: Mapping[str, Initial]) -> set[st
         return set()
     here = {video_id: source for video_id, source in videos.items() if isinstance(source, Path)}
     return {i for i in videos if i in known} | {i for i, path in here.items() if sha256_of(path) in known}
-
-
-def _checked(source: str, labels: Labels, found: Mapping[str, Place]) -> Generator[Findings, None, None]:
-    """What is wrong or odd in the labels as they are learnt from. Raises LabelsError for what is wrong."""
-    footage = footage_of_files({name: found[name] for name in labels.videos})
-    findings = [finding for finding in check(labels, footage=footage) if finding.kind != DIVIDED]
-    if findings:
-        yield Findings(source, findings)
-    stop_at_errors(findings, source)
-
-
-def _left_out(labels: Labels, found: Mapping[str, Place], parts: Parts) -> Generator[Notice, None, None]:
-    for ids, what in (
-        (sorted(labels.videos.keys() - found.keys()), "labelled and not among these videos"),
-        (sorted(found.keys() - labels.videos.keys()), "without labels"),
-        (sorted((labels.videos.keys() & found.keys()) - parts.labels.videos.keys()), "in other subsets"),
-    ):
-        if ids:
-            some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
-            yield Notice(f"left out, for {what}: {some} ({len(ids)} in all).")
 
 
 def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dict[str, Looked]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,7 +17,7 @@ from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan as ExtractPlan
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.files.remote import place
-from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, finetune
+from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.finetuning.run_folder import SETTINGS
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
@@ -58,23 +58,11 @@ class Steps:
         recipe, stream, algorithm = planned.features
         epochs = {f"{name}.epochs": str(n) for name, n in self.plan.epochs.items()}
         others = {n: v for n, v in planned.settings.items() if n.rpartition(".")[2] not in ("epochs", "draws")}
-        options = FinetuneOptions(
-            self.options.videos,
-            str(self.workspace.labels),
-            weights,
-            lists=self.options.lists,
-            endings=self.options.endings,
-            root=self.options.root,
-            stream=stream,
-            init=self.options.init,
-            recipe=recipe,
-            algorithm=algorithm,
-            cache=self.options.cache,
-            settings={**others, **epochs, "draws": str(self.plan.draws)},
-            seconds=self._seconds_of_networks(),
-            resume=(weights / SETTINGS).is_file(),
-            device=self.options.device,
-        )
+        shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
+        shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None}
+        shared |= {"settings": {**others, **epochs, "draws": str(self.plan.draws)}}
+        shared |= {"seconds": self._seconds_of_networks(), "resume": (weights / SETTINGS).is_file()}
+        options = FinetuneOptions(**shared, recipe=recipe, stream=stream, algorithm=algorithm)
         total, done = 0, dict[str, int]()
         with closing(finetune(options)) as events:
             for event in events:

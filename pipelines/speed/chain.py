@@ -71,7 +71,7 @@ class Paced(FrameReader):
         self.before = self._newest = 0.0
 
     def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
-        """As `FrameReader.frames`, each at its time."""
+        """The frames of `FrameReader.frames`, each at its time."""
         start = perf_counter()
         for frame in super().frames(long_side):
             due = start + float(frame.time)

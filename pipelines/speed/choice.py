@@ -122,7 +122,7 @@ def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
 
 
 def _figures(network: float, whole: float) -> dict[str, float | int]:
-    """Of a variant: `whole` processor seconds for a second of video."""
+    """What a variant costs: `whole` processor seconds for a second of video."""
     cores = default_workers()
     return {
         "network_ms": round(1000 * network, 2),

@@ -14,11 +14,14 @@ from torch import Tensor
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
+from lstr.errors import CheckpointError
+from lstr.kinds import configure, stored
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
 from lstr.pipelines.training.batches import Batch, KeptFeatures, PieceMaker, default_readers, fit_on, read_ahead
@@ -26,12 +29,13 @@ from lstr.pipelines.training.config import TrainConfig, changes_from
 from lstr.pipelines.training.log import Step, TrainLog, draw_curves, summary_of
 from lstr.pipelines.training.loop import Plan, Position, Saves, train_steps
 from lstr.pipelines.training.ranks import ALONE, Ranks
-from lstr.pipelines.training.run_folder import begin_run
 from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
 from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner, deterministic
 from lstr.pipelines.training.teacher import Lesson, begun, check_teacher, lessons
 from lstr.pipelines.weights.known import run_record
+
+FREE = ("save_seconds",)  # settings that may differ when a run goes on
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,59 @@ def _teachers(
             yield replace(step, stage=lesson.stage)
         soft.append(lesson.scores(task.split.narrowed(task.model).videos, device, ranks))
     return soft
+
+
+def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
+    """The state to resume from, or None for a new run in a fresh folder, which only the process that writes begins.
+
+    Raises CheckpointError when there is nothing to resume, a run is in the way, or it had other settings.
+    """
+    path = run / "resume.pt"
+    if not resume:
+        if path.exists():
+            raise CheckpointError(
+                f"{run} already holds a run.", "go on with [[resume=true]], or choose another folder with [[output]]."
+            )
+        if write:
+            write_json(run / "config.json", settings)
+        return None
+    if not path.exists():
+        raise CheckpointError(f"{run} holds no run to resume.", "run the same command without [[resume=true]].")
+    state = checkpoint.read(path)
+    if "position" not in state:
+        raise CheckpointError(
+            f"{path} was written by an older lstr.", "begin a new run in another folder with [[output]]."
+        )
+    changed = _changes(json.loads(state["settings"]), settings)
+    if changed and "delay" in settings["data"]:
+        raise CheckpointError(
+            f"The teacher in {run} was begun with other settings than these ({'; '.join(changed)}).",
+            f"give the settings that {run.parent} was begun with, or choose another folder with [[output]].",
+        )
+    if changed:
+        raise CheckpointError(
+            f"{run} was begun with other settings than these ({'; '.join(changed)}).",
+            f"give [[config={run / 'config.json'}]] and the same videos, or begin a new run.",
+        )
+    return state
+
+
+def _changes(before: dict, now: dict) -> list[str]:
+    """What differs between two settings, where it has a part in the result.
+
+    A setting that there was not before has its default.
+    """
+    model, train = asdict(configure(now["model"]["kind"])), asdict(TrainConfig())
+    plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
+    before = {**before, "model": stored(before["model"])}
+    before = {part: {**plain[part], **before[part]} for part in plain}
+    names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
+    names = [(part, name) for part, name in names if name not in (*FREE, "features")]
+    return [
+        f"{part}.{name} was {before[part].get(name)}, is {now[part].get(name)}"
+        for part, name in names
+        if before[part].get(name) != now[part].get(name)
+    ]
 
 
 class ModelRun:

@@ -1,14 +1,14 @@
 """The job of training: feature folders and labels to a checkpoint, on one process or on those that torchrun started."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.devices import choose_device
 from lstr.labels.check import stop_at_errors
-from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
+from lstr.pipelines.datasets.dataset import read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
 from lstr.pipelines.progress import Findings, Finished, Notice
 from lstr.pipelines.provenance import make_reproducible
@@ -19,6 +19,7 @@ from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.teacher import lessons
 from lstr.settings import override
 
+Made = TypeVar("Made")
 HELD_OUT = ("testing", "validation")
 
 
@@ -103,22 +104,19 @@ def train(options: TrainOptions) -> Iterator[Event]:
     Yields Findings, Notices and Started before the first step, a Step after each logged interval, at last Finished.
     Raises LabelsError, RecipeError or ConfigError for what does not fit together, and whatever `train_model` raises.
     """
-    with _joined(options) as (ranks, device):
-        yield from ranks.only_first(_events(options, ranks, device))
+    return _joined(options, _events)
 
 
 def planned_settings(options: TrainOptions) -> Iterator[Findings | Finished[dict]]:
     """All settings of the run that `train` would begin, in Finished, as its config.json would hold them."""
-    with _joined(options) as (ranks, device):
-        yield from ranks.only_first(_settings(options, ranks, device))
+    return _joined(options, _settings)
 
 
-@contextmanager
-def _joined(options: TrainOptions) -> Iterator[tuple[Ranks, str]]:
+def _joined(options: TrainOptions, events: Callable[[TrainOptions, Ranks, str], Iterator[Made]]) -> Iterator[Made]:
     if options.repeats:
         make_reproducible()  # before anything of CUDA begins
-    with join_ranks(choose_device(options.device)) as place:
-        yield place
+    with join_ranks(choose_device(options.device)) as (ranks, device):
+        yield from ranks.only_first(events(options, ranks, device))
 
 
 def _settings(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Findings | Finished[dict]]:
@@ -168,12 +166,9 @@ def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
     split = data.split(options.subset, options.skip_missing)
     preset = (file["preset"] if file else None) or options.preset or preset_for(split.n_chunks, options.settings)
     model, config = resolve(preset, options.changes(), split.dims, file)
-    validation = _validation(data, options) if config.eval_every else None
+    held_out = (options.eval_subset, options.skip_missing, "[[eval_subset]]")
+    validation = data.split(*held_out) if config.eval_every else None
     return Task(split, model, config, validation, preset)
-
-
-def _validation(data: Dataset, options: TrainOptions) -> Split:
-    return data.split(options.eval_subset, options.skip_missing, "[[eval_subset]]")
 
 
 def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:

@@ -84,4 +84,4 @@ def test_too_little_to_learn_from():
     with pytest.raises(LabelsError, match="Without fold 1"):
         make_pairs(labels_of({"x": "a", "y": "", "z": ""}), ["x", "y", "z"], [], 3)
     labels = labels_of({"x": "a", "y": "b"})
-    assert unlearnt(make_pairs(labels, ["x", "y"], [], 2)[0][1], labels) == ["a"]
+    assert unlearnt(make_pairs(labels, ["x", "y"], [], 2)[0][1].training, labels) == ["a"]
