@@ -44,7 +44,7 @@ class Since:
 
     @property
     def seconds(self) -> float:
-        """Of wall time."""
+        """Wall time."""
         return self._spent()[0]
 
     def processor_seconds(self) -> float:

@@ -17,7 +17,7 @@ class Opened:
     status: Status
     classes: tuple[str, ...]
     refresh: Callable[[], object] | None = None
-    """Of a live source: brings its status up to date while nothing is decided."""
+    """Brings the status of a live source up to date while nothing is decided."""
     origin: str = ""
     """Its path, or its address as it may be shown."""
     video: Path | None = None

@@ -33,7 +33,7 @@ class OutputOptions:
     folder: Path | None = None
     """Gets ID.jsonl, line by line, and when a source is over ID and an ending for each of the other `formats`."""
     formats: Collection[str] = DEFAULT
-    """Of the files in the folder: names of `outputs.FORMATS`."""
+    """Which files the folder gets: names of `outputs.FORMATS`."""
     lines: TextIO | None = None
     """Takes the JSONL too."""
     labels: Labels | None = None
@@ -146,7 +146,7 @@ class Files(Sink):
         return document, page
 
     def _latency(self, live: bool) -> dict:
-        """Of the newest decisions, in milliseconds."""
+        """Latencies of the newest decisions, in milliseconds."""
         if not live:
             return {"lstr_step_ms_median": round(float(np.median(self._latencies)), 2)}
         p50, p95 = np.percentile(self._latencies, (50, 95))

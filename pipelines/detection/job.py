@@ -41,11 +41,11 @@ class DetectOptions:
     checkpoint: Checkpoint | str | Path | None = None
     """A model file, a checkpoint, or one that is loaded; None is $LSTR_CHECKPOINT, else the default model."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the model, for a published checkpoint, which does not say all: setting to value."""
+    """Settings of the model, for a published checkpoint, which does not say all: setting to value."""
     device: str | None = None
-    """Of model and networks; None is a GPU when there is one."""
+    """Where model and networks run; None is a GPU when there is one."""
     model_precision: str = "float32"
-    """Of the model's linear layers: float32 or bf16."""
+    """How the model's linear layers are rounded: float32 or bf16."""
     networks: NetworkOptions = NetworkOptions()
     thresholds: ThresholdChoice = None
     limits: Limits = ALL

@@ -20,7 +20,7 @@ class Batch:
 
     sources: list[LiveSource]
     taken: list[tuple[Chunk, float]]
-    """Of each source a chunk, and when that was closed on the monotonic clock."""
+    """One chunk of each source, and when that was closed on the monotonic clock."""
     rows: Future
 
 

@@ -39,7 +39,7 @@ class LiveSource(Running):
         self.begun = 0
         """Chunks that went into the networks."""
         self.pending = 0
-        """Of these, those not yet decided."""
+        """Begun, and not yet decided."""
         self.over = False
         """No decision will follow."""
         self.noted = False

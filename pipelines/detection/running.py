@@ -125,12 +125,12 @@ class Deciding:
     thresholds: Thresholds | Mapping[str, Thresholds] | None = None
     """The checkpoint's where it is None."""
     precision: str = "float32"
-    """As for `lstr.streaming.create`."""
+    """How the weights are rounded, as for `lstr.streaming.create`."""
     on_gap: str = "keep"
     """What the model remembers after a live source was away: `keep` all, or `reset`."""
     output: OutputOptions = NO_FILES
     sinks: Sequence[MakeSink] = ()
-    """Of each source, beside its files and lines."""
+    """What each source has beside its files and lines."""
     named: bool = False
     """Whether lines of live sources in one stream say whose they are."""
     effort: Effort = field(default_factory=Effort)
@@ -144,7 +144,7 @@ class Deciding:
 
     @cached_property
     def streams(self) -> "SharedStreams":
-        """Of the model, which recorded sources share."""
+        """Streams of the model, which recorded sources share."""
         from lstr.pipelines.detection.streams import SharedStreams
 
         return SharedStreams(self.loaded.model, self.precision)

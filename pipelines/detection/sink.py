@@ -19,7 +19,7 @@ class End:
     """How a source ended, for its sinks. With an `error` its results are to be left as they are."""
 
     events: Sequence[Event] = ()
-    """Those of actions that were still on."""
+    """Events of actions that were still on."""
     duration: float | None = None
     """Seconds of a recorded source; None is to the newest decision."""
     warnings: Sequence[str] = ()
@@ -27,7 +27,7 @@ class End:
     live: Mapping[str, Any] | None = None
     """How a live source was read."""
     error: BaseException | None = None
-    """Of a recorded source: it has failed, or is not taken to its end."""
+    """Why a recorded source has failed, or is not taken to its end."""
 
 
 class Sink:
@@ -77,15 +77,15 @@ class Outlet:
         return True
 
     def open(self, source: Opened) -> None:
-        """As the sink's."""
+        """Open the sink."""
         self._call(self.sink.open, source)
 
     def take(self, decision: Decision) -> None:
-        """As the sink's."""
+        """Hand it to the sink."""
         self._call(self.sink.take, decision)
 
     def close(self, end: End) -> None:
-        """As the sink's, whose result is kept."""
+        """Close the sink, and keep what it gives."""
         if self.error or end.error:
             with suppress(Exception):
                 self.sink.close(end if end.error else End(error=self.error))

@@ -79,7 +79,7 @@ class Limits:
         return max(self.first + 1, math.ceil((self.start + self.duration) / CHUNK_SECONDS - TOLERANCE))
 
     def of(self, n_chunks: int, name: str) -> range:
-        """Those of a source of `n_chunks`. Raises VideoError where there is none."""
+        """The chosen chunks of a source that has `n_chunks`. Raises VideoError where there is none."""
         chosen = range(self.first, n_chunks if self.end is None else min(n_chunks, self.end))[: self.max_chunks]
         if not chosen:
             raise VideoError(
@@ -162,7 +162,7 @@ def find_recorded(paths: Iterable[str | Path]) -> tuple[list[Path], dict[str, Pa
 def recorded_sources(
     features: Iterable[Path], videos: Mapping[str, Path], loaded: Checkpoint, allow_mismatch: bool = False
 ) -> list[Recorded]:
-    """Of each feature folder its videos, then the videos, in order. Raises RecipeError for features of another one."""
+    """The videos of each feature folder, then the video files, in order. Raises RecipeError for features of another one."""
     sources: list[Recorded] = []
     for path in features:
         folder = open_features(path)

@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = (
-    "extractors lstr/checkpoints lstr/files lstr/labels lstr/layers lstr/metrics lstr/models lstr/windows "
-    "lstr_cli pipelines/annotations pipelines/datasets pipelines/demo pipelines/evaluation pipelines/extraction "
-    "pipelines/features pipelines/files pipelines/finetuning pipelines/learning pipelines/model_files "
-    "pipelines/networks pipelines/quantisation pipelines/reports pipelines/speed pipelines/thresholds "
-    "pipelines/training pipelines/weights"
-).split()
+ROOMS = "extractors lstr lstr_cli pipelines".split()
 HALF_A_SENTENCE = re.compile(r"(Of|As|That|Those|Whose)\b")
 
 
