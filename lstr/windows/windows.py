@@ -148,7 +148,10 @@ class WindowIndices(Windows):
 
     def gather(self, features: Tensor | NDArray[np.float32]) -> Windows:
         """Windows of features (R, D), on their device, where the indices of a tensor are too; nothing waits for it."""
-        chosen = {name: tensor_of(features[getattr(self, name)]).float() for name in FEATURES}
+        indices = {name: getattr(self, name) for name in FEATURES}
+        if not isinstance(features, Tensor):  # numpy takes a tensor with one element for a number
+            indices = {name: tensor.numpy() for name, tensor in indices.items()}
+        chosen = {name: tensor_of(features[rows]).float() for name, rows in indices.items()}
         made = Windows(**{**vars(self), **chosen}).to(chosen["work"].device)
         made.work.masked_fill_(~made.work_mask[..., None], 0)
         made.long.masked_fill_(~made.long_mask[..., None], 0)

@@ -162,7 +162,7 @@ def find_recorded(paths: Iterable[str | Path]) -> tuple[list[Path], dict[str, Pa
 def recorded_sources(
     features: Iterable[Path], videos: Mapping[str, Path], loaded: Checkpoint, allow_mismatch: bool = False
 ) -> list[Recorded]:
-    """The videos of each feature folder, then the video files, in order. Raises RecipeError for features of another one."""
+    """The videos of each feature folder, then the video files, in order. Raises RecipeError for features of another."""
     sources: list[Recorded] = []
     for path in features:
         folder = open_features(path)

@@ -42,7 +42,7 @@ class Status:
     long: tuple[int, int] = (0, 0)
     """Chunks that the long memory spans, and how many it may; (0, 0) for a model without one."""
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
-    """How long the newest decisions took: from the frame that closed the chunk, of a recorded source from its features."""
+    """How long the newest decisions took, from the frame that closed the chunk, or a recorded source's features."""
 
     def decide(self, time: float, latency_ms: float, chunks: int, config: WindowConfig) -> None:
         """Count a decision, made at the end of a chunk at `time`, by a stream that has now seen so many chunks."""

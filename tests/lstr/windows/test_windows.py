@@ -100,6 +100,8 @@ def test_a_gru_sees_the_newest_of_what_is_older():
     assert chunks_in(windows.older[2], torch.ones(512, dtype=torch.bool)) == list(range(40, 552))
     short = gather(features[: W + L + 10], [W + L + 9, 3], config)
     assert short.older.shape == (2, 10, 8) and gather(features[:20], [19], config).older.shape == (1, 0, 8)
+    one = gather(features, [W + L], config)  # a single index, which numpy may take for a number
+    assert one.older.shape == (1, 1, 8) and (one.older == 1).all()
     without = gather(features, [length - 1], config_of())
     assert without.older.shape == (1, 0, 8) and without.older_count.tolist() == [0]
 

@@ -88,7 +88,7 @@ def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, mon
     model, config = resolve("lstr-small", TINY | {"model.flow_dim": "0"}, split.dims)
     list(train_model(Task(split, model, config), tmp_path))
     loaded = load(tmp_path / "checkpoint.pt")
-    monkeypatch.setattr("lstr.pipelines.detection.sources.FlowWorkers", None)
+    monkeypatch.setattr("lstr.extractors.flow.workers.FlowWorkers", None)
     sources = [next(open_sources([path], loaded)) for path in (small_set.videos / "scene_00.mp4", small_set.features)]
     raw, stored = ([d.scores for d in decisions_of(run_recorded(source, loaded))] for source in sources)
     assert np.allclose(raw, stored, atol=1e-4)
